@@ -1,37 +1,37 @@
 """Replication: `HAService` on the master accepts slaves, `HAClient` on a slave follows the master.
 
     __init__            HAService: accepts slaves, one HAConnection each
-    connection          the master's end of one slave
-    exchange            who a rocketrio peer is, and which epochs its log has: the first words of a connection
-    epochs              where two logs part by their epochs, and what may be cut
-    open_epoch          a broker that becomes master opens an epoch, and asks the others before
+    connection          the master's end of the connection to one slave
+    exchange            the first messages between rocketrio brokers: who they are, which epochs their logs have
+    epochs              up to where two logs are the same by their epochs, and what may be cut off
+    open_epoch          opens an epoch on a broker that becomes master, after asking the other brokers
     group_transfer      what enough slaves have: the address that synchronous puts wait for
-    live_slaves         which broker ids are connected, and so can be read
-    known_slaves        which slaves there were, for a master that comes back with its name servers
-    watch               lines of the log for people: who stays behind, what was not acknowledged
-    level_clock         since when a slave was level with its master
-    client              HAClient: the slave's end; client_state has its states and numbers
-    history             whether a slave's log is its master's: bytes compared on each connect
-    resync              what a slave does about a master that is shorter, other, or begins later
-    transfer_checks     what is checked of bytes before they are appended
-    peers               what name servers list of this name, and what its brokers say of themselves
-    other_master        whether another master of this name lives: asked before writes are taken
-    missing_tail        who becomes master gets from its slaves what it lacks
-    torn_end            damaged records at the end of a log are replaced by a peer's copies of them
-    second_history      whether a slave has a log that is older than this new master's
+    live_slaves         which broker ids are connected, and so can be read from
+    known_slaves        remembers the slaves in a file, for a master that restarts together with its name servers
+    watch               logs slaves that stay behind, and sends that slaves did not acknowledge
+    level_clock         when a slave last had everything that its master had
+    client              HAClient: the slave's end; client_state has its states and statistics
+    history             compares a slave's log with its master's on each connect, byte by byte
+    resync              what a slave does if its master's log is shorter, differs, or begins later
+    transfer_checks     checks of received bytes before they are appended
+    peers               queries to name servers and to brokers of the same name
+    other_master        finds another master of this name before this broker takes writes
+    missing_tail        fetches what slaves have of the log and a new master lacks
+    torn_end            replaces damaged records at the end of a log by a peer's copies of them
+    second_history      detects slaves whose log is older than this new master's
     copy_progress       how far a slave is with a long copy
-    places              how many may be connected, and who gives way
-    link_security       who may replicate, and who may listen in
-    link_files          the secret and the certificates for that, and which are not good enough
-    sealed              a connection on which every byte is proved
+    places              limits the connections to the replication port, and chooses which one to close
+    link_security       authentication and encryption of replication connections
+    link_files          reads the secret and the certificates for that, and refuses unsafe ones
+    sealed              a connection on which every byte is authenticated
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
-    offset_copy         which consumer offsets follow, both ways
-    gather_offsets      a restarted master learns from its slaves what was committed there
+    offset_copy         which consumer offsets are copied, in both directions
+    gather_offsets      a restarted master fetches the offsets that were committed to its slaves
     master_address      where the master is, as a slave knows it
 
-Invariant: one slow or dead slave slows nobody else; each has its tasks and its position.
+Invariant: a slow or dead slave slows no other slave; each has its own tasks and its own position.
 Answers to: DefaultHAService (with AcceptSocketService); RocketMQ reference, section 6.
-Unlike Java: no number shared by all slaves; what counts is what each live slave has.
+Unlike Java: no number is shared by all slaves; what counts is what each live slave has.
 """
 
 import logging
@@ -67,18 +67,19 @@ _ORDINARY_ENDS: Final = (NotReachable, EpochEndedError, AskedOnlyError, NoneType
 
 @attrs.frozen
 class HAStatistics:
-    """A master's slaves."""
+    """The slaves of a master."""
 
     ha_address: str
     max_physical_offset: int
     connections: tuple[HAConnectionStatistics, ...]
     group_transfer: GroupTransferStatistics
     last_refusal: str | None
-    """Why the last slave that was refused cannot follow; None if there was none, or its host follows now."""
+    """Why the slave that was refused last cannot follow; None if no slave was refused, or if a slave of its host
+    follows now."""
 
 
 class HAService:
-    """Accepts slaves on one listener and feeds each of them the log."""
+    """Accepts slaves on one listener and sends each of them the log."""
 
     def __init__(
         self,
@@ -92,18 +93,19 @@ class HAService:
         broker_id: Callable[[], int] = lambda: -1,
         introduce: Callable[[int, str], None] = lambda _id, _addr: None,
     ) -> None:
-        """`group_transfer` is told what the slaves have, for those who wait; `security` says who may be a slave.
+        """`group_transfer` receives what the slaves acknowledge; `security` authenticates slaves.
 
-        `introduce` is told the broker id and the address of each slave that says who it is; `broker_id` is our own.
+        `introduce` is called with the broker id and the address of each slave that identifies itself; `broker_id`
+        returns the id of this broker.
         """
         self.ha_address = listener.addr
-        """`host:port` that slaves dial."""
+        """The `host:port` that slaves dial."""
         self.connections: list[HAConnection] = []
-        """The slaves that are connected now, the longest first."""
+        """The slaves that are connected now, the oldest connection first."""
         self.accepted = Watermark()
         """Counts the connections since the start."""
         self.departed = Watermark()
-        """Counts those that are over."""
+        """Counts the connections that have ended."""
         self._store = store
         self._listener = listener
         self._config = config or HAConfig()
@@ -139,7 +141,7 @@ class HAService:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve slaves until cancelled or until the listener is closed; closes the listener."""
+        """Serve slaves until cancelled or until the listener is closed, and close the listener."""
         try:
             async with background_nursery() as watching, trio.open_nursery() as nursery:
                 watching.start_soon(self._end_with_epochs)
@@ -155,7 +157,7 @@ class HAService:
             self._listener.close()
 
     async def _end_with_epochs(self) -> None:
-        """Have rocketrio slaves come back when this log has other epochs than they were told."""
+        """Make rocketrio slaves reconnect when this log has other epochs than the ones they received."""
         changes = self._store.epochs.changes
         while True:
             await changes.wait_past(changes.value)
@@ -164,7 +166,7 @@ class HAService:
                     connection.end(EpochEndedError("Another epoch begins"))
 
     async def _tell_gate(self) -> None:
-        """Have rocketrio slaves hear how far readers see here."""
+        """Send rocketrio slaves the position of the read gate whenever it moves."""
         end = self._store.read_gate.end
         while True:
             await end.wait_past(end.value)
@@ -172,7 +174,10 @@ class HAService:
                 connection.tell_gate()
 
     def _introduced(self, connection: HAConnection) -> None:
-        """A slave is back, perhaps before its old connection was given up: it is one slave; or it is none at all."""
+        """Register a slave that identified itself, and end its older connection, which may not have been given up yet.
+
+        The connection of a reader, which only compares logs, does not count as a slave's.
+        """
         greeting = connection.greeting
         assert greeting is not None
         if greeting.is_reader:
@@ -232,7 +237,7 @@ class HAService:
             self._refused.pop(host, None)
         elif isinstance(reason, ReplicationError | ProtocolError):
             self._last_refusal, self._last_refused_host = str(reason), host
-            # A slave that cannot follow comes back every few seconds: one line for people is enough.
+            # A slave that cannot follow reconnects every few seconds: log it above debug level only once.
             if self._refused.get(host) is type(reason):
                 level = logging.DEBUG
             self._refused[host] = type(reason)

@@ -1,12 +1,12 @@
-"""Finds out that a master was away while its slaves took commits, and asks them before it answers with its offsets.
+"""Detects that a master was away while its slaves took commits, and asks them before it answers with its offsets.
 
-A process that was stopped (SIGSTOP, a suspended machine) sees a gap in its own clock; one that was cut off hears
-nothing of its slaves. Clients commit to a slave meanwhile, and come back within a moment. From then on the master's
-offsets are in doubt: a query for one waits until the slaves were asked, `ASK_LIMIT` at most.
+A process that was stopped (SIGSTOP, a suspended machine) sees a gap in its own clock; a process that was cut off
+receives nothing from its slaves. Clients commit to a slave meanwhile, and come back within a moment. From then on the
+master's offsets are in doubt: a query for an offset waits until the slaves were asked, `ASK_LIMIT` at most.
 
-Invariant: a query that comes after a gap waits, also when it is read before anything else happens.
-Invariant: a slave that cannot be asked delays queries by `ASK_LIMIT` once in `ASK_AGAIN_AFTER`.
-Unlike Java: Apache's master goes on with what it last knew; its slaves take no commits.
+Invariant: a query that comes after a gap waits, even if it is read before anything else happens.
+Invariant: a slave that cannot be asked delays queries by `ASK_LIMIT` at most once in `ASK_AGAIN_AFTER`.
+Unlike Java: Apache's master continues with what it last knew; its slaves take no commits.
 """
 
 import logging
@@ -22,19 +22,19 @@ from rocketrio_protocol.remoting.tasks import every
 logger = logging.getLogger("rocketrio_broker.ha")
 
 TICK: Final = 1.0
-"""Seconds between looks at the clock and the slaves."""
+"""Seconds between checks of the clock and of the slaves."""
 
 AWAY_AFTER: Final = 2.5
-"""Seconds without a look that count as a stop; a loop that is only busy is asked for less."""
+"""Seconds without a check that count as a stop; delays of a loop that is only busy are shorter."""
 
 SILENT_HEARTBEATS: Final = 1.5
-"""Intervals of heartbeats without a report after which a slave counts as out of reach."""
+"""Heartbeat intervals without a report after which a slave counts as out of reach."""
 
 ASK_LIMIT: Final = 1.0
-"""Seconds that slaves are waited for."""
+"""Seconds to wait for the slaves' answers."""
 
 ASK_AGAIN_AFTER: Final = 3.0
-"""Seconds that offsets are answered without asking again, where a slave did not answer."""
+"""Seconds for which offsets are answered without asking again, after a slave did not answer."""
 
 
 class SlaveLink(Protocol):
@@ -45,7 +45,7 @@ class SlaveLink(Protocol):
 
 
 class Absence:
-    """The check of one master, which runs while it leads."""
+    """Decides for one master, while it leads, whether its offsets are in doubt."""
 
     def __init__(self, *, heartbeat_interval: float) -> None:
         self._silence_limit = SILENT_HEARTBEATS * heartbeat_interval
@@ -64,12 +64,12 @@ class Absence:
     def watch(
         self, links: Sequence[SlaveLink], gather: Callable[[], Awaitable[GatheredOffsets]]
     ) -> None:
-        """The slaves' connections, a list that its owner keeps; `gather` takes over their offsets."""
+        """Set the slaves' connections, a list that its owner updates; `gather` fetches and merges their offsets."""
         self._links = links
         self._gather = gather
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watch until cancelled; the slaves have just been asked."""
+        """Watch until cancelled; the slaves must just have been asked."""
         self._looked_at = trio.current_time()
         self._is_in_doubt = False
         try:
@@ -108,14 +108,14 @@ class Absence:
 
     @property
     def must_ask(self) -> bool:
-        """Return whether a query for an offset must wait for `slaves_asked` first."""
+        """Whether a query for an offset must wait for `slaves_asked` first."""
         self._look()
         if self._looked_at is None or not self._is_in_doubt:
             return False
         return self._is_asking or trio.current_time() >= self._ask_again_at
 
     async def slaves_asked(self) -> None:
-        """Return once the slaves have answered, after `ASK_LIMIT` at the latest."""
+        """Ask the slaves, and return once they have answered, after `ASK_LIMIT` at the latest."""
         self._wanted.set()
         with trio.move_on_after(ASK_LIMIT):
             await self._asked.wait_past(self._asked.value)

@@ -1,4 +1,4 @@
-"""Counts what lies in a log beyond its boundary with the master, for the operator who decides about it.
+"""Counts the messages of a log beyond its boundary with the master, for the operator who decides what to do with them.
 
 Answers to: nothing; Apache's brokers in controller mode truncate it.
 """
@@ -13,7 +13,7 @@ from rocketrio_broker.store.dispatch import has_queue_entry
 from rocketrio_broker.store.log_walk import LogWalk
 
 COUNTED_SIZE: Final = 32 << 20
-"""Bytes that are walked through at most, which takes some 0.1 s; a longer end is reported as `and more`."""
+"""The most bytes to scan, which takes some 0.1 s; a longer end is reported as `and more`."""
 TOPICS_SHOWN: Final = 10
 
 
@@ -25,7 +25,7 @@ class Beyond:
     end: int
     messages: int
     topics: dict[str, int]
-    """Messages of each topic."""
+    """The number of messages of each topic."""
     is_counted_whole: bool
     why_kept: str | None
     """Why it is not cut off automatically; None if it is."""

@@ -1,21 +1,22 @@
 """The slave's end of replication: fetches the master's log and appends it at the same addresses.
 
-On each connect it asks from a little before its end, and compares what comes with what it has (history.py); only then
-it appends, and reports how far it is. What else may come of that is decided in resync.py.
+On each connect it asks from a little before its end, and compares what arrives with what it has (history.py). Only then
+it appends, and reports how far its log goes. resync.py decides what to do when the logs differ.
 
 With a rocketrio master it first exchanges which epochs both logs have (exchange.py), and never stores a byte of an
-epoch before its line is on its own disk.
+epoch before the line of that epoch is on its own disk.
 
-One task: it waits for bytes, or for the time to report or to give up, whichever comes first. Where the master is to
-hear of what the disk has (`acknowledge = "disk"`) a second one reports as the log is flushed.
+One task waits for bytes, or for the time to report or to give up, whichever comes first. If the slave reports what its
+disk has (`acknowledge = "disk"`), a second task reports as the log is flushed.
 
 Invariant: only bytes that continue the log are appended, so both logs are the same up to the shorter one's end.
-Invariant: what is reported is appended, or flushed where that is asked for, and equal to what the master has.
+Invariant: what is reported was appended, or flushed with `acknowledge = "disk"`, and is equal to what the master has.
 Invariant: nothing is reported of a log that turned out to be damaged.
 Answers to: DefaultHAClient; RocketMQ reference, section 6.4.
-Unlike Java: reports at once after connecting (4.x: after 5 s) and once a read, not once a transfer.
+Unlike Java: reports immediately after connecting (4.x: after 5 s), and once per read, not once per transfer.
 Unlike Java: the log's end is compared with the master's before anything is appended to it.
-Unlike Java: its own silence and the master's have a clock each, so a dead master is noticed and a live one kept.
+Unlike Java: the slave's own silence and the master's are timed separately, so a dead master is noticed and a live one
+kept.
 """
 
 import logging
@@ -60,11 +61,12 @@ __all__ = ["HAClient", "HAClientState", "HAClientStatistics"]
 logger = logging.getLogger("rocketrio_broker.ha")
 
 RECEIVE_SIZE: Final = 4 * 1024 * 1024
-"""Bytes of one read at most. Large, because a slave that is behind shares its time with the building of queues and
-index, a turn each: with 1 MiB a turn a copy took half as long again as with 4 MiB, in about 4 ms."""
+"""The most bytes of one read. It is large because a slave that is behind alternates between reading and building queues
+and index: with 1 MiB per turn a copy took half as long again as with 4 MiB, which take about 4 ms."""
 
 ASK_AGAIN_LIMIT: Final = 8
-"""Connections in a row without a pause, to look for what is common: all windows, and a correction or two."""
+"""The most connections in a row without a pause, to find what both logs have in common: all windows, and one or two
+corrections."""
 
 
 class HAClient:
@@ -83,20 +85,20 @@ class HAClient:
         knows_epochs: KnowsEpochs | None = None,
         broker_id: Callable[[], int] = lambda: -1,
     ) -> None:
-        """`level_clock` is told whenever all that the master had is here.
+        """`level_clock` is notified of every transfer, so that it knows when this slave has all that the master has.
 
-        `rules` says what may be given up to follow a master; it is asked each time, and so is `knows_epochs`, whether
-        the master is a rocketrio broker. Without it none is.
+        `rules` returns what may be given up to follow a master, and is called each time. `knows_epochs` asks whether
+        the master is a rocketrio broker, before each connection; without it no master counts as one.
         """
         self.state = HAClientState.WAITING_FOR_ADDRESS
         self.connected = Watermark()
-        """Counts connections to a master: whoever has to act on a new one waits on it."""
+        """Counts connections to a master; parts that act on a new connection wait on it."""
         self.followed = Watermark()
-        """Counts those on which this log turned out to be the master's."""
+        """Counts the connections on which this log turned out to be a part of the master's."""
         self.setbacks = Watermark()
         """Counts connections that ended, or could not be made."""
         self.problem: Error | OSError | None = None
-        """Why the last one did; None once transfers go on."""
+        """Why the last connection ended; None once transfers continue."""
         self._store = store
         self._address = address
         self._dial = dial
@@ -129,7 +131,7 @@ class HAClient:
 
     @property
     def local_addr(self) -> str | None:
-        """Our end of the stream, by which the master knows this slave; None without one."""
+        """The address of this end of the stream, by which the master knows this slave; None without a connection."""
         return self._local_addr
 
     def statistics(self) -> HAClientStatistics:
@@ -151,7 +153,7 @@ class HAClient:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Follow whatever master is known, until cancelled."""
+        """Follow the master that is known at the time, until cancelled."""
         task_status.started()
         while True:
             self.state = HAClientState.WAITING_FOR_ADDRESS
@@ -166,7 +168,7 @@ class HAClient:
             self._connected_since_ms = None
 
     async def _follow(self, addr: str) -> None:
-        """Connect again and again, with pauses that grow while nothing comes of it."""
+        """Connect repeatedly, with pauses that grow while no transfer arrives."""
         pause = self._config.reconnect_pause
         asked_again = 0
         while True:
@@ -191,13 +193,13 @@ class HAClient:
             pause = min(pause * 2, self._config.longest_reconnect_pause)
 
     async def _mend(self, addr: str, error: Error | OSError) -> bool:
-        """Whether what ended a connection is out of the way now."""
+        """Return whether the problem that ended a connection is solved now."""
         self._log_problem(addr, error)
         is_mended = False
         try:
             damage = await self._find_damage(addr, error)
             is_mended = damage is Damage.OWN
-            # By no rule is a whole end given up for a damaged one.
+            # No rule allows giving up an intact end for a damaged one.
             if isinstance(error, Error) and damage not in (Damage.OWN, Damage.PEER):
                 is_mended = await self._resync.mend(error)
         except OSError as disk_error:
@@ -207,7 +209,7 @@ class HAClient:
         return is_mended
 
     async def _find_damage(self, addr: str, error: Error | OSError) -> Damage:
-        """Judge whether two logs only differ because the end of one is damaged; once for each master and end."""
+        """Return whether two logs only differ because the end of one is damaged; compare once per master and end."""
         if not isinstance(error, DivergedHistoryError) or isinstance(error, BeyondBoundaryError):
             return Damage.NONE
         key = addr, self._store.max_physical_offset
@@ -217,7 +219,7 @@ class HAClient:
                 await self._torn_end.compare([PeerLog(addr, key[1], self._promises is not None)]),
             )
             return self._judged[1]
-        # What was mended before, and differs again, is no damage of its end.
+        # This end was mended before: if it differs again, the reason is not damage.
         return Damage.NONE if self._judged[1] is Damage.OWN else self._judged[1]
 
     async def _connect_and_adopt(self, addr: str) -> None:
@@ -228,7 +230,7 @@ class HAClient:
             raise
 
     async def _connect(self, addr: str) -> None:
-        # Before the master is asked for more than this log can take, and told that its damaged end is here.
+        # Checked before this slave asks the master for more than its log can take, or reports a damaged end.
         self._store.health.check()
         knows_epochs = self._knows_epochs is not None and await self._knows_epochs()
         transport = await self._dial(addr)
@@ -252,7 +254,7 @@ class HAClient:
     async def _exchange_epochs(self, transport: Transport, addr: str | None) -> None:
         store = self._store
         if addr is None or not store.epochs.member:
-            # What comes is of no known epoch.
+            # The bytes that follow belong to no known epoch.
             self._promises = None
             await store.epochs.forget()
             store.read_gate.told(EVERYTHING)
@@ -282,7 +284,7 @@ class HAClient:
             await self._report(transport)
             await self._transfer(transport)
             return
-        # It says how much is equal, once that is compared: the disk must have all there is.
+        # The first report after the comparison covers the whole log, so all of it must be on the disk.
         self._store.flush_soon()
         await self._store.wait_flushed(self._store.max_physical_offset)
         await self._report(transport)
@@ -294,7 +296,7 @@ class HAClient:
             raise self._report_error
 
     async def _report_flushes(self, transport: Transport, scope: trio.CancelScope) -> None:
-        """Report whenever the disk has more, and while it is busy what it had: we are alive."""
+        """Report whenever the disk has more, and send heartbeats with the last value while the disk is busy."""
         try:
             while True:
                 with trio.move_on_at(self._last_report_time + self._config.send_heartbeat_interval):
@@ -342,7 +344,7 @@ class HAClient:
                 await self._report(transport)
 
     def _take(self, part: TransferPart, master: str) -> None:
-        """Compare, or append, or first the one and then the other."""
+        """Compare a part of a transfer, append it, or compare its beginning and append the rest."""
         if part.confirmed == ASK_AGAIN:
             raise AskAgainError("The master has other epochs now")
         check = self._check
@@ -371,7 +373,7 @@ class HAClient:
             self._hear_gate(part)
 
     def _hear_gate(self, part: TransferPart) -> None:
-        """Show readers as much as the master does."""
+        """Move this slave's read gate to where the master's is."""
         if part.confirmed is not None and part.confirmed != self._store.read_gate.end.value:
             self._store.read_gate.told(part.confirmed)
 
@@ -379,7 +381,7 @@ class HAClient:
         problem = self._resync.nothing_more(check, master)
         if not isinstance(problem, AheadOfMasterError):
             raise problem
-        # It may get its end back, or go on in another way: then the next bytes differ.
+        # The master may get its end back, or write something else: then the next bytes differ.
         self._log_problem(master, problem, "waiting for the master")
         self.state = HAClientState.AHEAD
 
@@ -387,7 +389,7 @@ class HAClient:
         store = self._store
         store.health.check()
         end = store.max_physical_offset
-        # An empty log may begin anywhere; after that each byte has one place.
+        # An empty log may begin at any address; after that each byte has one place.
         if end and part.physical_offset != end:
             if not self._has_taken:
                 check = HistoryCheck(store.commit_log, end)
@@ -413,7 +415,7 @@ class HAClient:
         self._has_taken = True
         if self._level_clock is not None and part.physical_offset + size == part.transfer_end:
             self._level_clock.took(part.transfer_end - part.transfer_start, part.transfer_end)
-        # That a whole log was compared does not show that what follows can be taken.
+        # A complete comparison does not show that the bytes after it can be appended.
         if size or part.is_heartbeat or isinstance(self.problem, NotReachable | None):
             self._transfers_taken += 1
             if self.problem is not None:
@@ -421,20 +423,23 @@ class HAClient:
                 self.problem = None
 
     def _position(self) -> int:
-        """What may be reported: what was compared so far, then what there is or what the disk has of it."""
+        """Return the offset that may be reported.
+
+        That is what was compared so far, then the end of the log, or of what the disk has of it.
+        """
         store, check = self._store, self._check
         end = store.flushed.value if self._reports_flushed else store.max_physical_offset
         return end if check is None else min(end, check.position)
 
     async def _report(self, transport: Transport) -> None:
-        """Say how far the log goes, and wait until that is on its way."""
+        """Report how far the log goes, and wait until the report is sent."""
         store = self._store
         store.health.check()
         if self._promises is not None and self._promises != store.epochs.promises:
             raise AskAgainError("Another broker opens an epoch: the master has to hear of that")
         self._reported = self._position()
         report = encode_report(self._reported)
-        # Without a wait where that goes: a send may hang on it, and the queues are built during a wait.
+        # Send without waiting if possible: a producer may wait for this report, and a wait lets queues be built first.
         sent = transport.send_nowait(report)
         if sent < len(report):
             limit = self._config.housekeeping_interval
@@ -450,7 +455,7 @@ class HAClient:
     def _log_problem(
         self, addr: str, error: Error | OSError, what: str = "replication interrupted, will retry"
     ) -> None:
-        """The first of a row of equal problems is a warning, the others are for those who look closer."""
+        """Log the first of several equal problems in a row as a warning, and the others at debug level."""
         is_new = self.problem is None or str(self.problem) != str(error)
         self.problem = error
         logger.log(

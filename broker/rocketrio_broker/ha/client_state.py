@@ -1,4 +1,4 @@
-"""What a slave's end of replication is doing, for people: its states by name, and its numbers.
+"""The states and statistics of a slave's replication, for operators.
 
 Answers to: HAConnectionState, HARuntimeInfo.HAClientRuntimeInfo.
 """
@@ -40,7 +40,7 @@ PROBLEM_STATES: Final[dict[type[object], HAClientState]] = {
     UnfinishedMasterError: HAClientState.UNFINISHED,
     MissingHistoryError: HAClientState.MISSING_HISTORY,
 }
-"""While it pauses after these problems."""
+"""The state of the client while it pauses after each of these problems."""
 
 
 @attrs.frozen
@@ -51,20 +51,21 @@ class HAClientStatistics:
     master_ha_addr: str | None
     max_physical_offset: int
     master_offset: int
-    """The greatest address the master is known to have reached, from its transfers; never below our own."""
+    """The greatest address that the master is known to have reached, from its transfers; never below this slave's own
+    end."""
     bytes_received: int
     connection_count: int
     """How often the slave has connected since it started."""
     connected_since_ms: int | None
     local_addr: str | None
-    """This end of the connection, by which the master knows this slave; None without one."""
+    """The address of this end of the connection, by which the master knows this slave; None without a connection."""
     last_transfer_age: float | None
-    """Seconds since the master last sent something, at least a heartbeat; None before it did."""
+    """Seconds since the master last sent something, at least a heartbeat; None before its first transfer."""
     last_report_age: float | None
     """Seconds since the last report to the master."""
     last_problem: str | None
-    """Why the last connection ended or could not be made; None once transfers go on."""
+    """Why the last connection ended or could not be made; None once transfers continue."""
     verified_offset: int | None
-    """Up to here the log is equal to the connected master's; None without a connection."""
+    """The address up to which the log is equal to the connected master's; None without a connection."""
     beyond: Beyond | None
-    """What lies here that the master lacks, and is not cut off without being asked for."""
+    """What this log has, the master lacks, and only an operator's setting may cut off; None if there is nothing."""

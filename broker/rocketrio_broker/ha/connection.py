@@ -1,22 +1,22 @@
-"""The master's end of one slave: sends the log, hears what the slave has.
+"""The master's end of the connection to one slave: sends the log, receives what the slave has.
 
-Two tasks in one nursery, one a direction, each with its own clock; the first to end ends the other.
+Two tasks in one nursery, one for each direction, each with its own clock; the first to end ends the other.
 
-A rocketrio slave says first who it is and which epochs its log has (`exchange.py`), and is answered with this log's;
-its connection lasts no longer than these. All others are served as Apache serves them, not one byte differs.
+A rocketrio slave first sends who it is and which epochs its log has (`exchange.py`), and receives the epochs of this
+log; its connection ends when these change. All other slaves are served exactly as Apache serves them, byte for byte.
 
 Invariant: the next transfer starts where the last one ended, from the offset the slave asked for.
-Invariant: slave_ack_offset never passes what was sent on this connection, nor goes back: a slave that takes back what
-it acknowledged is dropped.
+Invariant: slave_ack_offset never passes what was sent on this connection, and never goes back: a slave that takes back
+what it acknowledged is dropped.
 Invariant: no byte that is known to be damaged is sent.
-Invariant: no byte of an epoch is sent to a rocketrio slave that was not told of that epoch on this connection.
+Invariant: a rocketrio slave receives a byte of an epoch only after this connection has announced that epoch to it.
 Invariant: a slave's name is in the epoch's line before its first report counts.
-Invariant: no transfer crosses the end of a commit-log file (`read_log` sees to it).
+Invariant: no transfer crosses the end of a commit-log file (`read_log` ensures it).
 Answers to: DefaultHAConnection (with ReadSocketService and WriteSocketService); RocketMQ reference, section 6.3.
-Unlike Java: any append wakes it, where an asynchronous master looks every 100 ms.
-Unlike Java: a slave that asks for what is deleted, or has more than the master, is told apart and dropped, and told
-where the log begins or ends by a heartbeat with that address; there it gets heartbeats for ever, or counts as having
-bytes it never got.
+Unlike Java: any append wakes it, where an asynchronous master checks every 100 ms.
+Unlike Java: a slave that asks for deleted bytes, or has more than the master, is detected and dropped, after a
+heartbeat with the address where the log begins or ends. Java sends it heartbeats for ever, or counts it as having bytes
+that it never got.
 """
 
 import logging
@@ -56,12 +56,12 @@ from rocketrio_protocol.remoting.ports import Transport, WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
-_REPORT_BUFFER_SIZE: Final = 4096  # 512 reports; only the last of a read counts
+_REPORT_BUFFER_SIZE: Final = 4096  # 512 reports; only the last one in a read counts
 _JOINED_SIZE_LIMIT: Final = 64 * 1024  # up to here a copy is cheaper than a packet for the header
-_PIECE_SIZE: Final = 128 * 1024  # of a transfer; in 20 s a link of 52 kbit/s takes as much
+_PIECE_SIZE: Final = 128 * 1024  # bytes per write; a link of 52 kbit/s takes this much in 20 s
 _NOTHING_REPORTED: Final = -1
-_GATE_PAUSE: Final = 0.005  # seconds; while messages come, they bring it along
-_LAST_WORD_LIMIT: Final = 1.0  # seconds; 12 bytes, into a connection that has sent nothing yet
+_GATE_PAUSE: Final = 0.005  # seconds; transfers of messages contain the gate's position anyway
+_LAST_WORD_LIMIT: Final = 1.0  # seconds; for 12 bytes on a connection that has sent nothing yet
 
 
 @attrs.frozen
@@ -70,9 +70,9 @@ class HAConnectionStatistics:
 
     addr: str
     member: str
-    """Which data directory it is; empty for slaves that do not say."""
+    """The name of the slave's data directory; empty for slaves that do not identify themselves."""
     slave_request_offset: int | None
-    """Where the slave wanted to begin; None before its first report."""
+    """Where the slave asked to begin; None before its first report."""
     slave_ack_offset: int
     """The slave has everything before this address."""
     bytes_behind: int
@@ -85,7 +85,7 @@ class HAConnectionStatistics:
 
 
 class HAConnection:
-    """One slave."""
+    """The master's end of the connection to one slave."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class HAConnection:
         introduced: Callable[["HAConnection"], None] = lambda _: None,
         asks_for_log: Callable[[], None] = lambda: None,
     ) -> None:
-        """`introduced` is called once the slave has said who it is, before it counts.
+        """`introduced` is called once the slave has identified itself, before it counts.
 
         `asks_for_log` is called with the first report, and may raise an Error: then the slave is not served.
         """
@@ -107,11 +107,11 @@ class HAConnection:
         self.greeting: Greeting | None = None
         """The greeting of a rocketrio slave; None before it arrives, and for slaves that send none."""
         self.is_anonymous = False
-        """It does not say who it is, and may count."""
+        """Whether the slave has sent no greeting; its reports may count all the same."""
         self.acknowledged = Watermark()
-        """Grows with the slave's reports: whoever needs a slave to have something waits on it."""
+        """Grows with the slave's reports; tasks that need the slave to have something wait on it."""
         self.ended_by: Error | None = None
-        """Why the connection is over; None while it stands, or when the owner cancelled it."""
+        """Why the connection ended; None while it is open, or if its owner cancelled it."""
         self._transport = transport
         self._store = store
         self._config = config
@@ -136,7 +136,7 @@ class HAConnection:
 
     @property
     def slave_request_offset(self) -> int | None:
-        """What the first report said; None before it."""
+        """The offset in the slave's first report; None before it."""
         value = self._requested.value
         return None if value == _NOTHING_REPORTED else value
 
@@ -152,7 +152,7 @@ class HAConnection:
 
     @property
     def member(self) -> str:
-        """Which data directory this is; empty where the slave does not say."""
+        """The name of the slave's data directory; empty if the slave does not identify itself."""
         return ANONYMOUS if self.greeting is None else self.greeting.member
 
     def statistics(self) -> HAConnectionStatistics:
@@ -169,7 +169,7 @@ class HAConnection:
         )
 
     async def run(self) -> None:
-        """Serve the slave until either end is done with the other; `ended_by` then says why."""
+        """Serve the slave until either end closes the connection; `ended_by` then says why."""
         try:
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope
@@ -180,10 +180,10 @@ class HAConnection:
             await self._transport.aclose()
 
     async def _tell_limit(self) -> None:
-        """Say where the log begins or ends, to a slave that asked for something else; an Apache slave reconnects.
-        Or that there are other epochs now.
+        """Send a last header with where the log begins or ends, or with the note that there are other epochs now.
 
-        Between transfers only, where a header is expected.
+        The former answers a slave that asked for something else; an Apache slave reconnects after it. It is sent only
+        between transfers, where the slave expects a header.
         """
         if self._limit is not None:
             last_word = self._header(self._limit, 0)
@@ -195,11 +195,11 @@ class HAConnection:
             await self._transport.send_all(last_word)
 
     def end(self, error: Error) -> None:
-        """End it from outside: the slave is on another connection, or has to hear of other epochs."""
+        """End the connection from outside: the slave has another connection, or must receive other epochs."""
         self._end(error, self._scope)
 
     def tell_gate(self) -> None:
-        """Readers see more here: tell a slave that can be told, with the next bytes or a moment later without."""
+        """Send a rocketrio slave the new position of the read gate, with the next bytes or alone after a pause."""
         if self.greeting is not None:
             soon = trio.current_time() + _GATE_PAUSE
             self._waiting.deadline = min(self._waiting.deadline, soon)
@@ -225,7 +225,7 @@ class HAConnection:
         silence_limit = self._config.housekeeping_interval
         first: bytes | None = b""
         while True:
-            # Only a whole report counts as a sign of life.
+            # Only a complete report counts as a sign of life.
             deadline = self._last_report_time + silence_limit
             with trio.CancelScope(deadline=deadline) as waiting:
                 received = await self._transport.receive_into(buffer)
@@ -249,7 +249,7 @@ class HAConnection:
                 self._take_report(offset)
 
     async def _begin(self, first: bytes) -> bytes:
-        """Hear who the slave is, if it says so; returns what follows of what it has sent."""
+        """Receive and answer the slave's greeting, if it sends one; return the bytes that follow it."""
         store = self._store
         if not first.startswith(EXCHANGE_MAGIC):
             self.is_anonymous = True
@@ -322,7 +322,7 @@ class HAConnection:
             )
 
     def _start_offset(self, request_offset: int) -> int:
-        """Where to begin for a slave whose log ends at this address; 0: it has none."""
+        """Return where to begin for a slave whose log ends at `request_offset`; 0 means that its log is empty."""
         first, end = self._store.min_physical_offset, self._store.max_physical_offset
         if request_offset:
             self._check_still_there(request_offset)
@@ -349,7 +349,7 @@ class HAConnection:
     def _check_whole(self) -> None:
         damage = self._store.health.damage
         if damage is not None and self._sent_to == damage.physical_offset:
-            # Past the damage: a slave that is further asks for what follows its end.
+            # The limit lies past the damage: a slave that is further can ask for what follows its end.
             self._limit = self._store.max_physical_offset
             raise DamagedSourceError(
                 f"The slave needs the log from {self._sent_to} on, where it is damaged here"
@@ -392,21 +392,21 @@ class HAConnection:
             await self._send(block)
             last_write_time = trio.current_time()
             if self._sent_to < store.max_physical_offset:
-                await trio.lowlevel.checkpoint()  # There is more, and others have their turn.
+                await trio.lowlevel.checkpoint()  # There is more to send; other tasks must run too.
             elif not self._is_waited_for:
                 await trio.sleep(config.transfer_pause)
 
     @property
     def _is_waited_for(self) -> bool:
-        """Whether puts, or readers behind the gate, wait for what this slave reports: every pause delays them too."""
+        """Whether puts, or readers behind the gate, wait for this slave's reports: every pause delays them too."""
         return self._group_transfer.is_required or self._store.read_gate.is_gating
 
     async def _send(self, block: memoryview) -> None:
-        """One transfer. A slave that takes none of it for too long is as good as gone."""
+        """Send one transfer."""
         size = len(block)
         self._is_sending = True
         header = self._header(self._sent_to, size)
-        # Counted first: the slave may have it, and say so, before the last byte has left here.
+        # Counted first: the slave may acknowledge the bytes before `send_all` returns here.
         self._sent_to += size
         self._group_transfer.transfer_sent(self._sent_to)
         if size <= _JOINED_SIZE_LIMIT:
@@ -423,8 +423,12 @@ class HAConnection:
         return encode_confirming_header(offset, size, self._store.read_gate.end.value)
 
     async def _send_piece(self, piece: memoryview) -> None:
-        """Each has its time: over a slow link a whole transfer may take longer, and the slave is not silent."""
-        # Without a wait where that goes: sends may hang on it.
+        """Send a piece of a transfer within `housekeeping_interval`.
+
+        The limit applies to each piece: over a slow link a whole transfer may take longer, although the slave is not
+        silent.
+        """
+        # Send without waiting if possible: producers may wait for these bytes.
         sent = self._transport.send_nowait(piece)
         if sent == len(piece):
             return

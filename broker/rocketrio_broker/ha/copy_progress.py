@@ -1,10 +1,11 @@
-"""How far a slave is with a long copy: bytes, rate and time left, in its log and for those who ask.
+"""Measures how far a slave is with a long copy: bytes, rate and time left, for its log and for status queries.
 
-The replication stream does not say where the master's log ends; the master itself does (28, `commitLogMaxOffset`;
-Apache's too). It is asked on each new connection, and again while a long copy is under way.
+The replication stream does not contain where the master's log ends; the master itself answers that (28,
+`commitLogMaxOffset`; Apache's too). The slave asks on each new connection, and repeatedly while a long copy is under
+way.
 
-Invariant: nothing here is on the way of a transfer; a master that does not answer costs the numbers alone.
-Answers to: nothing of Java's; there one looks at the size of the directory.
+Invariant: nothing here delays a transfer; if the master does not answer, only these numbers are missing.
+Answers to: nothing of Java's; there an operator checks the size of the directory.
 """
 
 import logging
@@ -25,16 +26,16 @@ from rocketrio_protocol.errors import Error
 logger = logging.getLogger("rocketrio_broker.ha")
 
 TELL_INTERVAL: Final = 10.0
-"""Seconds between two lines at most."""
+"""Seconds after which the next line is logged at the latest."""
 TELL_SHARE: Final = 0.05
-"""Part of the whole after which the next line comes earlier."""
+"""The share of the whole copy after which the next line is logged earlier."""
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks; a copy that takes no longer is not told at all."""
+"""Seconds between two measurements; a copy that takes no longer is not logged at all."""
 RATE_SPAN: Final = 10
-"""Looks back that the rate is taken over."""
+"""The number of measurements over which the rate is computed."""
 
 _NO_COPY: Final = frozenset({HAClientState.DIVERGED, HAClientState.MISSING_HISTORY})
-"""States in which nothing comes, however far behind the slave is."""
+"""States in which nothing is copied, however far behind the slave is."""
 
 
 @attrs.frozen
@@ -42,12 +43,12 @@ class CopyProgress:
     """A copy under way, in bytes of the log."""
 
     begin: int
-    """Where this copy began; what lay before was there already."""
+    """Where this copy began; the bytes before it were there already."""
     position: int
     goal: int
     """Where the master's log ended when it was last asked."""
     rate: float
-    """Bytes a second, over the last ten seconds."""
+    """Bytes per second, over the last ten seconds."""
 
     @property
     def copied(self) -> int:
@@ -59,12 +60,12 @@ class CopyProgress:
 
     @property
     def share(self) -> float:
-        """0 to 1."""
+        """The part of the copy that is done, from 0 to 1."""
         return min(1.0, self.copied / self.total) if self.total else 1.0
 
     @property
     def seconds_left(self) -> float | None:
-        """None while nothing comes."""
+        """The seconds until the copy is complete; None while no bytes arrive."""
         return (self.goal - self.position) / self.rate if self.rate > 0 else None
 
     def __str__(self) -> str:
@@ -76,7 +77,7 @@ class CopyProgress:
 
 
 class CopyMeter:
-    """The numbers of one copy; pure."""
+    """Computes the numbers of one copy, without I/O."""
 
     def __init__(self, now: float, position: int, goal: int) -> None:
         self.begin = position
@@ -87,7 +88,10 @@ class CopyMeter:
         self._began_at = now
 
     def look(self, now: float, position: int, first: int) -> CopyProgress:
-        """Where it is; `first` is the first address of the log, where an empty one turns out to begin."""
+        """Record the position at a time, and return the progress.
+
+        `first` is the first address of the log; a log that was empty begins there.
+        """
         if self.begin < first:
             self.begin = first
             self._looks = deque([(now, max(position, first))], RATE_SPAN + 1)
@@ -98,7 +102,7 @@ class CopyMeter:
         return CopyProgress(self.begin, position, max(self.goal, position), max(rate, 0.0))
 
     def is_line_due(self, now: float, progress: CopyProgress) -> bool:
-        """Whether to tell it now; it then counts as told."""
+        """Return whether to log a line now; if so, the line counts as logged."""
         is_due = (
             now - self._told_at >= TELL_INTERVAL or progress.share >= self._told_share + TELL_SHARE
         )
@@ -107,19 +111,19 @@ class CopyMeter:
         return is_due
 
     def seconds(self, now: float) -> float:
-        """How long it has taken."""
+        """Return how many seconds the copy has taken."""
         return now - self._began_at
 
 
 class CopyWatch:
-    """Looks at one slave's copy, for as long as there is one to look at."""
+    """Watches one slave's copy, and logs its progress."""
 
     def __init__(
         self, client: HAClient, store: MessageStore, *, call: Caller, master: MasterAddress
     ) -> None:
-        """`master` is where the master answers requests."""
+        """`master` is the address at which the master answers requests."""
         self.progress: CopyProgress | None = None
-        """The copy under way; None when none is, or nobody said how long it is."""
+        """The copy under way; None if there is none, or if its length is unknown."""
         self._client = client
         self._store = store
         self._call = call
@@ -136,7 +140,7 @@ class CopyWatch:
             with trio.move_on_after(pause):
                 connections = await self._client.connected.wait_past(connections)
             goal = await self._master_end()
-            pause = TELL_INTERVAL if goal is None else inf  # It may only be busy.
+            pause = TELL_INTERVAL if goal is None else inf  # The master may only be busy.
             if goal is not None and goal > self._position():
                 await self._watch(goal)
 
@@ -153,7 +157,7 @@ class CopyWatch:
                 await trio.sleep(LOOK_INTERVAL)
                 now, position = trio.current_time(), self._position()
                 if position < meter.begin or self._client.state in _NO_COPY:
-                    return  # The log was cut, or begun anew: the next connection starts again.
+                    return  # The log was cut, or dropped: the next connection starts a new measurement.
                 self.progress = progress = meter.look(now, position, store.min_physical_offset)
                 if position >= meter.goal:
                     break
@@ -173,8 +177,8 @@ class CopyWatch:
         return self._store.max_physical_offset
 
     async def _master_end(self) -> int | None:
-        """Where the master's log ends; None if it does not say."""
-        # Known a moment later than its replication port, where that is configured.
+        """Return where the master's log ends; None if it does not answer."""
+        # If the replication address is configured, this address becomes known a moment later.
         addr = await self._master.wait_known()
         if self._client.state in _NO_COPY:
             return None

@@ -1,12 +1,12 @@
-"""Where two logs part, by the epochs they name; and whether what one has beyond that can have been promised to anybody.
+"""Finds up to where two logs are the same, by their epochs, and whether the rest of one may have been acknowledged.
 
     ours    | 1 a | 2 b          | 4 c ...           the same epoch: number, id and start are equal
-    theirs  | 1 a | 2 b    | 3 d ...                 part where epoch 2 ends first
+    theirs  | 1 a | 2 b    | 3 d ...                 the logs part where epoch 2 ends first
 
 Invariant: everything before the boundary is the same on both sides.
 Invariant: a number alone never makes two epochs the same.
 Answers to: EpochFileCache.findConsistentPoint.
-Unlike Java: what lies beyond is given up only where it is proven that no producer was told that it is stored.
+Unlike Java: bytes beyond the boundary are given up only if it is proven that no producer got PUT_OK for them.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ from rocketrio_protocol.ha.exchange import Epoch
 
 @attrs.frozen
 class Boundary:
-    """Where two logs part."""
+    """The place where two logs part."""
 
     address: int
     own_count: int
-    """Our lines up to the last common one."""
+    """The number of this log's epochs up to the last common one."""
     their_count: int
-    """Theirs."""
+    """The number of the other log's epochs up to the last common one."""
 
 
 def common_boundary(
     own: Sequence[Epoch], own_end: int, theirs: Sequence[Epoch], their_end: int
 ) -> Boundary | None:
-    """Find up to where both logs are the same; None if they have no epoch in common."""
+    """Find the address up to which both logs are the same; None if they have no epoch in common."""
     places = {line.key: place for place, line in enumerate(theirs)}
     first = next((at for at, line in enumerate(own) if line.key in places), None)
     if first is None:
@@ -47,7 +47,7 @@ def common_boundary(
 
 
 def _end(lines: Sequence[Epoch], count: int, log_end: int) -> int:
-    """Where the epoch before this place ends."""
+    """Return where the last of the first `count` epochs ends."""
     return min(lines[count].start, log_end) if count < len(lines) else log_end
 
 
@@ -58,7 +58,7 @@ def why_kept(
     end: int,
     theirs: Sequence[Epoch],
 ) -> str | None:
-    """Return why something between `boundary` and `end` may have been answered PUT_OK; None if nothing was.
+    """Return why a message between `boundary` and `end` may have been answered PUT_OK; None if none was.
 
     `theirs` are the master's epochs beyond the boundary. Only the member that wrote an epoch knows its slaves.
     """
@@ -88,9 +88,10 @@ def why_kept(
 
 
 def _is_covered(line: Epoch, slave: str, theirs: Sequence[Epoch]) -> bool:
-    """Return whether an opener had everything that this slave ever reported in our epoch.
+    """Return whether an opener had everything that this slave ever reported in epoch `line` of this log.
 
-    That is not known if the slave connected to us when it had already heard of the opener: it may have got more then.
+    That is unknown if the slave had already heard of the opener's epoch when it connected here: it may have got more
+    since.
     """
     return any(
         line.number > opened.covers[slave] and line.joined[slave] < opened.number

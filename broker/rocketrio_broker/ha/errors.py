@@ -1,4 +1,4 @@
-"""Why replication with one peer cannot go on: a different history, bytes that are gone, a peer that lies."""
+"""Why replication with a peer cannot continue: a different history, deleted bytes, a peer that sends wrong data."""
 
 from rocketrio_protocol.errors import Error, NotReachable
 
@@ -27,7 +27,7 @@ class SlaveTooFarBehindError(ReplicationError):
 
 
 class HistoryMismatchError(ReplicationError):
-    """A master sends from another address than where the slave's log ends."""
+    """A master sends from an address that is not the end of the slave's log."""
 
     remedy = (
         "The logs have different histories. If the master is right, "
@@ -57,39 +57,39 @@ class DamagedSourceError(ReplicationError):
 
 
 class LinkRefusedError(ReplicationError):
-    """The other end of a replication connection did not prove that it may have one."""
+    """The other end of a replication connection did not prove that it may have this connection."""
 
 
 class EpochEndedError(ReplicationError):
-    """A connection is over because its slave has to hear of other epochs, or is back on another one."""
+    """A connection has ended because its slave must receive other epochs, or has another connection."""
 
     remedy = ""
 
 
 class AskedOnlyError(ReplicationError):
-    """A broker that becomes master has asked how this log stands, and wants no more."""
+    """A broker that becomes master has asked for the state of this log, and needs nothing more."""
 
     remedy = ""
 
 
 class SilentPeerError(NotReachable):
-    """The other end said or took nothing for too long."""
+    """The other end sent or took nothing for too long."""
 
     remedy = "Check the other process and the network between"
 
 
 class AskAgainError(ReplicationError):
-    """Nothing is known yet: the same master has to be asked from another address."""
+    """Nothing is known yet: the slave must ask the same master from another address."""
 
     remedy = ""
 
 
 class EqualHistoryError(AskAgainError):
-    """Without a common epoch the bytes were compared, and are equal: the next connection knows the epochs."""
+    """The bytes of two logs without a common epoch are equal: the next connection knows the epochs."""
 
 
 class DivergedHistoryError(ReplicationError):
-    """From some address on a master's log and this one were written by two masters."""
+    """Two masters wrote this log and the master's from some address on."""
 
     remedy = (
         "What lies here from there on no longer has a master. Set ha_divergent_tail to cut (also while the broker "
@@ -100,11 +100,11 @@ class DivergedHistoryError(ReplicationError):
     def __init__(self, message: str, *, broker_addr: str, cut_at: int) -> None:
         super().__init__(message, broker_addr=broker_addr)
         self.cut_at = cut_at
-        """The last beginning of a record before which both are equal."""
+        """The last beginning of a record before which both logs are equal."""
 
 
 class BeyondBoundaryError(DivergedHistoryError):
-    """This log goes on beyond where it and a master's, by their epochs, are one history."""
+    """This log continues beyond the address up to which it and the master's are the same by their epochs."""
 
     remedy = (
         "Some of it may have been promised to producers. Set ha_divergent_tail to cut (also while the broker runs) to "
@@ -117,13 +117,13 @@ class BeyondBoundaryError(DivergedHistoryError):
     ) -> None:
         super().__init__(message, broker_addr=broker_addr, cut_at=cut_at)
         self.epoch_count = epoch_count
-        """How many of this log's epochs remain."""
+        """The number of this log's epochs that remain after a cut."""
         self.why_kept = why_kept
-        """Why it is not simply cut; None: nothing of it was promised to anybody."""
+        """Why the rest is not cut off automatically; None if no producer got PUT_OK for any of it."""
 
 
 class UnfinishedMasterError(ReplicationError):
-    """A master's log ends inside an epoch of which this one has more: it has not begun another one yet."""
+    """A master's log ends inside an epoch of which this log has more: the master has not begun another epoch yet."""
 
     remedy = (
         "It is followed once it takes writes; until then it may still get what it lacks from here"
@@ -131,7 +131,7 @@ class UnfinishedMasterError(ReplicationError):
 
 
 class AheadOfMasterError(ReplicationError):
-    """A master's log ends inside this one, which is the same up to there."""
+    """A master's log ends before this one, and both are the same up to there."""
 
     remedy = (
         "The master lost its end, in a power cut perhaps, and did not get it back from here; restart it to let it ask "
@@ -140,7 +140,7 @@ class AheadOfMasterError(ReplicationError):
 
 
 class MissingHistoryError(ReplicationError):
-    """A master's log begins behind the end of this one."""
+    """A master's log begins after the end of this one."""
 
     remedy = (
         "What lies between is deleted there. Set ha_missing_history to restart (also while the broker runs): this "
@@ -150,10 +150,10 @@ class MissingHistoryError(ReplicationError):
     def __init__(self, message: str, *, broker_addr: str, is_told: bool) -> None:
         super().__init__(message, broker_addr=broker_addr)
         self.is_told = is_told
-        """The master said where it begins; otherwise it only sends nothing, and may as well be empty."""
+        """Whether the master sent where its log begins; otherwise it only sends nothing, and may be empty."""
 
 
 class NoRoomError(Error):
-    """A slave's disk does not take what its master sends."""
+    """A slave's disk has no room for what its master sends."""
 
     remedy = "Make room on this broker's disk: replication then goes on by itself"

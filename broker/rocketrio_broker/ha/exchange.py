@@ -1,8 +1,9 @@
-"""The exchange of epochs at the beginning of a connection between two rocketrio brokers, and asking for it alone.
+"""The exchange of epochs between two rocketrio brokers: at the beginning of a connection, or as a query of its own.
 
-A slave asks on the ordinary port first (26, `rocketrioReplication`): Apache's brokers hear nothing of all this.
+A slave asks on the ordinary port first whether the master knows the exchange (26, `rocketrioReplication`), so Apache's
+brokers never receive one.
 
-Invariant: both ends are done within `EXCHANGE_LIMIT`, and read no more than `EXCHANGE_SIZE_LIMIT`.
+Invariant: both ends finish within `EXCHANGE_LIMIT`, and read no more than `EXCHANGE_SIZE_LIMIT`.
 Answers to: AutoSwitchHAClient's and AutoSwitchHAConnection's handshake.
 """
 
@@ -26,20 +27,21 @@ from rocketrio_protocol.ha.exchange import (
 from rocketrio_protocol.remoting.ports import Transport
 
 EXCHANGE_LIMIT: Final = 5.0
-"""Seconds for question and answer."""
+"""Seconds for the greeting and the answer."""
 
 ANNOUNCED_AHEAD_LIMIT: Final = 1 << 20
-"""How far an epoch that is announced may be ahead of all that were heard of: its number is kept, and the next has to be
-greater. Who is refused opens its epoch without this broker's word."""
+"""How far the number of an announced epoch may be above all numbers that this broker knows: the number is stored, and
+the next one has to be greater. A broker whose announcement is refused opens its epoch without this broker's consent."""
 
 ANSWERED_AHEAD_LIMIT: Final = 1 << 40
-"""The same for what is answered: many announcements may have come between, and a new member has heard of none."""
+"""The same limit for the numbers in an answer: many epochs may have been announced meanwhile, and a new member knows
+none."""
 
 REPLICATION_KEY: Final = "rocketrioReplication"
-"""Among the settings that a rocketrio broker shows (26): the version of the exchange that it knows."""
+"""One of the settings that a rocketrio broker returns (26): the version of the exchange that it supports."""
 
 KnowsEpochs = Callable[[], Awaitable[bool]]
-"""Asks whether the master is a rocketrio broker. Raises Error when it cannot be asked."""
+"""Asks whether the master is a rocketrio broker. Raises Error if the master cannot be asked."""
 
 
 READER: Final = Greeting(member="", begin=0, end=0, highest=0, is_reader=True)
@@ -66,7 +68,8 @@ def greeting_of(
 async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -1) -> Welcome:
     """Return the answer to a greeting.
 
-    Raises RemoteProtocolError for an epoch that cannot be the next, OSError when the disk does not take the promise.
+    Raises RemoteProtocolError for an epoch that cannot be the next, OSError if the promise cannot be written to the
+    disk.
     """
     epochs = store.epochs
     highest = epochs.highest
@@ -77,7 +80,7 @@ async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -
         member=epochs.member,
         broker_id=broker_id,
         begin=store.min_physical_offset,
-        # An incomplete record at the end was never acknowledged, and a new master gives it up.
+        # An incomplete record at the end was never acknowledged, and a new master discards it.
         end=store.whole_end() if greeting.opens else store.max_physical_offset,
         highest=highest,
         whole_above=epochs.whole_above,
@@ -86,7 +89,7 @@ async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -
 
 
 async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
-    """Send a greeting and return the answer. Raises an Error."""
+    """Send a greeting and return the answer. Raises Error."""
     with trio.move_on_after(EXCHANGE_LIMIT):
         await transport.send_all(encode_exchange(greeting))
         head = await _receive_exactly(transport, EXCHANGE_HEAD_SIZE)

@@ -1,19 +1,19 @@
-"""Moves the read gate of a master: readers see what enough slaves have, or, where too few keep up, what its disk has.
+"""Moves the read gate of a master: readers see what enough slaves have, or, if too few keep up, what its own disk has.
 
     enough level slaves     the gate follows the k-th greatest address that they acknowledged; k is in_sync_slaves
-    none of that for slave_timeout, while there is log beyond the gate
+    too few of them for slave_timeout, while there is log beyond the gate
         serve               it follows what this disk has synced, until enough slaves are level again
         wait                it stays
 
-A slave is level once it was seen to keep up on its connection: what was the log's end it had LEVEL_WITHIN seconds
-later. Until then it confirms nothing: one that copies for hours would hold the readers back as long. The same after the
-disk has stood in: who is to confirm again must have caught up.
+A slave is level once it was seen to keep up on its connection: within LEVEL_WITHIN seconds it had everything up to what
+was the log's end. Until then its reports confirm nothing, because a slave that copies for hours would hold the readers
+back for hours. The same holds after the disk has stood in: a slave must catch up before it confirms again.
 
-Invariant: the gate never goes back while a role lasts, but where the log is cut.
+Invariant: the gate never goes back during a role, except if the log is cut.
 Invariant: a message that level slaves have, and that was answered PUT_OK, is visible to every pull after that answer.
 Invariant: in the mode `serve` the gate reaches the end of an idle log.
 Answers to: nothing in 4.x; AutoSwitchHAService.computeConfirmOffset of 5.x, which has a controller's list in place of
-level slaves, and no way out when it is not complete.
+level slaves, and does not continue when that list is not complete.
 """
 
 import logging
@@ -29,25 +29,25 @@ from rocketrio_broker.watermark import Watermark
 logger = logging.getLogger("rocketrio_broker.ha")
 
 LEVEL_WITHIN: Final = 1.0
-"""Seconds in which a level slave gets what the log ended with: readers wait so long for it at most, then see by it."""
+"""Seconds within which a level slave gets everything up to the log's end: readers wait about as long for it at most."""
 
 
 @attrs.frozen
 class GateStatistics:
-    """How far readers see, and by what."""
+    """How far readers see, and what decides that."""
 
     is_gating: bool
-    """Whether anything that is stored may be hidden from them."""
+    """Whether stored messages may be hidden from readers."""
     end: int
-    """They see messages that end at or before this address; the end of the log where nothing is hidden."""
+    """Readers see messages that end at or before this address; it is the end of the log if nothing is hidden."""
     by: str
-    """What sets it: the `slaves`; this `disk`, while too few slaves keep up; `nobody`, while slaves are awaited; or, on
-    a slave, the `master`."""
+    """What sets it: the `slaves`; this `disk`, while too few slaves keep up; `nobody`, while the gate waits for slaves;
+    or, on a slave, the `master`."""
 
 
 @attrs.frozen
 class _Round:
-    """The end of the log at some time, and when that was: a slave is level once it gets there soon enough."""
+    """The end of the log at some time, and that time: a slave is level if it reaches that end soon enough."""
 
     end: int
     since: float
@@ -71,9 +71,9 @@ class GateKeeper:
         self.is_keeping = False
         """Whether this broker is a master whose readers see only confirmed messages."""
         self.level: set[str] = set()
-        """The slaves that confirm."""
+        """The slaves whose reports confirm messages."""
         self.stands_in = False
-        """Whether this disk confirms, for want of slaves."""
+        """Whether this disk confirms messages, because there are too few level slaves."""
         self._gate = gate
         self._appended = appended
         self._flushed = flushed
@@ -103,20 +103,21 @@ class GateKeeper:
     # --- the role ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A master's role begins whose readers see what is confirmed.
+        """Begin a master's role in which readers see only confirmed messages.
 
-        That is what its own master told last, or what it showed before; where nothing was hidden it is everything.
+        At first they see what the previous master confirmed last, or what this broker showed before: everything if
+        nothing was hidden.
         """
         if not self.is_keeping:
             self._gate.begin(min(self._gate.end.value, self._appended.value))
         self._change_role(is_keeping=True)
 
     def follow(self) -> None:
-        """A slave's role begins: what it showed stays until its master tells where the gate is."""
+        """Begin a slave's role: what it showed stays visible until its master sends where the gate is."""
         self._change_role(is_keeping=False)
 
     def leave_open(self) -> None:
-        """A role begins whose readers see everything."""
+        """Begin a role in which readers see everything."""
         self._change_role(is_keeping=False)
         self._gate.open()
 
@@ -137,7 +138,7 @@ class GateKeeper:
         if its_round is None:
             its_round = _Round(end, now)
         elif acknowledged >= its_round.end and now - its_round.since > LEVEL_WITHIN:
-            its_round = _Round(end, now)  # Too slow: another one, to where the log ends by now.
+            its_round = _Round(end, now)  # Too slow: it must now reach the present end in time.
         if acknowledged >= its_round.end:
             self._rounds.pop(slave, None)
             self.level.add(slave)
@@ -150,7 +151,7 @@ class GateKeeper:
         self._rounds.pop(slave, None)
 
     def confirm(self, address: int) -> None:
-        """Move the gate: enough level slaves have everything before this address."""
+        """Move the gate to this address, before which enough level slaves have everything."""
         if not self.is_keeping:
             return
         if self.stands_in:
@@ -180,7 +181,7 @@ class GateKeeper:
         while True:
             await appended.wait_past(gate_end.value)
             self._progress_at = max(self._progress_at, self._current_time())
-            # Looked at when the time may be up, not at each report.
+            # Checked when the time may be up, not at each report.
             while gate_end.value < appended.value:
                 deadline = self._progress_at + self._timeout
                 if self._current_time() < deadline:
@@ -191,7 +192,7 @@ class GateKeeper:
                     await trio.sleep(self._timeout)
 
     async def _stand_in(self) -> None:
-        """Show what this disk has, until `confirm` or a change of role ends it."""
+        """Show what this disk has, until `confirm` or a change of role ends that."""
         gate, flushed = self._gate, self._flushed
         self.stands_in = True
         self.level.clear()

@@ -1,14 +1,15 @@
-"""A broker that becomes master, or comes back as one, takes over what its slaves know more of, before it serves.
+"""Fetches newer offsets, topics and groups from the slaves, before a broker that becomes or is again master serves.
 
-It asks the name servers (106) which slaves its name has, and each slave for its topics and groups (slave_tables.py)
-and for its offsets (43); per queue the newer version counts (docs/decisions/0014), of an Apache slave, which has no
-versions, the higher offset. Who cannot be asked is tried again until a time limit; then the master serves without,
-and says so.
+It asks the name servers (106) which slaves its name has, and each slave for its topics and groups (slave_tables.py) and
+for its offsets (43). For each queue the newer version counts (docs/decisions/0014); an Apache slave has no versions, so
+its offset counts if it is higher. A peer that cannot be asked is asked again until a time limit; then the master serves
+without its answer, and logs that.
 
-Invariant: no committed offset of this master is lowered but by a reset or seek that the slave took.
-Invariant: none lies beyond the end of its queue here (`queue_end`), neither an own one nor a slave's: messages that
-get those numbers now would be skipped. Own ones do after a tail was lost, or on a slave that was made the master.
-Unlike Java: Apache's master comes back with what it last knew, and the periodic copy then lowers its slaves' offsets.
+Invariant: no committed offset of this master is lowered, except by a reset or seek that the slave took.
+Invariant: no offset lies beyond the end of its queue here (`queue_end`), neither one of this broker nor a slave's:
+messages that get those numbers now would be skipped. This broker has such offsets after its log lost its end, or if it
+was a slave.
+Unlike Java: Apache's master restarts with what it last knew, and the periodic copy then lowers its slaves' offsets.
 """
 
 import logging
@@ -32,21 +33,22 @@ Answer = TypeVar("Answer")
 logger = logging.getLogger("rocketrio_broker.ha")
 
 GATHER_LIMIT: Final = 5.0
-"""Seconds a starting master waits for name servers and slaves it cannot reach (ours; a call takes 3 s at most)."""
+"""Seconds a starting master waits for name servers and slaves it cannot reach (Java has none; a call takes 3 s at
+most)."""
 
 
 @attrs.define
 class GatheredOffsets:
-    """What came of asking."""
+    """The result of asking the slaves."""
 
     slaves_asked: list[str] = attrs.field(factory=list)
     """Addresses of the slaves that answered."""
     raised: int = 0
-    """Queues whose offset is now a newer one."""
+    """The number of queues that have a newer offset now."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
     """Name servers and slaves that could not be asked, and why."""
     slaves_missing: set[str] = attrs.field(factory=set)
-    """Those of them that are slaves."""
+    """The slaves among the unreachable peers."""
 
 
 async def gather_slave_offsets(
@@ -61,8 +63,8 @@ async def gather_slave_offsets(
 ) -> GatheredOffsets:
     """Raise `consumer_offsets`, and `tables`, to what the slaves of this name have. Never fails.
 
-    Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. Who was `silent` for long
-    already is asked once. A cancel leaves what was merged so far.
+    Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. A peer in `silent`, which has
+    not answered for long, is asked only once. A cancel leaves what was merged so far.
     """
     if queue_end is not None:
         consumer_offsets.cut(queue_end)
@@ -90,7 +92,7 @@ async def gather_slave_offsets(
 
 
 class _Gathering:
-    """One attempt to ask everybody."""
+    """One attempt to ask all peers."""
 
     def __init__(
         self,
@@ -109,11 +111,11 @@ class _Gathering:
         self._queue_end = queue_end
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
-        """Ask until it answers, and then the slaves it names."""
+        """Ask a name server until it answers, and then ask the slaves that it lists."""
         self.ask_slaves(await self._insist(addr, self._peers.listed_slaves) or (), nursery)
 
     def ask_slaves(self, addrs: Sequence[str], nursery: trio.Nursery) -> None:
-        """Ask those that are new, each in a task of its own."""
+        """Ask those slaves that were not asked yet, each in a task of its own."""
         for slave in addrs:
             if slave not in self._known:
                 self._known.add(slave)
@@ -135,7 +137,11 @@ class _Gathering:
         return read_table(body, VersionedConsumerOffsets, what="consumer offsets")
 
     async def _insist(self, addr: str, asking: Callable[[str], Awaitable[Answer]]) -> Answer | None:
-        """The answer, however often it takes, or None of a silent peer; without it a peer is among the unreachable."""
+        """Repeat a query until the peer answers it, and return the answer.
+
+        A silent peer is asked once: without an answer the result is None. Until it answers, a peer is among the
+        unreachable ones.
+        """
         unreachable = self.result.unreachable
         unreachable[addr] = NotReachable("No answer in time", broker_addr=addr)
         while True:

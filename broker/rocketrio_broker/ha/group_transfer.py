@@ -1,21 +1,21 @@
-"""What enough live slaves have: the address up to which a synchronous master may say "stored".
+"""Keeps what enough live slaves have: the address up to which a synchronous master may answer PUT_OK.
 
-Each slave that is connected and has reported counts with its own last report, and with nothing once it has left. The
-number that puts wait for is the k-th greatest of these, k being the slaves that must have a message.
+Each slave that is connected and has reported counts with its own last report, and no longer counts once it has left.
+The address that puts wait for is the k-th greatest of these, k being the number of slaves that must have a message.
 
-A slave that lost its connection comes back on another one, perhaps long before the old one is dropped for its silence,
-and nothing in the stream says who it is: counted twice it would be two of the slaves that must have a message. So when
-a slave comes, the older connections from its host are in doubt until they report again: a slave has one connection at
-a time, and an old one that speaks is another slave.
+A slave that lost its connection reconnects, perhaps long before the old connection is dropped for its silence, and an
+Apache slave does not identify itself in the stream: counted twice it would be two of the slaves that must have a
+message. So when a slave connects, the older connections from its host are in doubt until they report again: a slave has
+one connection at a time, and an old connection that reports belongs to another slave.
 
-What readers may see goes by the same reports: of the slaves that are level (gate_keeper.py), the k-th greatest.
+The same reports decide what readers may see: the k-th greatest report of the slaves that are level (gate_keeper.py).
 
 Invariant: `replicated` is what at least k live slaves have; it falls when one of them leaves.
-Invariant: with fewer than k live slaves `replicated` is 0, and nothing is released.
-Invariant: nothing is released by bytes that no slave was sent, whatever a slave says when it comes.
-Invariant: nothing is released by a connection in doubt; it is still waited for, as it may be a slave of its own.
+Invariant: with fewer than k live slaves `replicated` is 0, and no put is released.
+Invariant: no put is released by bytes that no slave was sent, whatever a slave reports when it connects.
+Invariant: no put is released by a connection in doubt; puts still wait for it, as it may be another slave.
 Answers to: GroupTransferService, push2SlaveMaxOffset, isSlaveOK; RocketMQ reference, section 6.5.
-Unlike Java: no thread, no polling, and no number that a slave leaves behind.
+Unlike Java: no thread, no polling, and no offset that outlives the slave that reported it.
 """
 
 from typing import Final, Protocol
@@ -27,35 +27,35 @@ from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.remoting.ports import split_addr
 
 SLAVE_FALLBEHIND_MAX: Final = 256 << 20
-"""Bytes a slave may be behind and still be waited for (haSlaveFallbehindMax)."""
+"""The bytes by which a slave may be behind and puts still wait for it (haSlaveFallbehindMax)."""
 
 _NOTHING: Final = 0
 
 
 @attrs.frozen
 class GroupTransferStatistics:
-    """How the slaves stand that puts wait for."""
+    """The state of the slaves that puts wait for."""
 
     is_required: bool
     """Whether puts wait for slaves here: the role is sync-master."""
     in_sync_slaves: int
-    """How many must have a message."""
+    """The number of slaves that must have a message."""
     live_slaves: int
-    """How many are connected and have reported, but for connections that may be an earlier one of another slave."""
+    """The number of slaves that are connected and have reported, without connections in doubt."""
     replicated_offset: int
-    """So many have everything before this address; 0 with too few of them."""
+    """At least `in_sync_slaves` live slaves have everything before this address; 0 with too few of them."""
     last_slave: str | None
-    """Whose report moved it last."""
+    """The slave whose report raised it last."""
 
 
 class WaitsForSlaves(Protocol):
-    """Who wants to know at once when slaves have more: the line of waiting answers."""
+    """A part that is notified when slaves have more: the queue of waiting answers."""
 
     def answer_replicated(self) -> None: ...
 
 
 class GroupTransferService:
-    """Hears of every report, and keeps the address that enough slaves have reached."""
+    """Receives every report, and keeps the address that enough slaves have reached."""
 
     def __init__(
         self,
@@ -66,18 +66,18 @@ class GroupTransferService:
         max_physical_offset: int = 0,
         gate_keeper: GateKeeper | None = None,
     ) -> None:
-        """`slave_fallbehind_max` is in bytes: slaves further behind than this are not waited for.
+        """`slave_fallbehind_max` is in bytes: puts do not wait for slaves further behind than this.
 
-        `max_physical_offset` is the log's end now: slaves may have so much from before.
+        `max_physical_offset` is the log's end now: slaves may have everything before it from an earlier connection.
         """
         self.is_required = is_required
         """Whether puts wait for slaves."""
         self.replicated = Watermark(_NOTHING)
         """Enough live slaves have everything before this address."""
         self.available_until = _NOTHING
-        """Slaves are not waited for from this address on: too few of them are live, or near enough to it."""
+        """Puts do not wait for slaves from this address on: too few slaves are live, or near enough to it."""
         self.last_slave: str | None = None
-        """Whose report moved `replicated` last."""
+        """The slave whose report raised `replicated` last."""
         self._waiting: WaitsForSlaves | None = None
         self._in_sync_slaves = in_sync_slaves
         self._slave_fallbehind_max = slave_fallbehind_max
@@ -93,7 +93,7 @@ class GroupTransferService:
         )
 
     def statistics(self) -> GroupTransferStatistics:
-        """How the slaves stand now."""
+        """Return the state of the slaves now."""
         return GroupTransferStatistics(
             self.is_required,
             self._in_sync_slaves,
@@ -103,35 +103,37 @@ class GroupTransferService:
         )
 
     def connections(self) -> frozenset[str]:
-        """The connections that count."""
+        """Return the connections that count."""
         return frozenset(self._slave_ack_offsets)
 
     def tell(self, waiting: WaitsForSlaves) -> None:
-        """Tell these, from now on, whenever slaves have more."""
+        """Register `waiting` to be notified when `replicated` advances."""
         self._waiting = waiting
 
     def change_role(self, *, is_required: bool, max_physical_offset: int) -> None:
-        """The log is ours from this address on; what is before it slaves may have from another master.
+        """Note that this broker writes the log from this address on.
 
-        Answers that wait are the caller's business: `WaitingAnswers.answer_all`, before this.
+        Slaves may have what is before it from another master. The caller must answer the waiting puts before this, with
+        `WaitingAnswers.answer_all`.
         """
         self.is_required = is_required
         self._sent_to = max_physical_offset
 
     def transfer_sent(self, end_offset: int) -> None:
-        """A slave was sent everything before this address."""
+        """Note that a slave was sent everything before this address."""
         self._sent_to = max(self._sent_to, end_offset)
 
     def slave_reported(
         self, addr: str, slave_ack_offset: int, *, is_first: bool, is_named: bool = False
     ) -> None:
-        """A slave has everything before this address; its first report makes it live.
+        """Record that a slave has everything before this address; its first report makes it live.
 
-        `is_first`: it has been sent nothing on its connection that would be new to it.
-        `is_named`: it said who it is, so its older connection has been ended, and no other is in doubt.
+        `is_first`: the slave has been sent nothing on its connection that would be new to it.
+        `is_named`: the slave identified itself, so its older connection has been ended, and no other is in doubt.
         """
         if is_first and slave_ack_offset > self._sent_to:
-            # Bytes from somewhere else, a copied directory perhaps: they count when it has got more of ours.
+            # These bytes are not from this master, perhaps from a copied directory: they count once the slave has
+            # received what follows them from here.
             slave_ack_offset = self._sent_to
         if addr not in self._slave_ack_offsets:
             if not is_named:
@@ -162,7 +164,7 @@ class GroupTransferService:
             keeper.confirm(reached)
 
     def slave_left(self, addr: str) -> None:
-        """A connection is over; what that slave had no longer counts."""
+        """Forget a connection that ended; what that slave had no longer counts."""
         self._in_doubt.discard(addr)
         if self._gate_keeper is not None:
             self._gate_keeper.left(addr)
@@ -170,14 +172,14 @@ class GroupTransferService:
             self._set_replicated()
 
     def _doubt_older(self, addr: str) -> None:
-        """A slave came: its own last connection may be among those that stand."""
+        """Put the older connections of a new slave's host in doubt: one of them may be that slave's previous one."""
         host, _ = split_addr(addr)
         self._in_doubt.update(
             older for older in self._slave_ack_offsets if split_addr(older)[0] == host
         )
 
     def _set_replicated(self) -> None:
-        """To the k-th greatest acknowledged address."""
+        """Set `replicated` to the k-th greatest acknowledged address."""
         offsets = self._slave_ack_offsets
         reached = self._kth_greatest(list(offsets.values()))
         self.available_until = _NOTHING if reached is None else reached + self._slave_fallbehind_max
@@ -188,7 +190,7 @@ class GroupTransferService:
         self.replicated.reset(_NOTHING if reached is None else reached)
 
     def _kth_greatest(self, offsets: list[int]) -> int | None:
-        """What so many slaves have as must have a message; None with fewer slaves."""
+        """Return the offset that at least k slaves have reached; None with fewer than k slaves."""
         if len(offsets) < self._in_sync_slaves:
             return None
         offsets.sort(reverse=True)

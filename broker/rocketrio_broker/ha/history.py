@@ -1,10 +1,10 @@
-"""Whether two logs have one history: bytes that a master sends are compared with those that lie here.
+"""Compares bytes that a master sends with those of this log, to find out whether both logs have the same history.
 
-    own log   begin ............ start [ compared | yet to compare ] end
+    own log   begin ............ start [ compared | not compared yet ] end
     master                       start [ equal    | d ...
 
-A record carries its address, the number in its queue and the time it was stored, so equal bytes of some length at one
-address are one history; from the first byte that differs on two masters wrote.
+A record contains its address, its number in its queue and the time at which it was stored, so equal bytes of some
+length at one address show that the history is the same; from the first byte that differs, two masters wrote the logs.
 
 Invariant: everything between `start` and `position` is equal on both sides.
 Invariant: a cut lies at a record's beginning, at or before the first byte that differs.
@@ -20,14 +20,15 @@ from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.record.decode import possible_records
 
 WINDOWS: Final = (256 << 10, 4 << 20, 64 << 20, 1 << 30)
-"""Bytes before the end of the log that are compared on each connect, and how far back to look when all of them differ;
-after the last everything. The first takes about a millisecond, and holds a hundred records and more."""
+"""The sizes of the end of the log to compare: the first on each connect, the next ones when all bytes of the one before
+differ, and finally everything. The first takes about a millisecond, and contains more than a hundred records."""
 
 FIRST_ADDRESS: Final = 1
-"""To ask from 0 means "I have nothing": the comparison of a whole log begins at its second byte."""
+"""The comparison of a whole log begins at its second byte, because a slave that asks from 0 reports that its log is
+empty."""
 
 _BLOCK: Final = 1 << 20
-_SCAN: Final = 8 << 20  # before the difference; the longest record is 4 MiB by default
+_SCAN: Final = 8 << 20  # bytes before the difference; the longest record is 4 MiB by default
 
 
 class HistoryCheck:
@@ -39,7 +40,7 @@ class HistoryCheck:
         self.difference: int | None = None
         """The first address that differs; None while none is known."""
         self.heartbeats = 0
-        """Heartbeats in a row: the master has had nothing to send from `position` on."""
+        """The number of heartbeats in a row: the master has had nothing to send from `position` on."""
         self._log = log
 
     def __repr__(self) -> str:
@@ -47,13 +48,13 @@ class HistoryCheck:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the log is equal to its end."""
+        """Whether the log was compared to its end, and is equal."""
         return self.position >= self._log.max_offset
 
     def compare(self, body: memoryview) -> int:
-        """Compare what follows; how many of the bytes the log has too. Stops at the first that differs.
+        """Compare the bytes that follow, and return how many of them this log has too; stop at the first that differs.
 
-        Raises AskAgainError when its own bytes were deleted meanwhile.
+        Raises AskAgainError if this log's own bytes were deleted meanwhile.
         """
         taken = 0
         while taken < len(body) and not self.is_complete:
@@ -71,8 +72,8 @@ class HistoryCheck:
 
 
 def common_size(one: memoryview, other: memoryview) -> int:
-    """How many bytes are equal from the beginning of two views of one length."""
-    # As bytes: one comparison of memory, where two views would be compared item by item.
+    """Return how many bytes are equal from the beginning of two views of the same length."""
+    # Bytes are compared in one step, memory views item by item.
     low, high = 0, len(one)
     if bytes(one) == bytes(other):
         return high
@@ -86,7 +87,7 @@ def common_size(one: memoryview, other: memoryview) -> int:
 
 
 def window_start(log: CommitLog, end: int, window: int | None) -> int:
-    """Where to begin a comparison that goes to `end`; without a window with the first byte there is."""
+    """Return where to begin a comparison that goes to `end`; without a window, at the log's first byte."""
     first = max(log.min_offset, FIRST_ADDRESS)
     if window is None or end - window <= first:
         return first
@@ -94,10 +95,10 @@ def window_start(log: CommitLog, end: int, window: int | None) -> int:
 
 
 def last_boundary(log: CommitLog, low: int, address: int) -> int:
-    """The last address up to `address` where a record begins, or could; `low` is where equal bytes begin."""
+    """Return the last address up to `address` where a record begins, or could; `low` is where equal bytes begin."""
     base = max(log.min_offset, address - address % log.file_size)
     scan_from = max(base, low, address - _SCAN)
-    # A file begins with a record; nearer ones spare the walk through it.
+    # A file begins with a record; a nearer record saves reading the whole file.
     start = next(_record_starts(log, scan_from, address), base)
     walk = LogWalk(log, start, stop_at_damage=True)
     boundary = start
@@ -110,7 +111,7 @@ def last_boundary(log: CommitLog, low: int, address: int) -> int:
 
 
 def _record_starts(log: CommitLog, start: int, end: int) -> Iterator[int]:
-    """Addresses in one file at which whole records say that they lie."""
+    """Yield the addresses in one file at which there are whole records that contain this address."""
     block = log.read(start, end - start)
     if block is None:
         return

@@ -1,11 +1,11 @@
-"""Which slaves this name had lately, kept in a file: for a broker that comes back together with its name servers.
+"""Remembers in a file which slaves this name had recently, for a broker that restarts together with its name servers.
 
-    config/slaves.json      {"slaves": ["10.0.0.11:10911"]}, the list of the name servers when it was looked at last
+    config/slaves.json      {"slaves": ["10.0.0.11:10911"]}, the list of the name servers when it was last requested
 
-A name server that was started anew lists nobody until brokers register again. A master that lost its end in the same
-power cut would then find no slave to ask for it, and no other master that was made meanwhile.
+A name server that has restarted lists no broker until brokers register again. A master that lost the end of its log in
+the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile.
 
-Invariant: while slaves are connected none is forgotten because name servers list fewer.
+Invariant: while slaves are connected, no slave is forgotten because name servers list fewer.
 Answers to: nothing of Java's.
 """
 
@@ -21,11 +21,11 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark, wait_any_past
 
 LOOK_PERIOD: Final = 30.0
-"""Seconds between looks, as between registrations (registerNameServerPeriod)."""
+"""Seconds between requests to the name servers, as between registrations (registerNameServerPeriod)."""
 SETTLE_TIME: Final = 1.0
-"""Seconds after a change: the name servers know of it then."""
+"""Seconds to wait after a change: the name servers know of it then."""
 SLAVES_LIMIT: Final = 64
-"""Addresses that are kept, as many as slaves may be connected."""
+"""The most addresses that are kept; as many slaves may be connected."""
 
 _FILE: Final = "slaves.json"
 _KEY: Final = "slaves"
@@ -43,9 +43,10 @@ class KnownSlaves:
         connections: Sized,
         changes: Sequence[Watermark],
     ) -> None:
-        """`connections` are the slaves that are connected.
+        """Load the file.
 
-        `changes` grow when one comes or goes, or when the master is another.
+        `connections` are the slaves that are connected; `changes` grow when a slave connects or leaves, or when another
+        broker becomes master.
         """
         self._file = ConfigFile(directory / _FILE, disk=disk)
         self._disk = disk
@@ -60,15 +61,15 @@ class KnownSlaves:
         return f"<KnownSlaves {', '.join(self._addrs) or 'none'}>"
 
     def addrs(self) -> list[str]:
-        """Where they answer requests, or did."""
+        """Return where the slaves answer requests, or did."""
         return self._addrs
 
     def met(self) -> list[str]:
-        """Where all of them answered that were known at any time since the start, as far as there is room."""
+        """Return the addresses of all slaves that were known at any time since the start, up to `SLAVES_LIMIT`."""
         return [*self._met]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look when something has changed, and on a period."""
+        """Ask the name servers after each change, and periodically."""
         task_status.started()
         while True:
             seen = [(change, change.value) for change in self._changes]
@@ -90,7 +91,7 @@ class KnownSlaves:
             self._file.write({_KEY: addrs})
             await self._disk.run(self._file.sync)
         except ConfigFileError:
-            return  # The file has said so; it is tried again at the next look.
+            return  # The file has logged the error; the next round tries again.
         self._take(addrs)
 
     def _take(self, addrs: list[str]) -> None:

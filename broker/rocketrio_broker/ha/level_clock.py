@@ -1,11 +1,11 @@
-"""When a slave was last level with its master: it had everything that the master had when it sent the last bytes.
+"""Knows when a slave was last level with its master: when it had everything that the master had at its last transfer.
 
-A master says nothing of its log's end, but it sends as much at once as there is, up to a limit of its own. A transfer
-that is shorter than the limit, and does not just end a file, was all there was; a heartbeat says the same.
+A master does not send where its log ends, but it sends all that there is, up to a limit of its own. A transfer that is
+shorter than the limit, and does not end because a file ends, was all there was; a heartbeat shows the same.
 
-Invariant: never later than it was: what may have been a full transfer does not count.
+Invariant: the time is never later than the true one: a transfer that may have been full does not count.
 Invariant: messages count once their queues have them, because that is what readers see.
-Unlike Java: a slave there tells nobody how old its view is.
+Unlike Java: a slave there does not report how old its view is.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from typing import Final
 import trio
 
 SMALLEST_BATCH_LIMIT: Final = 32 * 1024
-"""Bytes of one transfer of an Apache master at most (haTransferBatchSize); ours send more at once."""
+"""The most bytes of one transfer of an Apache master (haTransferBatchSize); rocketrio masters send more at once."""
 
 
 class LevelClock:
-    """Of one broker; on a master it stands still, and nobody looks."""
+    """The clock of one broker; unused on a master."""
 
     def __init__(self, *, file_size: int, dispatched: Callable[[], int]) -> None:
-        """`dispatched` is the address up to which queues are built."""
+        """`dispatched` returns the address up to which queues are built."""
         self._file_size = file_size
         self._dispatched = dispatched
         self._largest = SMALLEST_BATCH_LIMIT
@@ -32,15 +32,15 @@ class LevelClock:
         return f"<LevelClock {self.age_millis()} ms ago>"
 
     def begin(self) -> None:
-        """Another master, or another connection to it: it may be further by now."""
+        """Prepare for another connection or another master, whose log may be further by now."""
         self._largest = SMALLEST_BATCH_LIMIT
 
     def forget(self) -> None:
-        """Nothing is known of the master that is followed from now on."""
+        """Forget when this slave was level, because it follows another master from now on."""
         self._level_at = self._pending = None
 
     def took(self, size: int, end: int) -> None:
-        """The last byte of a transfer of that size, up to that address, has been appended."""
+        """Note that the last byte of a transfer of this size, which ends at `end`, has been appended."""
         is_short = size < self._largest and (end % self._file_size or not size)
         self._largest = max(self._largest, size)
         if is_short:
@@ -49,7 +49,7 @@ class LevelClock:
                 self._pending = trio.current_time(), end
 
     def age_millis(self) -> int | None:
-        """Milliseconds since the slave was last level; None when it never was."""
+        """Return the milliseconds since the slave was last level; None if it never was."""
         self._settle()
         if self._level_at is None:
             return None

@@ -1,6 +1,6 @@
-"""The files that close the replication link: what is read of them, and which are not good enough.
+"""Reads the files that secure the replication link, and refuses those that are not safe enough.
 
-Invariant: a secret that can be guessed, or that other users of the machine can read, is not used; nor is such a key.
+Invariant: a secret or key that other users of the machine can read is not used, nor is a secret that can be guessed.
 """
 
 import os
@@ -14,13 +14,13 @@ from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_protocol.errors import ConfigError
 
 SECRET_SIZE_MIN: Final = 16
-"""Bytes of a secret that nobody guesses: whoever gets a slave to dial him can try guesses at home."""
+"""The fewest bytes of a secret: if a slave dials an attacker, the attacker can try guesses offline."""
 
 SECRET_VARIETY_MIN: Final = 8
-"""Different bytes in it: with fewer it is a pattern."""
+"""The fewest different bytes in a secret: with fewer it is a pattern."""
 
 SECRET_SIZE_MAX: Final = 4096
-"""Bytes of it: more is some other file, named by mistake."""
+"""The most bytes of a secret: a larger file is some other file, named by mistake."""
 
 _OTHERS: Final = 0o077
 
@@ -32,7 +32,7 @@ def load_link_security(
     key_file: Path | None = None,
     authority_file: Path | None = None,
 ) -> LinkSecurity:
-    """Read what the settings name; blocks. Raises ConfigError naming the file that is missing or wrong."""
+    """Read the files that the settings name; blocks. Raises ConfigError naming the file that is missing or wrong."""
     secret = None if secret_file is None else _read_secret(secret_file)
     if certificate_file is None and authority_file is None and key_file is None:
         return LinkSecurity(secret)

@@ -1,18 +1,18 @@
-"""Who may replicate, and who may listen in: TLS with certificates on both ends, a shared secret, or both.
+"""Authenticates and encrypts replication connections: TLS with certificates on both ends, a shared secret, or both.
 
     both   TLS 1.3, each end's certificate signed by the cluster's own authority
-    both   hellos: of which broker name each end is, where it is found or was dialled
-    both   proofs that each end knows the secret, the slave's first; frames that are authenticated from here on
-    both   Apache's reports and transfers, as without all this
+    both   hellos: each end's broker name, and the address at which the master is found or was dialled
+    both   proofs that each end knows the secret, the slave's first; all frames after them are authenticated
+    both   reports and transfers, as without a secret and TLS
 
-Each part is there when it is configured (the hellos with either); with neither the stream is Apache's to the byte.
-`rocketrio_protocol/ha/link.py` has the bytes. Whoever is between the two can cut the connection, and read what TLS does
-not hide, but neither change nor add anything.
+Each part is used if it is configured (the hellos with either); with neither, the stream is Apache's to the byte.
+`rocketrio_protocol/ha/link.py` defines the bytes. An attacker between the two can cut the connection, and read what TLS
+does not hide, but can neither change nor add anything.
 
-Invariant: a peer that proved nothing gets no byte of the log, and counts for nothing.
+Invariant: a peer that proved nothing gets no byte of the log, and never counts as a slave.
 Invariant: the secret never leaves the process, and each end proves that it knows it.
-Invariant: a slave follows, or asks, nobody but a broker of its name at the address that it dialled.
-Unlike Java: Apache's replication port feeds whoever asks.
+Invariant: a slave follows, or asks, only a broker of its name at the address that it dialled.
+Unlike Java: Apache's replication port feeds every client.
 """
 
 import hmac
@@ -54,8 +54,8 @@ HANDSHAKE_LIMIT: Final = 5.0
 """Seconds both ends have to prove who they are."""
 
 _RECEIVE_SIZE: Final = 64 << 10
-_WASTE_SIZE: Final = 4096  # what a peer that was refused has said already is read and dropped
-_LAST_WORD_LIMIT: Final = 1.0  # seconds until it is closed all the same
+_WASTE_SIZE: Final = 4096  # bytes per read; drops what a refused peer has already sent
+_LAST_WORD_LIMIT: Final = 1.0  # seconds until the connection is closed anyway
 _SECRET_REMEDY: Final = (
     "Give master and slaves the same ha_secret_file, or none of them any; "
     "Apache's brokers know no secret"
@@ -70,30 +70,32 @@ NewNonce = Callable[[int], bytes]
 
 @attrs.frozen
 class LinkSecurity:
-    """What this broker asks of the other end of a replication connection."""
+    """What this broker requires of the other end of a replication connection."""
 
     secret: bytes | None = attrs.field(default=None, repr=False)
     server_context: ssl.SSLContext | None = None
-    """How a master proves itself, and checks slaves; None: no TLS."""
+    """How a master proves who it is, and checks slaves; None: no TLS."""
     client_context: ssl.SSLContext | None = None
-    """How a slave proves itself, and checks its master."""
+    """How a slave proves who it is, and checks its master."""
     broker_name: str = ""
-    """Whose log it is: nobody of another name is let in, or followed."""
+    """The name of this broker: peers of another name are refused, and not followed."""
     address: str = ""
-    """Where this broker tells others to find its log."""
+    """The address at which this broker serves its log, as it announces it."""
     fixed_address: str | None = None
-    """An address that an operator gave: whoever answers there may call itself otherwise."""
+    """An address that an operator configured: the broker there may announce a different address."""
     new_nonce: NewNonce = secrets.token_bytes
-    """Bytes that never come again."""
+    """Returns random bytes that are never repeated."""
 
     @property
     def is_proof_asked(self) -> bool:
-        """Whether the other end of a connection that `accept` or `connect` returned, or a `secured_dial`, has proved
-        that it belongs to this broker's name: by the secret, or by a certificate."""
+        """Whether peers must prove that they belong to this broker's name, by the secret or by a certificate.
+
+        If so, the other end of a connection from `accept`, `connect` or a `secured_dial` has proved it.
+        """
         return self.secret is not None or self.server_context is not None
 
     def warn_if_open(self) -> None:
-        """Say that others than this machine can have the log, and acknowledge it, if nothing is asked of them."""
+        """Log a warning if hosts other than this machine can have the log, and acknowledge it, without a proof."""
         if not self.is_proof_asked and not _is_loopback(self.address):
             logger.warning(
                 "replication is open: whoever reaches this address gets the whole log, and is believed what it "
@@ -102,14 +104,14 @@ class LinkSecurity:
             )
 
     async def accept(self, transport: Transport) -> Transport:
-        """Do the master's part, and return the connection to go on with.
+        """Do the master's part, and return the connection to use from now on.
 
-        Raises LinkRefusedError or NotReachable; whatever stops it, the connection is closed.
+        Raises LinkRefusedError or NotReachable; on any error and on a cancel the connection is closed.
         """
         return await self._secured(transport, self._meet_slave, self.server_context, is_master=True)
 
     async def connect(self, transport: Transport, dialled: str) -> Transport:
-        """Do the slave's part on a connection to this address, as `accept` does the master's."""
+        """Do the slave's part on a connection to the address `dialled`, as `accept` does the master's."""
         meet = partial(self._meet_master, dialled=dialled)
         return await self._secured(transport, meet, self.client_context, is_master=False)
 
@@ -213,7 +215,7 @@ class LinkSecurity:
 
 
 def secured_dial(dial: Dial, security: LinkSecurity) -> Dial:
-    """Return what dials as `dial` does, and hands over a connection when the other end has proved who it is."""
+    """Return a function that dials like `dial`, and returns a connection once the other end has proved who it is."""
     if not security.is_proof_asked:
         return dial
 
@@ -251,7 +253,7 @@ async def _with_tls(
 
 
 async def _wait_closed(transport: Transport) -> None:
-    """Take what the other end says: to close with bytes unread would look to it like a broken network."""
+    """Read and drop what the other end sends: closing with unread bytes would look like a broken network to it."""
     buffer = memoryview(bytearray(_WASTE_SIZE))
     with trio.move_on_after(_LAST_WORD_LIMIT), suppress(Error):
         while await transport.receive_into(buffer):
@@ -259,7 +261,7 @@ async def _wait_closed(transport: Transport) -> None:
 
 
 async def _receive_hello(transport: Transport, end: End) -> tuple[bytes, LinkHello]:
-    """Receive a hello; return all its bytes, and what they say."""
+    """Receive a hello; return its bytes, and its content."""
     head = await _receive_exactly(transport, LINK_HEAD_SIZE)
     try:
         body = await _receive_exactly(transport, hello_size(head))
@@ -279,7 +281,7 @@ async def _receive_exactly(
 async def receive_exactly(
     transport: Transport, size: int, *, instead_of: str, remedy: str | None = None
 ) -> bytes:
-    """Receive so many bytes of a handshake; memory is taken as they come, not for a size that was claimed.
+    """Receive `size` bytes of a handshake; memory grows with the bytes received, not with a size that the peer claims.
 
     Raises NotReachable, which names what the other end closed the connection `instead_of`.
     """

@@ -1,14 +1,14 @@
-"""Which broker ids can be read: the slaves that are connected, by name.
+"""Knows which broker ids can be read from: which slaves are connected, and their ids.
 
-Our slaves say on their connection who they are, and when they copy tables (43): their id, and the address their end of
-the stream has. The latter counts for connections that say nothing themselves. Apache's are told by the name servers'
-list (106): the ids at that host.
+Rocketrio slaves identify themselves on their connection, and when they copy tables (43): with their id, and the address
+of their end of the stream. The latter counts for connections that do not identify themselves. Apache's slaves are
+identified by the name servers' list (106): the ids at that host.
 
-    connection   10.0.0.11:49160   heard from broker 1: "my stream is 10.0.0.11:49160"     id 1 is live
-    connection   10.0.0.12:49171   nobody said so; the list has 2 = 10.0.0.12:10911        id 2 is live
-    connection   10.0.0.13:49182   nobody knows                                           any one may be live
+    connection   10.0.0.11:49160   broker 1 reported: "my stream is 10.0.0.11:49160"       id 1 is live
+    connection   10.0.0.12:49171   not reported; the list has 2 = 10.0.0.12:10911          id 2 is live
+    connection   10.0.0.13:49182   unknown                                                any id may be live
 
-Invariant: an id is live only while its connection stands, has reported, and is not far behind.
+Invariant: an id is live only while its connection is open, has reported, and is not far behind.
 Unlike Java: a master there suggests ids without knowing whether such a slave exists.
 """
 
@@ -29,15 +29,15 @@ from rocketrio_protocol.remoting.ports import split_addr
 logger = logging.getLogger("rocketrio_broker.ha")
 
 NAMES_LIMIT: Final = 64
-"""Slaves whose names are kept, as many as may be connected (SLAVES_LIMIT); the oldest goes first."""
+"""The most slaves whose ids are kept; as many may be connected (SLAVES_LIMIT). The oldest is dropped first."""
 INTRODUCTION_TIME: Final = 1.0
-"""Seconds a slave of ours needs at most, after connecting, to say who it is."""
+"""The most seconds that a rocketrio slave needs after connecting to identify itself."""
 LIST_PERIOD: Final = 10.0
-"""Seconds until the name servers are asked again while a connected slave has no name."""
+"""Seconds until the name servers are asked again while a connected slave is not identified."""
 
 
 class SlaveConnection(Protocol):
-    """What is asked of an HAConnection."""
+    """The part of an HAConnection that is used here."""
 
     addr: str
 
@@ -53,30 +53,30 @@ class SlaveConnection(Protocol):
 
 @attrs.define
 class LiveSlaves:
-    """The table of one broker; empty on a slave, to which nobody connects."""
+    """The slaves of one broker; empty on a slave, to which no slave connects."""
 
     slave_fallbehind_max: int = SLAVE_FALLBEHIND_MAX
-    """Bytes a slave may be behind and still be read."""
+    """The bytes by which a slave may be behind and still be read from."""
     _connections: Sequence[SlaveConnection] = ()
     _addr_of_id: dict[int, str] = attrs.Factory(dict)
-    """Of those that said who they are."""
+    """The slaves that identified themselves."""
     _listed: Mapping[int, str] = attrs.Factory(dict)
 
     def watch(self, connections: Sequence[SlaveConnection]) -> None:
-        """The connections to look at: a list that its owner keeps."""
+        """Set the connections to check: a list that its owner updates."""
         self._connections = connections
 
     def introduce(self, broker_id: int, ha_addr: str) -> None:
-        """A slave says who it is, and what its end of the stream is called."""
+        """Record the id that a slave sent, and the address of its end of the stream."""
         self._addr_of_id.pop(broker_id, None)  # The newest comes last.
         self._addr_of_id[broker_id] = ha_addr
         if len(self._addr_of_id) > NAMES_LIMIT:
             del self._addr_of_id[next(iter(self._addr_of_id))]
 
     def hear(self, broker_id: int, ha_addr: str) -> None:
-        """Take over what somebody says at the ordinary port, if there is such a slave and it says nothing itself.
+        """Record what a client reports at the ordinary port, if there is such a slave that does not identify itself.
 
-        Nobody takes so the id of another slave that is connected.
+        The id of another connected slave cannot be taken over this way.
         """
         addrs = {one.addr for one in self._connections if not one.member}
         holder = self._addr_of_id.get(broker_id)
@@ -85,19 +85,19 @@ class LiveSlaves:
             self.introduce(broker_id, ha_addr)
 
     def list_slaves(self, broker_addrs: Mapping[int, str]) -> None:
-        """What the name servers list: id to address."""
+        """Record what the name servers list: id to address."""
         self._listed = {id_: addr for id_, addr in broker_addrs.items() if id_ != MASTER_ID}
 
     def introduced(self) -> Collection[int]:
-        """The ids of those that said who they are."""
+        """Return the ids of the slaves that identified themselves."""
         return self._addr_of_id.keys()
 
     def id_of(self, ha_addr: str) -> int | None:
-        """Which slave said that its end of the stream has this address."""
+        """Return the id of the slave that reported this address of its end of the stream."""
         return next((id_ for id_, addr in self._addr_of_id.items() if addr == ha_addr), None)
 
     def unnamed(self) -> list[SlaveConnection]:
-        """Connected slaves that neither said who they are nor stand in the list."""
+        """Return the connected slaves that neither identified themselves nor are in the list."""
         introduced = set(self._addr_of_id.values())
         hosts = {split_addr(addr)[0] for addr in self._listed.values()}
         return [
@@ -107,13 +107,13 @@ class LiveSlaves:
         ]
 
     def common_offset(self, *, max_physical_offset: int) -> int:
-        """Up to where every slave has the log that is near enough to its end to take over."""
+        """Return the address up to which every slave that is near enough to the log's end to take over has the log."""
         offsets = (connection.slave_ack_offset for connection in self._connections)
         near = max_physical_offset - self.slave_fallbehind_max
         return min((offset for offset in offsets if offset > near), default=max_physical_offset)
 
     def ids(self, named: int, *, max_physical_offset: int) -> Collection[int]:
-        """The ids that can be read; `named` counts too while a connected slave may be that one."""
+        """Return the ids that can be read from, and `named` too while an unidentified slave may have that id."""
         ready = {
             connection.addr
             for connection in self._connections
@@ -128,7 +128,7 @@ class LiveSlaves:
         at_hosts = {
             id_: split_addr(addr)[0]
             for id_, addr in self._listed.items()
-            # One that said who it is and is not connected now is no stranger.
+            # A slave that identified itself and is not connected now is not one of the unidentified ones.
             if id_ not in self._addr_of_id
         }
         found |= {id_ for id_, host in at_hosts.items() if host in hosts}
@@ -138,16 +138,16 @@ class LiveSlaves:
 
 
 class SlaveListing:
-    """Asks the name servers for the ids of slaves that do not say who they are: Apache's."""
+    """Asks the name servers for the ids of slaves that do not identify themselves: Apache's."""
 
     def __init__(self, slaves: LiveSlaves, *, accepted: Watermark, peers: Peers) -> None:
-        """`accepted` grows with every slave that connects."""
+        """Take `accepted`, which grows with every slave that connects."""
         self._slaves = slaves
         self._accepted = accepted
         self._peers = peers
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Ask when a slave has connected and is not known, and again while it is not."""
+        """Ask when a slave has connected and is not identified, and again while it is not."""
         task_status.started()
         seen = self._accepted.value
         while True:

@@ -1,8 +1,8 @@
-"""Where a slave's master is, as far as it is known: set by whoever learns it, watched by those who follow it.
+"""Holds where a slave's master is, as far as it is known; parts that follow the master wait for changes.
 
-Invariant: what is known stays known: a name server that has forgotten the master does not mean a dead master.
+Invariant: a known address stays known: a name server that has forgotten the master does not mean a dead master.
 Answers to: HAClient.updateHaMasterAddress, SlaveSynchronize.setMasterAddr.
-Unlike Java: nobody looks every few seconds; a change wakes those who wait for it.
+Unlike Java: the address is not checked periodically; a change wakes the tasks that wait for it.
 """
 
 from rocketrio_broker.watermark import Watermark
@@ -16,24 +16,24 @@ class MasterAddress:
     def __init__(self, addr: str | None = None) -> None:
         self._value = addr
         self.changes = Watermark()
-        """Counts the changes: whoever waits for other things besides waits on it too."""
+        """Counts the changes, for tasks that also wait for something else."""
 
     def __repr__(self) -> str:
         return f"<MasterAddress {self._value or 'unknown'}>"
 
     @property
     def value(self) -> str | None:
-        """The address, None while nobody knows it."""
+        """The address; None while it is unknown."""
         return self._value
 
     def update(self, addr: str | None) -> None:
-        """Take over what was learnt; None and the same again change nothing."""
+        """Set the address; None and the current address change nothing."""
         if addr and addr != self._value:
             self._value = addr
             self.changes.advance(self.changes.value + 1)
 
     async def wait_known(self) -> str:
-        """The address, as soon as there is one."""
+        """Wait until the address is known, and return it."""
         while self._value is None:
             await self.changes.wait_past(self.changes.value)
         return self._value

@@ -1,17 +1,18 @@
-"""A broker that becomes master first gets what its slaves have of its log and it lacks: it may be acknowledged.
+"""Before serving, fetches log entries that slaves have and a new master lacks: they may have been acknowledged already.
 
-A power cut takes from a master with asynchronous flush what a live slave still has; of two slaves one may be ahead
-when the other is promoted; and an operator may promote a slave that does not have all of a living master. Each name
-server is asked (106) for the slaves of the name; each of them, those that were known lately (known_slaves.py), and the
-master that this broker followed, for the end of its log (28, `commitLogMaxOffset`) and its replication port (26,
-`haListenPort`), which Apache's answer too. The longest is followed as any master would be, its log compared first,
-until this log is as long; then any that is longer still.
+A power cut can take entries from a master with asynchronous flush that a live slave still has; of two slaves one may be
+ahead when the other is promoted; and an operator may promote a slave that does not have all of a living master's log.
+Each name server is asked (106) for the slaves of the name. Each of them, each slave that was known recently
+(known_slaves.py), and the master that this broker followed, is asked for the end of its log (28, `commitLogMaxOffset`)
+and its replication port (26, `haListenPort`), which Apache's brokers answer too. The broker with the longest log is
+followed like a master, its log compared first, until this log is as long; then any broker whose log is longer still.
 
-Before that the end of this log is compared with theirs, however long they are: records that a crash tore, and that look
-whole, are replaced (torn_end.py).
+Before that the end of this log is compared with theirs, however long they are: records that a crash damaged, but that
+look whole, are replaced (torn_end.py).
 
 Invariant: a log of another history is never followed, however long it is.
-Invariant: no write is taken before every slave was asked that could be, within a limit or for as long as it takes.
+Invariant: no write is taken until every slave that can be asked was asked, within a time limit or without one
+(`ReturnRule`).
 Answers to: nothing in 4.x; there the master overwrites what its slave has, or the slave is stuck for ever.
 """
 
@@ -45,26 +46,26 @@ class ReturnRule:
 
     serves_without: bool = True
     wait: float = 10.0
-    """Seconds until it is served without, or waited for with a refusal that says so."""
+    """Seconds until this broker serves without the slave, or refuses writes with a reason that says that it waits."""
     expects_slaves: bool = False
-    """Whether there must be a slave, so that an empty log with nobody to ask may be a lost one: a name server that was
-    started with this broker lists slaves only once they have registered again."""
+    """Whether there must be a slave, so that an empty log without a slave to ask may be a lost log: a name server that
+    was started together with this broker lists slaves only once they have registered again."""
 
 
 @attrs.define
 class FetchedTail:
-    """What came of asking."""
+    """The result of asking."""
 
     sources: list[str] = attrs.field(factory=list)
-    """Slaves that something was fetched from."""
+    """The slaves from which something was fetched."""
     refused: dict[str, Error] = attrs.field(factory=dict)
-    """Slaves that are longer and of another history."""
+    """The slaves whose log is longer and has another history, and why it was refused."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
-    """Name servers and slaves that could not be asked at the end."""
+    """The name servers and slaves that could not be asked at the end, and why."""
 
 
 class MissingTail:
-    """One broker's way to what it lacks; `fetch` each time it becomes master."""
+    """Fetches what one broker's log lacks; call `fetch` each time the broker becomes master."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class MissingTail:
         config: HAConfig,
         rule: Callable[[], ReturnRule],
     ) -> None:
-        """`dial` reaches replication ports; `rule` is asked each time."""
+        """`dial` reaches replication ports; `rule` is called each time it is needed."""
         self._store = store
         self._peers = peers
         self._dial = dial
@@ -91,10 +92,10 @@ class MissingTail:
     async def fetch(
         self, stand_by: Callable[[str], None], followed: str | None = None
     ) -> FetchedTail:
-        """Get everything that a slave has beyond this log. Never fails.
+        """Fetch everything that a slave has beyond this log. Never fails.
 
-        `stand_by` is told why no write is taken once that takes longer than it should. `followed` is the master before
-        this one: it is asked like a slave, but not waited for. A cancel leaves what came.
+        `stand_by` is called with the reason why no write is taken, once that takes longer than it should. `followed` is
+        the previous master: it is asked like a slave, but not waited for. A cancel leaves what was fetched so far.
         """
         result = FetchedTail()
         began = trio.current_time()
@@ -133,7 +134,7 @@ class MissingTail:
                     "unreachable=%s ha_return_wait=%g",
                     self._named(result), rule.wait,
                 )  # fmt: skip
-            # A log that takes nothing cannot go on either: it is not too late when there is room.
+            # A log that takes no bytes cannot take writes either: waiting for room on the disk loses no time.
             has_room = not any(
                 isinstance(error, NoRoomError) for error in result.unreachable.values()
             )
@@ -183,14 +184,14 @@ class MissingTail:
                 nursery.start_soon(ask_followed, followed)
             for addr in self._peers.name_servers:
                 nursery.start_soon(ask_name_server, addr, nursery)
-        # In one order whoever answered first, and each once.
+        # In a fixed order, whichever answered first, and each once.
         by_addr = {slave.addr: slave for slave in slaves}
         return [by_addr[addr] for addr in sorted(by_addr)]
 
     # --- comparing ---------------------------------------------------------------------------
 
     async def _compare(self, slaves: list[Replica]) -> None:
-        """Compare the end of this log with theirs, also where they are no longer, and mend what is torn here."""
+        """Compare the end of this log with theirs, even if they are not longer, and repair what is damaged here."""
         store = self._store
         store.is_slave = True
         store.refuse_writes(_FETCHING)
@@ -207,7 +208,7 @@ class MissingTail:
     # --- following ---------------------------------------------------------------------------
 
     async def _follow(self, slave: Replica, result: FetchedTail) -> bool:
-        """Follow one until this log is as long as that one was; False when it no longer answers."""
+        """Follow a slave until this log is as long as that slave's was; return False if it no longer answers."""
         store = self._store
         begin = store.max_physical_offset
         logger.warning(
@@ -236,7 +237,7 @@ class MissingTail:
                 await store.appended.wait_reached(slave.end)
                 nursery.cancel_scope.cancel()
         finally:
-            # Completes the queues, cuts off the part of a record, and would open for writes.
+            # The end of the slave's role completes the queues and cuts off a partial record, but also allows writes.
             store.is_slave = False
             store.refuse_writes(_FETCHING)
         fetched = store.max_physical_offset - begin
@@ -261,7 +262,7 @@ class MissingTail:
         return True
 
     async def _watch(self, client: HAClient, problem: list[Error], scope: trio.CancelScope) -> None:
-        """End it when the histories differ, or nothing has come for as long as is waited for a slave."""
+        """Stop following when the histories differ, or when nothing was received for `ReturnRule.wait` seconds."""
         store = self._store
         seen, since = store.max_physical_offset, trio.current_time()
         while not problem:

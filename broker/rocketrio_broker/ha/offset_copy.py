@@ -1,15 +1,17 @@
-"""How a slave's consumer offsets follow its master's, and what it tells the master of its own.
+"""Decides how a slave's consumer offsets follow its master's, and which newer ones the slave sends to the master.
 
-A master of ours sends versions: both tables are joined. What is newer here, committed while clients could not reach
-the master, is told to it (15 with a generation), so that it also arrives if the master could not ask when it came back.
-It names the epoch that a member named with its commit, or that in which the master last knew all that was here: what
-lies beyond its end at the master counts messages that were lost (docs/decisions/0036).
+A rocketrio master sends versions: both tables are joined. Offsets that are newer here, because they were committed
+while clients could not reach the master, are sent to it (15 with a generation), so that they also arrive if the master
+could not ask when it restarted. Each one names the epoch that a member named with its commit, or the epoch in which the
+master last knew all that was here: an offset beyond the end of its queue at the master counts messages that were lost
+(docs/decisions/0036).
 
-An Apache master sends plain offsets: what fell between two looks was lowered by somebody entitled, and is lowered
-here. After any gap in between (`contact`) it may have been restarted with less than it had: then it lowers nothing.
+An Apache master sends plain offsets: an offset that is lower than in the previous answer was lowered deliberately (by
+an operator or the group itself), and is lowered here. After a gap between two answers (`contact`) the master may have
+been restarted with less than it had: then no offset is lowered.
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
-Unlike Java: Apache's slave takes whatever the master has, and never tells it anything.
+Unlike Java: Apache's slave takes whatever the master has, and never sends it any offset.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,11 +25,12 @@ from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 
 TELL_LIMIT: Final = 500
-"""Offsets told to the master in one round: ours; they are asked one after the other, and the rest comes next time."""
+"""The most offsets sent to the master in one round (Java sends none): they are sent one after the other, and the rest
+follows in the next round."""
 
 
 class OffsetCopy:
-    """One slave's memory of what it saw at its master."""
+    """What one slave remembers of its master's offsets."""
 
     def __init__(
         self,
@@ -35,30 +38,30 @@ class OffsetCopy:
         *,
         epoch: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`epoch` is the last one of this broker's log, as readers name it."""
+        """`epoch` returns the last epoch of this broker's log, as readers name it."""
         self._consumer_offsets = consumer_offsets
         self._epoch = epoch
         self._looked_in = consumer_offsets.known_in = epoch()
         self._told: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
-        """What was newer here at the last look, and by which epoch it was told."""
+        """The offsets that were newer here in the last round, and the epoch sent with each."""
         self._was_told = False
         self._seen: Mapping[TopicAndGroup, Mapping[int, int]] | None = None
         self._contact: object = None
         self.is_versioned = False
-        """Whether the master is one of ours, as far as it has told."""
+        """Whether the master is a rocketrio broker, as far as its answers show."""
 
     def lost_contact(self) -> None:
-        """The master did not answer: what it says next may be less than it had."""
+        """Note that the master did not answer: its next answer may contain less than the previous one."""
         self._seen = None
 
     def told(self) -> None:
-        """Note that the master has answered all that it was to be told."""
+        """Note that the master has answered all offsets that were sent to it."""
         self._was_told = len(self._told) < TELL_LIMIT
 
     def take(
         self, body: VersionedConsumerOffsets, *, contact: object
     ) -> list[UpdateConsumerOffsetRequestHeader]:
-        """Follow the master's table; returns what it is to be told.
+        """Follow the master's table; return the offsets to send to the master.
 
         `contact` stays equal while the master cannot have been restarted or replaced.
         """
@@ -85,7 +88,7 @@ class OffsetCopy:
         newer = self._consumer_offsets.table.newer_than(master)
         known_in = self._consumer_offsets.known_in
         for key, queue_id, version in islice(newer, TELL_LIMIT):
-            # What the master did not take is told again as it was: it is no newer than it was then.
+            # An offset that the master did not take is sent again unchanged, because it has not become newer.
             known = named.get((key, queue_id), before.get((key, queue_id)))
             epoch = known[1] if known is not None and known[0] == version else known_in
             self._told[key, queue_id] = version, epoch

@@ -1,12 +1,12 @@
-"""A broker that is about to take writes opens an epoch: a number above all it can hear of, and an id of its own.
+"""Opens an epoch on a broker that is about to take writes: a number above all that it can find out, and a random id.
 
-It asks every broker of its name that it knows for the greatest number it heard of, and announces its own. A broker that
-answers reports nothing more on the connection it had to a master, and says how far its log goes; if all of that is
-here, no later PUT_OK of an earlier master can rest on that member, unless it goes back there, which that master notes
-(`Epoch.joined`).
+It asks every broker of its name that it knows for the greatest number that broker knows, and announces its own. A
+broker that answers reports nothing more on the connection it had to a master, and says how far its log goes; if all of
+that is here, no later PUT_OK of an earlier master can rely on that member, unless the member follows that master again,
+which the master records (`Epoch.joined`).
 
 Invariant: the epoch's line, and all of the log before it, is on the disk before a write is taken.
-Invariant: of a member that cannot be asked nothing is claimed.
+Invariant: nothing is claimed about a member that cannot be asked.
 Answers to: the controller's ElectMaster, which gives numbers to all brokers of a name.
 """
 
@@ -37,16 +37,16 @@ from rocketrio_protocol.remoting.ports import Dial
 logger = logging.getLogger("rocketrio_broker.ha")
 
 ASK_LIMIT: Final = CALL_TIMEOUT
-"""Seconds for all peers together; who answers later is not counted on."""
+"""Seconds for all peers together; a later answer is ignored."""
 ASKED_FOR: Final = 60.0
-"""Seconds that answers hold: a master that stands aside tries again and again, and each question costs slaves a new
+"""Seconds for which answers stay valid: a master that stands aside tries repeatedly, and each query costs slaves a new
 connection."""
 ROUNDS: Final = 4
-"""Times the peers are asked, with a greater number each, when one of them knew of an equal one."""
+"""How often the peers are asked, each time with a greater number, when one of them knew an equal or greater one."""
 
 
 async def ha_address(peers: Peers, addr: str) -> str | None:
-    """Where a rocketrio broker serves its log; None for another broker. Raises an Error."""
+    """Return where a rocketrio broker of this name serves its log; None for another broker. Raises Error."""
     settings = await ask_settings(peers.call, addr)
     if REPLICATION_KEY not in settings or settings.get("brokerName") != peers.broker_name:
         return None
@@ -55,7 +55,7 @@ async def ha_address(peers: Peers, addr: str) -> str | None:
 
 @attrs.frozen
 class _Asked:
-    """The answers of the others, and the state of this log at that time."""
+    """The answers of the peers, and the state of this log at that time."""
 
     number: int
     covers: dict[str, int]
@@ -77,7 +77,7 @@ class EpochOpener:
         connections: list[HAConnection],
         rng: random.Random,
     ) -> None:
-        """`dial` reaches replication ports; `connections` are the slaves of now."""
+        """`dial` reaches replication ports; `connections` are the slaves that are connected now."""
         self._store = store
         self._peers = peers
         self._dial = dial
@@ -101,11 +101,12 @@ class EpochOpener:
         )
 
     async def ask(self, only: str | None = None) -> None:
-        """Ask the others for the next `open`, unless they were asked lately. Never fails.
+        """Ask the peers in preparation of the next `open`, unless they were asked recently. Never fails.
 
         `only`: ask this broker alone, which was master until now.
 
-        That can be done beside other questions. What has changed at a peer since does no harm: it knows the number.
+        This may run at the same time as other queries. A later change at a peer does no harm, because the peer knows
+        the number.
         """
         if not self._was_asked():
             addrs = await self._addrs() if only is None else [only]
@@ -125,7 +126,7 @@ class EpochOpener:
         return self._store.max_physical_offset, self._store.epochs.changes.value
 
     async def open(self) -> Epoch:
-        """Open the next one. Nothing is appended meanwhile. Raises OSError when the disk takes no line."""
+        """Open the next epoch; the caller must append nothing meanwhile. Raises OSError if the disk takes no line."""
         store, config = self._store, self._config()
         epochs = store.epochs
         if not epochs.member:
@@ -152,7 +153,7 @@ class EpochOpener:
         return epoch
 
     def _has_anonymous_slave(self) -> bool:
-        """Return whether a slave that does not say who it is is connected: its connection outlives epochs."""
+        """Return whether a slave that does not identify itself is connected: its connection outlives epochs."""
         return any(connection.is_anonymous for connection in self._connections)
 
     async def _ask_all(self, addrs: list[str]) -> tuple[int, dict[str, int]]:

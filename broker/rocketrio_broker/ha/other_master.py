@@ -1,16 +1,17 @@
-"""Is there another master of this broker's name? Asked before a broker takes writes, twice: see `role.py`.
+"""Searches for another master of this broker's name; called twice before a broker takes writes, see `role.py`.
 
 Each name server is asked (106) which brokers of the name it lists, and each of those whether it is a master (26) and
-whether it leads (907). Only a broker that answers so counts: what a name server lists may have died a moment ago. A
-master that was found before, or followed, is asked directly, and so are those that were slaves when this broker was
-last there: a name server that was started anew lists nobody for a moment.
+whether it leads (907). Only a broker that answers this itself counts: a broker that a name server lists may have died a
+moment ago. A master that was found before, or followed, is asked directly, and so are the slaves that this broker last
+had: a name server that has restarted lists no broker for a moment.
 
-    leads, or is about to        it goes on
-    waits, as this one does      the one with the longer log goes on, of two equal ones the lesser address
-    does not say (Apache)        it goes on
+    leads, or is about to        the other one continues
+    waits, as this one does      the one with the longer log continues, of two equal ones the lesser address
+    does not say (Apache)        the other one continues
 
-Invariant: a broker that cannot be asked is not another master; two masters that cannot see each other are beyond this.
-Invariant: of two masters that see each other one goes on; of two that lead, the one that a name server lists.
+Invariant: a broker that cannot be asked does not count as another master; two masters that cannot reach each other are
+not detected here.
+Invariant: of two masters that reach each other one continues; of two that lead, the one that a name server lists.
 Unlike Java: an Apache broker that starts as a second master overwrites the first in the name server's list.
 """
 
@@ -28,7 +29,7 @@ from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha.status import HARuntimeInfo
 
 ASK_LIMIT: Final = CALL_TIMEOUT
-"""Seconds for all name servers and the brokers they name together."""
+"""Seconds for all name servers and the brokers that they list together."""
 
 
 @attrs.frozen
@@ -39,22 +40,22 @@ class OtherMaster:
     ha_addr: str | None = None
     is_rocketrio: bool = False
     leads: bool = True
-    """It takes writes, or is about to; assumed of one that does not say."""
+    """Whether it takes writes, or is about to; assumed of a broker that does not say."""
     log_end: int = 0
     is_listed: bool = False
-    """All that is known: a name server lists it, and refused this broker."""
+    """Whether nothing else is known than that a name server lists it, and refused this broker."""
 
     def goes_before(self, own_end: int, own_addr: str) -> bool:
-        """Whether it is the one of two to go on."""
+        """Return whether it is the one of the two that continues."""
         return self.leads or (-self.log_end, self.addr) < (-own_end, own_addr)
 
 
 @attrs.frozen
 class OtherMasters:
-    """What the brokers of a name said, as far as they could be asked."""
+    """The answers of the brokers of a name, as far as they could be asked."""
 
     masters: Sequence[OtherMaster] = ()
-    """Those that lead come first."""
+    """The other masters; those that lead come first."""
     silent: frozenset[str] = frozenset()
     """Brokers that could not be asked."""
 
@@ -66,9 +67,9 @@ async def find_other_masters(
     limit: float = ASK_LIMIT,
     but: Collection[str] = (),
 ) -> OtherMasters:
-    """Who else is master of this name; in `limit` seconds at most. Never fails.
+    """Find other masters of this name, in `limit` seconds at most. Never fails.
 
-    `known` is where one was last; those in `but` are not asked.
+    `known` is the address of the last known other master; those in `but` are not asked.
     """
     search = _Search(peers, but)
     with trio.move_on_after(limit):
@@ -86,12 +87,12 @@ async def find_other_masters(
 
 
 class _Search:
-    """One round of questions."""
+    """One round of queries."""
 
     def __init__(self, peers: Peers, but: Collection[str]) -> None:
         self.masters: list[OtherMaster] = []
         self.listed: set[str] = set()
-        """Whom name servers list under id 0."""
+        """The brokers that name servers list under id 0."""
         self._peers = peers
         self.silent: set[str] = set()
         self._asked = {peers.own_addr, *but}
@@ -105,7 +106,7 @@ class _Search:
                 self.ask_broker(addr, nursery)
 
     def ask_broker(self, addr: str | None, nursery: trio.Nursery) -> None:
-        """Ask one that was not asked yet, in a task of its own."""
+        """Ask a broker in a task of its own, unless it was asked already."""
         if addr is not None and addr not in self._asked:
             self._asked.add(addr)
             nursery.start_soon(self._ask_broker, addr)
@@ -120,7 +121,7 @@ class _Search:
 
 
 async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
-    """The broker at this address, if it is master of the name."""
+    """Return the broker at this address, if it is master of the name, otherwise None."""
     settings = await ask_settings(peers.call, addr)
     if settings.get("brokerName") != peers.broker_name:
         return None

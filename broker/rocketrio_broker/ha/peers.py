@@ -1,13 +1,13 @@
-"""What a broker asks of others: the name servers who has its name, a broker of that name how it stands.
+"""Queries to peers: which brokers share this name, and their log and replication state.
 
     106   GET_BROKER_CLUSTER_INFO   to a name server: the ids and addresses that it lists
     28    GET_BROKER_RUNTIME_INFO   to a broker: where its log ends
     26    GET_BROKER_CONFIG         to a broker: its settings
-    71011 CLAIM_SLAVE_ID            to a master of ours: an id to follow it under
+    71011 CLAIM_SLAVE_ID            to a rocketrio master: an id under which to follow it
 
-Each asks once and raises an Error for any answer but a good one; who asks decides whether to ask again.
+Each query is sent once and raises an Error for any answer but a good one; the caller decides whether to ask again.
 Apache's name servers and brokers answer the first three.
-Answers to: BrokerOuterAPI, as far as it asks.
+Answers to: BrokerOuterAPI, as far as it sends queries.
 """
 
 import logging
@@ -38,19 +38,19 @@ from rocketrio_protocol.remoting.ports import is_peer_addr, join_addr, split_add
 logger = logging.getLogger("rocketrio_broker.ha")
 
 CALL_TIMEOUT: Final = 3.0
-"""Seconds one of the requests may take, as Java's."""
+"""Seconds that one of the requests may take, as in Java."""
 ASK_AGAIN_PAUSE: Final = 0.5
-"""Seconds until one that could not be asked is asked again, by those who wait for an answer."""
+"""Seconds until a peer that could not be asked is asked again, by callers that need an answer."""
 
 
 CLUSTER_INFO_SIZE_LIMIT: Final = 4 << 20
-"""Bytes of what a name server lists (106): some 20,000 brokers, read in 50 ms."""
+"""The most bytes of a name server's list (106): some 20,000 brokers, parsed in 50 ms."""
 LISTED_LIMIT: Final = 128
-"""Brokers of one name that are believed: twice as many as slaves may be connected."""
+"""The most brokers of one name that are accepted from a list: twice as many as slaves may be connected."""
 
 
 class Caller(Protocol):
-    """How requests are sent: `ChannelPool.call`."""
+    """A function that sends a request: `ChannelPool.call`."""
 
     async def __call__(
         self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = CALL_TIMEOUT
@@ -58,14 +58,14 @@ class Caller(Protocol):
 
 
 async def ask(call: Caller, addr: str, request: RequestHeader, what: str | None = None) -> bytes:
-    """The body of a good answer; `what` begins the text of the error that a refusal raises."""
+    """Return the body of a good answer; `what` begins the text of the error that a refusal raises."""
     response = await call(addr, request, timeout=CALL_TIMEOUT)
     what = what or f"Asking for {request.code.name}"
     return bytes(check(response, what, broker_addr=addr).body)
 
 
 async def ask_log_end(call: Caller, addr: str) -> int:
-    """Where the log of this broker ends."""
+    """Return where the log of this broker ends."""
     body = await ask(call, addr, GetBrokerRuntimeInfoRequestHeader())
     info = fastjson.loads(body, KVTable, what="runtime info")
     try:
@@ -77,12 +77,12 @@ async def ask_log_end(call: Caller, addr: str) -> int:
 
 
 async def ask_settings(call: Caller, addr: str) -> dict[str, str]:
-    """The settings of this broker, by Java's names."""
+    """Return the settings of this broker, by Java's names."""
     return parse_properties(await ask(call, addr, GetBrokerConfigRequestHeader()))
 
 
 def replication_addr(settings: Mapping[str, str], addr: str) -> str | None:
-    """Return where the broker with these settings (26), at `addr`, serves its log; None if it does not say."""
+    """Return where the broker with these settings (26), at `addr`, serves its log; None if they do not contain it."""
     port = settings.get("haListenPort", "")
     host = settings.get("brokerIP2") or split_addr(addr)[0]
     if not (port.isdecimal() and port.isascii() and len(port) <= len("65535")):
@@ -92,7 +92,7 @@ def replication_addr(settings: Mapping[str, str], addr: str) -> str | None:
 
 
 def required_replication_addr(settings: Mapping[str, str], addr: str) -> str:
-    """Return the same. Raises RemoteProtocolError if the broker does not say."""
+    """Return where the broker with these settings serves its log. Raises RemoteProtocolError if they lack it."""
     ha_addr = replication_addr(settings, addr)
     if ha_addr is None:
         raise RemoteProtocolError(
@@ -104,18 +104,18 @@ def required_replication_addr(settings: Mapping[str, str], addr: str) -> str:
 
 @attrs.frozen
 class Replica:
-    """A broker that has a log, and where it serves it."""
+    """A broker that has a log, and where it serves that log."""
 
     addr: str
     end: int
-    """Where its log ends."""
+    """The address at which its log ends."""
     ha_addr: str
     knows_epochs: bool = False
-    """It is a rocketrio broker, and says which epochs its log has."""
+    """Whether it is a rocketrio broker, which can send the epochs of its log."""
 
 
 async def ask_replica(call: Caller, addr: str) -> Replica:
-    """How far the log of the broker at this address goes, and where it is to be had."""
+    """Return how far the log of the broker at this address goes, and where the broker serves it."""
     end = await ask_log_end(call, addr)
     settings = await ask_settings(call, addr)
     ha_addr = required_replication_addr(settings, addr)
@@ -123,7 +123,7 @@ async def ask_replica(call: Caller, addr: str) -> Replica:
 
 
 async def claim_slave_id(peers: "Peers", addr: str) -> int:
-    """An id for this broker as a slave of the master at an address. Raises RequestCodeNotSupported for Apache's."""
+    """Ask the master at an address for an id to follow it. Raises RequestCodeNotSupported for an Apache master."""
     request = ClaimSlaveIdRequestHeader(peers.broker_name, peers.own_addr)
     response = await peers.call(addr, request, timeout=CALL_TIMEOUT)
     check(response, "Asking to follow", broker_addr=addr)
@@ -132,20 +132,20 @@ async def claim_slave_id(peers: "Peers", addr: str) -> int:
 
 @attrs.frozen
 class Peers:
-    """Whom one broker may ask for the others of its name."""
+    """What one broker needs to find and ask the other brokers of its name."""
 
     call: Caller
     name_servers: Sequence[str]
     broker_name: str
     own_addr: str
-    """Where this broker itself is listed."""
+    """The address under which this broker itself is listed."""
     remembered: Callable[[], Sequence[str]] = tuple
-    """Slaves that name servers listed lately, and may not list now."""
+    """Returns slaves that name servers listed recently, and may not list now."""
 
     async def listed(self, name_server: str) -> Mapping[int, str]:
-        """The brokers of this name that a name server lists, itself perhaps among them: id to address.
+        """Return the brokers of this name that a name server lists, perhaps with this one: id to address.
 
-        Only what can be an address is among them, for all of them are dialled, and LISTED_LIMIT at most.
+        Only entries that can be an address are included, because all of them are dialled, and LISTED_LIMIT at most.
         """
         body = await ask(self.call, name_server, GetBrokerClusterInfoRequestHeader())
         if len(body) > CLUSTER_INFO_SIZE_LIMIT:
@@ -160,11 +160,11 @@ class Peers:
         return dict(believed[:LISTED_LIMIT])
 
     async def listed_slaves(self, name_server: str) -> list[str]:
-        """The addresses of the slaves among them, this broker's own left out."""
+        """Return the addresses of the slaves that a name server lists, without this broker's own."""
         return self.slaves_among(await self.listed(name_server))
 
     def slaves_among(self, listed: Mapping[int, str]) -> list[str]:
-        """Return the addresses of the slaves in such a list, this broker's own left out."""
+        """Return the addresses of the slaves in such a list, without this broker's own."""
         return [
             addr
             for broker_id, addr in listed.items()
@@ -172,7 +172,7 @@ class Peers:
         ]
 
     async def listed_by_all(self) -> list[Mapping[int, str]]:
-        """Return what the name servers list, in their order, without those that do not answer in CALL_TIMEOUT."""
+        """Return the lists of the name servers, in their order, without those that do not answer in CALL_TIMEOUT."""
         listed: dict[str, Mapping[int, str]] = {}
 
         async def ask_one(name_server: str) -> None:

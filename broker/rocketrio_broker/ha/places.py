@@ -1,11 +1,12 @@
-"""Who may be connected to the replication port at once: slaves, and those who have yet to show that they are.
+"""Limits the connections to the replication port: those of slaves, and those that have not proved yet to be slaves.
 
-    arriving   from the first byte until it has proved itself, or where no proof is asked until it asks for the log
+    arriving   from the first byte until it has proved itself, or, if no proof is required, until it asks for the log
     kept       from then on
 
-Invariant: a newcomer always gets a place among those who arrive: that of the one who has been there longest, of the
-newcomer's own host if that has its share, otherwise of the host that has the most. Who knocks often displaces himself.
-Invariant: nobody who arrives takes a slave's place.
+Invariant: a new connection always gets a place among the arriving ones: the oldest connection of its own host gives way
+if that host has its share, otherwise the oldest of the host that has the most. A host that connects often displaces its
+own connections.
+Invariant: an arriving connection never takes a slave's place.
 Unlike Java: there the number is not limited.
 """
 
@@ -21,22 +22,22 @@ from rocketrio_broker.ha.errors import ReplicationError
 from rocketrio_protocol.remoting.ports import split_addr
 
 SLAVES_LIMIT: Final = 64
-"""Slaves served at once; a master has a handful, and each costs a stream of the whole log."""
+"""The most slaves served at once; a master has a handful, and each costs a stream of the whole log."""
 
 ARRIVALS_LIMIT: Final = 64
-"""Connections at once that have not shown who they are."""
+"""The most connections at once that have not identified themselves."""
 
 ARRIVALS_OF_HOST_LIMIT: Final = 16
-"""Those of one host among them: all slaves behind one address, and those of their connections that died unnoticed."""
+"""The most of them from one host: all slaves behind one address, and their connections that died unnoticed."""
 
 
 @attrs.define(eq=False)
 class Place:
-    """One connection's."""
+    """The place of one connection."""
 
     host: str
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
-    """Cancelled when a newcomer gets the place."""
+    """Cancelled when a new connection gets the place."""
 
 
 class Places:
@@ -52,7 +53,7 @@ class Places:
 
     @contextmanager
     def take(self, addr: str) -> Iterator[Place]:
-        """Give a place for as long as the block runs; the block is cancelled when a newcomer gets it."""
+        """Give a place for as long as the block runs; the block is cancelled when a new connection gets the place."""
         place = Place(split_addr(addr)[0])
         self._make_room(place.host)
         self._arriving.append(place)
@@ -75,7 +76,7 @@ class Places:
         oldest.scope.cancel()
 
     def keep(self, place: Place) -> None:
-        """Make it a slave's. Raises ReplicationError when there are too many of these."""
+        """Give the connection a slave's place. Raises ReplicationError if there are SLAVES_LIMIT slaves already."""
         if place not in self._arriving:
             return
         if len(self._kept) >= SLAVES_LIMIT:

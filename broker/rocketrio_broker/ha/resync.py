@@ -1,22 +1,23 @@
-"""What a slave does about a master whose log is not simply a longer one: where it asks next, what it gives up.
+"""Decides what a slave does if its master's log is not just a longer one: where it asks next, what it gives up.
 
-    equal to our end            follows
-    ends before ours            ahead: waits, and goes on comparing
+    equal to this log's end     follows
+    ends before this log        ahead: waits, and continues to compare
     differs from some address   diverged: refuses, or (ha_divergent_tail = cut) puts its own end aside and follows
-    begins behind our end       history is missing: refuses, or (ha_missing_history = restart) copies everything anew
+    begins after this log       history is missing: refuses, or (ha_missing_history = restart) copies everything again
 
-Two rocketrio brokers first say which epochs their logs have (`exchange.py`), and then know where they part:
+Two rocketrio brokers first exchange which epochs their logs have (`exchange.py`), and then know where they part:
 
-    ours ends there            its end is compared, as above, and followed
-    ours goes on, as only we wrote it and nobody was promised anything of it    cut off, put aside, followed
-    ours goes on otherwise     waits, and says how many messages that are, or (ha_divergent_tail = cut) cuts them off
+    this log ends there              compares its end, as above, and follows
+    it continues, this broker alone wrote the rest, and no producer got PUT_OK for it
+                                     cuts the rest off, puts it aside, and follows
+    it continues otherwise           waits, and reports how many messages that are, or (ha_divergent_tail = cut) cuts
 
-Our masters say at once where their log begins or ends when they are asked for something else: a heartbeat with that
-address, and then they close. An Apache master sends heartbeats for the address that it was asked for; then a slave asks
-from further back, at last from the beginning of its last file.
+A rocketrio master that is asked for an address outside its log immediately sends where the log begins or ends: a
+heartbeat with that address, and then closes. An Apache master sends heartbeats for the address that it was asked for;
+then a slave asks from further back, finally from the beginning of its last file.
 
-Invariant: bytes are given up where no producer was told that they are stored, else by a rule that an operator set,
-never because a master is empty or says nothing.
+Invariant: bytes are given up only if no producer got PUT_OK for them, or by a rule that an operator set; never because
+a master is empty or sends nothing.
 Invariant: the epoch file names no epoch beyond a cut; a crash between the two leaves lines that begin beyond the end.
 Answers to: nothing in DefaultHAClient; AutoSwitchHAClient truncates by epochs.
 """
@@ -48,7 +49,8 @@ from rocketrio_protocol.remoting.ports import WallClock
 logger = logging.getLogger("rocketrio_broker.ha")
 
 SILENT_HEARTBEATS: Final = 2
-"""So many in a row mean that the master has nothing to send: one alone comes before data too (4.9 after a pause)."""
+"""Heartbeats in a row that mean that the master has nothing to send: a single one comes before data too (4.9 after a
+pause)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,20 +67,20 @@ class HistoryRules:
 
 @attrs.frozen(kw_only=True)
 class _Question:
-    """From where a connection asks."""
+    """The address from which a connection asks."""
 
     window: int = 0
-    """How far back, as an index of WINDOWS; one more: the first byte."""
+    """How far back to begin, as an index of WINDOWS; the index after the last means the first byte."""
     floor: int = 0
-    """Where the master's log begins, as far as it said."""
+    """Where the master's log begins, as far as the master sent it."""
     ceiling: int | None = None
-    """Where it ends, if it said that it does so before ours."""
+    """Where the master's log ends, if the master sent that it ends before this log."""
     from_end: bool = False
-    """Without a comparison: what lies before our end cannot be had."""
+    """Whether to ask from the end without a comparison, because the master does not have what lies before it."""
 
 
 class Resync:
-    """One slave's dealings with its master's history."""
+    """Decides for one slave how to continue with its master's history."""
 
     def __init__(
         self, store: MessageStore, *, rules: Callable[[], HistoryRules], wall_clock: WallClock
@@ -91,13 +93,14 @@ class Resync:
         self._next = _Question()
         self._offered: list[Epoch] | None = None
         self.beyond: Beyond | None = None
-        """What lies beyond the boundary with the master that is waited for; None while nothing does."""
+        """What this log has beyond its boundary with the master, while the slave waits because of it; None if there is
+        nothing."""
 
     def __repr__(self) -> str:
         return f"<Resync {self._question}>"
 
     def begin(self) -> HistoryCheck:
-        """The comparison of a new connection, complete already where there is nothing to compare."""
+        """Return the comparison for a new connection, already complete if there is nothing to compare."""
         question, self._next = self._next, _Question()
         self._question = question
         log, end = self._log, self._log.max_offset
@@ -111,10 +114,10 @@ class Resync:
     # --- epochs ------------------------------------------------------------------------------
 
     async def take_welcome(self, welcome: Welcome, master: str) -> None:
-        """Find where both logs part; take the master's epochs over if ours ends there.
+        """Find where both logs part; take the master's epochs over if this log ends there.
 
-        Raises BeyondBoundaryError or UnfinishedMasterError otherwise, and OSError when the disk takes no line. Where no
-        epoch is common the bytes are compared, and `adopt` follows once they are equal.
+        Raises BeyondBoundaryError or UnfinishedMasterError otherwise, and OSError if an epoch's line cannot be written.
+        If no epoch is common the bytes are compared, and `adopt` follows once they are equal.
         """
         store, epochs, end = self._store, self._store.epochs, self._log.max_offset
         self._offered = welcome.epochs
@@ -149,20 +152,20 @@ class Resync:
         )
 
     async def adopt(self) -> None:
-        """This log is the master's up to its end: so are its epochs. Raises OSError."""
+        """Take over the master's epochs, since this log is the same as the master's up to its end. Raises OSError."""
         if self._offered is not None:
             offered, self._offered = self._offered, None
             await self._store.epochs.adopt(offered)
 
     @property
     def must_adopt(self) -> bool:
-        """Whether the master's epochs are yet to be taken over."""
+        """Whether the master's epochs must still be taken over."""
         return self._offered is not None
 
     # --- what a connection found -------------------------------------------------------------
 
     def misplaced(self, check: HistoryCheck, address: int, master: str) -> Error:
-        """The master goes on at another address than it should; why the connection ends."""
+        """Return why to end the connection when the master sends from another address than it was asked for."""
         end = self._log.max_offset
         if check.position > check.start:
             if address > check.position:
@@ -195,7 +198,7 @@ class Resync:
         )
 
     def diverged(self, check: HistoryCheck, master: str) -> Error:
-        """A byte differs; why the connection ends."""
+        """Return why to end the connection after a byte that differs."""
         log, at = self._log, check.difference
         assert at is not None
         can_go_back = check.start > max(
@@ -207,7 +210,7 @@ class Resync:
                 return self._diverged_from(at, cut_at, master)
         if can_go_back:
             return self._further_back()
-        # Nothing that both have is the same.
+        # All bytes that were compared differ.
         return self._diverged_from(at, log.min_offset, master)
 
     def _diverged_from(self, at: int, cut_at: int, master: str) -> DivergedHistoryError:
@@ -220,7 +223,10 @@ class Resync:
         )
 
     def nothing_more(self, check: HistoryCheck, master: str) -> Error:
-        """The master has had nothing to send for a while; the problem. `AskAgainError`: elsewhere it may have."""
+        """Return the problem when the master has had nothing to send for a while.
+
+        AskAgainError means that it may have something at another address.
+        """
         log = self._log
         end = log.max_offset
         if check.position > check.start:
@@ -231,7 +237,7 @@ class Resync:
             )
         if self._question.window < len(WINDOWS) and check.start > window_start(log, end, None):
             return self._further_back()
-        # It may begin in the file that ours ends in.
+        # The master's log may begin in the file in which this one ends.
         last_file = end - end % log.file_size
         if self._question.floor < last_file:
             return self._ask_again(_Question(floor=last_file))
@@ -253,7 +259,7 @@ class Resync:
     # --- what is given up --------------------------------------------------------------------
 
     async def mend(self, problem: Error) -> bool:
-        """Act on why a connection ended; whether the same master can be followed now.
+        """Act on the problem that ended a connection; return whether the same master can be followed now.
 
         Raises OSError when the disk has no room for what would be put aside. A cancel changes nothing.
         """

@@ -1,7 +1,7 @@
-"""A replication connection on which every byte is proved: frames of `rocketrio_protocol/ha/link.py` over a transport.
+"""A replication connection on which every byte is authenticated: frames of `rocketrio_protocol/ha/link.py`.
 
 Invariant: a byte is handed on only after the tag of its frame was checked, in the order in which it was sent.
-Invariant: no more is held than `FRAME_SIZE_LIMIT`, or the size of its reader's buffer, in either direction.
+Invariant: each direction holds no more than `FRAME_SIZE_LIMIT`, or the size of its reader's buffer.
 """
 
 import trio
@@ -23,17 +23,17 @@ class SealedTransport:
         self._sealer = sealer
         self._opener = opener
         self._incoming = _NOTHING
-        """The buffer that is received into; what has arrived and was not checked lies from `_start` to `_end`."""
+        """The buffer for received bytes; those that arrived and are not checked yet lie from `_start` to `_end`."""
         self._start = self._end = 0
         self._checked = _NOTHING
-        """What is left of the frame that was checked last: a view of that buffer."""
+        """The rest of the frame that was checked last: a view of `_incoming`."""
         self._begun = 0
-        """Bytes of the stream in the frame of which `_rest` is left to send."""
+        """The number of the stream's bytes in the frame of which `_rest` is still to be sent."""
         self._rest = _NOTHING
 
     async def receive_into(self, buffer: memoryview) -> int:
         if self._checked:
-            # Others have their turn, and a cancel comes before anything is taken.
+            # Other tasks get their turn, and a cancel arrives before any byte is taken.
             await trio.lowlevel.checkpoint()
         while not (taken := self._take(buffer)):
             self._make_room(len(buffer))
@@ -44,7 +44,7 @@ class SealedTransport:
         return taken
 
     def _take(self, buffer: memoryview) -> int:
-        """Move what was checked, or can be, to the start of a buffer; return how many bytes that is."""
+        """Move bytes that are checked, or can be, to the start of a buffer; return how many."""
         taken = 0
         while taken < len(buffer):
             if not self._checked:
@@ -60,7 +60,7 @@ class SealedTransport:
         return taken
 
     def _make_room(self, wanted: int) -> None:
-        """Have room for a whole frame, and for as much as the reader wants at once."""
+        """Make room for a whole frame, and for as much as the reader wants at once."""
         begun = bytes(self._incoming[self._start : self._end])
         size = max(wanted, FRAME_SIZE_LIMIT + FRAME_OVERHEAD)
         if len(self._incoming) < size:
@@ -69,9 +69,9 @@ class SealedTransport:
         self._start, self._end = 0, len(begun)
 
     def send_nowait(self, data: Body) -> int:
-        """Send one frame without a wait, as far as that goes.
+        """Send one frame as far as possible without waiting.
 
-        A frame that does not go out whole counts as nothing sent: `send_all` with the same bytes sends the rest of it.
+        A frame that is not sent completely counts as nothing sent: `send_all` with the same bytes sends the rest of it.
         """
         assert not self._rest, "the rest of a frame was not sent"
         body = data[:FRAME_SIZE_LIMIT]

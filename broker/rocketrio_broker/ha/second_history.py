@@ -1,15 +1,17 @@
-"""Keeps a master whose log begins now from going on beside an older log of its name.
+"""Stops a master whose log begins now from serving beside an older log of its name.
 
-A master whose data was lost, together with the name server that listed its slaves, finds nobody to ask and begins at
-address 0. Its slave comes later, with all that was acknowledged; the two logs have nothing in common. So whenever a
-slave connects, those that the name servers list are asked for the end of their logs, and its last records are fetched.
+A master whose data was lost, together with the name server that listed its slaves, finds no broker to ask and begins at
+address 0. Its slave connects later, with all that was acknowledged; the two logs have nothing in common. So whenever a
+slave connects, the slaves that the name servers list are asked for the end of their logs, and their last records are
+fetched. What happens if this log does not have these records depends on their source:
 
-    records that this log does not have, from a slave that was known when this broker started,
-    or over a link that proves who serves it (secret or certificate)          this master takes no more writes
-    from anybody else: whoever reaches a name server can be listed as slave   an alarm, in the log and the status
+    a slave that was known when this broker started, or a
+    link that authenticates it (secret or certificate)       this master takes no more writes
+    any other: any host that reaches a name server can be
+    listed as a slave there                                  an alarm, in the log and the status
 
-Invariant: nobody stops a master by a claim: what counts are records that were fetched and are whole.
-Answers to: nothing in Apache's brokers; there the slave is fed from wherever its log ends.
+Invariant: a claim alone never stops a master: what counts are records that were fetched and are whole.
+Answers to: nothing in Apache's brokers; there the slave is sent the log from wherever its own log ends.
 """
 
 import logging
@@ -37,17 +39,18 @@ from rocketrio_protocol.remoting.ports import Dial
 logger = logging.getLogger("rocketrio_broker.ha")
 
 LOOK_PERIOD: Final = 30.0
-"""Seconds between looks while no slave connects, as between registrations."""
+"""Seconds between checks while no slave connects, as between registrations."""
 
 SETTLE_TIME: Final = 1.0
-"""Seconds after a slave connected: it is registered then, and has mended its end if a crash tore that."""
+"""Seconds to wait after a slave connected: by then it is registered, and has repaired its end if a crash damaged
+that."""
 
 _TRIES: Final = 100
-"""Places that look like a record's beginning and are none; bodies hold hardly any."""
+"""The most places to try that look like the beginning of a record; bodies contain hardly any."""
 
 
 class SecondHistory:
-    """Looks for logs that are older than this master's."""
+    """Searches for logs that are older than this master's."""
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class SecondHistory:
         known: Collection[str],
         is_proved: bool,
     ) -> None:
-        """`dial` reaches replication ports, and proves who answers there if `is_proved`.
+        """`dial` reaches replication ports, and authenticates the broker there if `is_proved`.
 
         `accepted` counts the slaves that connect; `known` are the slaves of the last run.
         """
@@ -79,7 +82,7 @@ class SecondHistory:
         return list(self._found.values())
 
     async def watch(self) -> None:
-        """Look whenever a slave connects, and on a period; returns once this master takes no more writes."""
+        """Check whenever a slave connects, and periodically; return once this master takes no more writes."""
         while True:
             seen = self._accepted.value
             if await self._look():
@@ -110,7 +113,7 @@ class SecondHistory:
         return self._known.union(*map(self._peers.slaves_among, listed))
 
     async def _is_other_history(self, slave: Replica) -> bool:
-        """Return whether its last records are whole and not in this log."""
+        """Return whether the slave's last records are whole and not in this log."""
         if not slave.end:
             return False
         log = self._store.commit_log
@@ -148,7 +151,7 @@ class SecondHistory:
 
 
 def _first_record(data: bytes, start: int) -> int | None:
-    """Return the place of the first whole record in bytes that begin at an address; None without one."""
+    """Return the place of the first whole record in bytes that begin at an address; None if there is none."""
     for at in islice(possible_records(data, 0, len(data)), _TRIES):
         record = scan_record(data, at, len(data))
         if record.status is RecordStatus.RECORD and record.physical_offset == start + at:

@@ -1,7 +1,7 @@
-"""Everything a slave does to follow its master: the log by HAClient, the tables by SlaveSynchronize.
+"""Everything that a slave runs to follow its master: HAClient copies the log, SlaveSynchronize the tables.
 
-CopyWatch tells how far a long copy is. All follow the addresses that registration learns from the name servers, unless
-one was configured.
+CopyWatch measures how far a long copy is. All follow the addresses that registration gets from the name servers, unless
+an address was configured.
 
 Answers to: BrokerController's slave side (handleSlaveSynchronize, updateMasterHAServerAddrPeriodically).
 """
@@ -24,11 +24,11 @@ class SlaveStatistics:
     log: HAClientStatistics
     tables: SlaveSynchronizeStatistics
     copy: CopyProgress | None
-    """A long copy under way; None when there is none."""
+    """The long copy that is under way; None if there is none."""
 
 
 class SlaveReplication:
-    """The slave side of one broker. The two addresses are those its parts were made with."""
+    """The slave side of one broker."""
 
     def __init__(
         self,
@@ -41,7 +41,10 @@ class SlaveReplication:
         ha_master: MasterAddress,
         ha_master_is_fixed: bool = False,
     ) -> None:
-        """`ha_master_is_fixed`: it was configured (haMasterAddress), and name servers do not change it."""
+        """`master` and `ha_master` are the addresses that the parts were made with.
+
+        `ha_master_is_fixed`: `ha_master` was configured (haMasterAddress), and name servers do not change it.
+        """
         self.client = client
         self.synchronize = synchronize
         self.copy_watch = copy_watch
@@ -55,7 +58,7 @@ class SlaveReplication:
 
     @property
     def followed(self) -> str | None:
-        """Where a rocketrio master answers requests, while its log is followed; None while none is, or Apache's."""
+        """Where a rocketrio master answers requests while its log is followed; otherwise None, as with Apache's."""
         is_following = self.client.statistics().state is HAClientState.FOLLOWING
         return self._master.value if is_following and self.synchronize.is_master_ours else None
 

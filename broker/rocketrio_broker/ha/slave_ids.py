@@ -1,9 +1,9 @@
-"""Gives an id that no other broker has to a broker that wants to follow this master.
+"""Gives a broker that wants to follow this master an id that no other broker has.
 
-The master alone decides, so that two that come at once get two ids. Taken are the ids that name servers list, those of
-slaves that said who they are, and those given a moment ago; who comes again gets what it has.
+The master alone decides, so that two brokers that ask at the same time get two ids. Taken are the ids that name servers
+list, those of slaves that identified themselves, and those given recently; a broker that asks again gets the same id.
 
-Invariant: no await lies between looking at what is taken and taking one.
+Invariant: no await lies between checking which ids are taken and giving one.
 Answers to: nothing of Java's; 5.x's controller gives ids (CONTROLLER_APPLY_BROKER_ID).
 """
 
@@ -14,14 +14,14 @@ from rocketrio_broker.ha.peers import Peers
 from rocketrio_protocol.codes import MASTER_ID
 
 GIVEN_LIMIT: Final = 64
-"""Ids given that are remembered, as many as slaves may be connected; the oldest goes first."""
+"""The most given ids that are remembered; as many slaves may be connected. The oldest is dropped first."""
 
 
 class SlaveIds:
     """The ids of one master's slaves."""
 
     def __init__(self, peers: Peers, introduced: Callable[[], Collection[int]]) -> None:
-        """`introduced` are the ids of slaves that said who they are."""
+        """`introduced` returns the ids of slaves that identified themselves."""
         self._peers = peers
         self._introduced = introduced
         self._given: dict[str, int] = {}
@@ -32,7 +32,7 @@ class SlaveIds:
     async def give(self, addr: str) -> int:
         """Return an id for the broker at this address."""
         listed: dict[int, str] = {}
-        # Of a name server that is away the others know; and what was given here is known anyway.
+        # If a name server does not answer, the others list the same; and ids given here are known anyway.
         for one in await self._peers.listed_by_all():
             listed.update(one)
         own = {id_ for id_, other in listed.items() if other == addr and id_ != MASTER_ID}

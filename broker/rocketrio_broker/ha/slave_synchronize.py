@@ -1,16 +1,16 @@
-"""A slave's copies of what the log does not hold: topics, consumer offsets, delay offsets, consumer groups.
+"""A slave's copies of what the log does not contain: topics, consumer offsets, delay offsets, consumer groups.
 
-One round asks 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs;
-offsets follow by their versions, both ways (offset_copy.py); the body of 45 goes to delayOffset.json as it is, once
-this disk has the log that it holds for.
+One round sends 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs;
+offsets are merged by their versions, in both directions (offset_copy.py); the body of 45 is written to delayOffset.json
+unchanged, once this disk has the log that it applies to.
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
-Invariant: nothing is copied from a master whose log is not followed: one that lost its data knows no topics.
+Invariant: nothing is copied from a master whose log is not followed: a master that lost its data knows no topics.
 Answers to: SlaveSynchronize; RocketMQ reference, section 7.
-Unlike Java: the offsets of a master of ours are looked at every second, so that few commits are unknown when it goes.
-Unlike Java: a round also starts whenever replication begins to follow a master, not only on a period.
-Unlike Java: an error ends the round and is reported once, where each of Java's steps swallows its own for ever.
-Unlike Java: topics are asked for at the ordinary port, which answers 21 in every version; Java asks at port - 2.
+Unlike Java: the offsets of a rocketrio master are copied every second, so that few commits are unknown when it fails.
+Unlike Java: a round also starts whenever replication begins to follow a master, not only periodically.
+Unlike Java: an error ends the round and is logged once, where each of Java's steps always ignores its own errors.
+Unlike Java: topics are requested at the ordinary port, which answers 21 in every version; Java asks at port - 2.
 """
 
 import logging
@@ -46,30 +46,31 @@ from rocketrio_protocol.remoting.pool import check
 logger = logging.getLogger("rocketrio_broker.ha")
 
 SYNC_PERIOD: Final = 10.0
-"""Seconds between rounds, as 4.9 (4.4 and 5.x: a minute)."""
+"""Seconds between rounds, as in 4.9 (4.4 and 5.x: a minute)."""
 OFFSETS_PERIOD: Final = 1.0
-"""Seconds between looks at the offsets alone of a master of ours: what it was told last is unknown here for so long."""
+"""Seconds between copies of the offsets alone from a rocketrio master: its latest commits are unknown here for that
+long."""
 OFFSETS_REST: Final = 20
-"""Times as long as a look took until the next one: large tables are not copied all the time."""
+"""The pause after a copy, as a multiple of its duration: large tables are not copied all the time."""
 RETRY_PAUSE: Final = 1.0
-"""Seconds until a round that failed is tried again; doubles up to the period."""
+"""Seconds until a failed round is tried again; doubles up to the period."""
 
 
 @attrs.frozen
 class SlaveSynchronizeStatistics:
-    """How a slave's copies are."""
+    """The state of a slave's copies."""
 
     master_addr: str | None
     rounds: int
-    """Rounds that went through since the start."""
+    """The number of rounds that succeeded since the start."""
     last_round_age: float | None
-    """Seconds since the last of them; None before it."""
+    """Seconds since the last successful round; None before it."""
     last_problem: str | None
-    """Why the last round failed; None when it did not."""
+    """Why the last round failed; None if it succeeded."""
 
 
 class SlaveSynchronize:
-    """Copies a master's tables, again and again."""
+    """Copies a master's tables repeatedly."""
 
     def __init__(
         self,
@@ -90,10 +91,11 @@ class SlaveSynchronize:
     ) -> None:
         """`master` is where the master answers requests; `followed` grows when replication begins to follow its log.
 
-        `is_following` says whether it does now.
+        `is_following` returns whether it follows the log now.
         `flushed` is how much of the log this disk has, `gate` how much of it is confirmed.
-        `epoch` is the last one of our log, as readers name it.
-        `own_name` is what the master is told: our id, and the address of our end of the replication stream.
+        `epoch` returns the last epoch of this log, as readers name it.
+        `own_name` returns what is sent to the master: this broker's id, and the address of this end of the replication
+        stream.
         """
         self._call = call
         self._master = master
@@ -109,20 +111,20 @@ class SlaveSynchronize:
         self._period = period
         self._delay_offsets = b""
         self._early_delay_offsets: tuple[bytes, int] | None = None
-        """A body that holds for a log that is not here yet, and the end of that log."""
+        """A body that applies to a log that is not here yet, and the end of that log."""
         self._problem: Error | OSError | None = None
         self._last_round_time: float | None = None
         self.rounds = Watermark()
-        """Counts the rounds that went through: whoever needs the tables copied waits on it."""
+        """Counts the rounds that succeeded; parts that need the tables copied wait on it."""
         self.topics_known_to = flushed.value
-        """The topics of all messages before this address are known here, but for those deleted since."""
+        """The topics of all messages before this address are known here, except for those deleted since."""
 
     def __repr__(self) -> str:
         return f"<SlaveSynchronize from {self._master.value or 'nobody yet'}>"
 
     @property
     def is_master_ours(self) -> bool:
-        """Whether the master is a rocketrio broker, as far as its tables have told."""
+        """Whether the master is a rocketrio broker, as far as its tables show."""
         return self._offset_copy.is_versioned
 
     def statistics(self) -> SlaveSynchronizeStatistics:
@@ -135,7 +137,7 @@ class SlaveSynchronize:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Copy until cancelled: when replication begins to follow a master, and on the period while it does."""
+        """Copy until cancelled: when replication begins to follow a master, and periodically while it does."""
         task_status.started()
         pause = RETRY_PAUSE
         while True:
@@ -158,7 +160,7 @@ class SlaveSynchronize:
                     nursery.cancel_scope.cancel()
 
     async def sync_all(self, addr: str) -> None:
-        """One round. Raises what stopped it; what was copied before that stays."""
+        """Copy all tables once. Raises the error that stopped it; what was copied before that stays."""
         known_to = self._flushed.value
         topics = await self._ask(addr, GetAllTopicConfigRequestHeader())
         if self._topics.replace(read_table(topics, TopicConfigSerializeWrapper, what="topics")):
@@ -208,13 +210,13 @@ class SlaveSynchronize:
     async def _copy_delay_offsets(self, addr: str) -> None:
         response = await self._call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)
         if response.code == ResponseCode.SYSTEM_ERROR:
-            return  # How a master says that it has no such file: it has delivered nothing late yet.
+            return  # A master answers this if it has no such file: it has delivered no delayed message yet.
         body = bytes(check(response, "The master's delay offsets", broker_addr=addr).body)
         if not body:
             return
         read_table(body, DelayOffsetWrapper, what="delay offsets")
         log_end = response.header(GetAllDelayOffsetResponseHeader).log_end_offset or 0
-        # Kept until its log is here, or there would always be a later one to wait for.
+        # The first body is kept until its log is here: a newer one would always have to wait for more log.
         early = self._early_delay_offsets or (body, log_end)
         now = min(self._flushed.value, self._gate.end.value)
         if log_end <= now:

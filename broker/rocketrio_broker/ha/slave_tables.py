@@ -1,7 +1,8 @@
-"""What a broker that becomes master takes over of its slaves' topics and groups: what it was not told of.
+"""Copies topics and groups that only the slaves know about to a broker that becomes master.
 
-A slave copies its master's tables on a period. When the two change places what was made or set in that time is known
-to the former master alone, which is a slave now; the same after a power cut that took a table's file.
+A slave copies its master's tables periodically. When the two change places, only the former master, which is a slave
+now, knows the topics and groups that were created or changed since the last copy. The same holds after a power cut that
+destroyed a table's file.
 
 Answers to: nothing; a new master of Apache's has what it happened to copy last.
 """
@@ -21,13 +22,16 @@ from rocketrio_protocol.commands.admin import (
 
 @attrs.frozen
 class SlaveTables:
-    """Our tables, to be joined with those of slaves."""
+    """This broker's tables, which are joined with those of slaves."""
 
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
 
     async def take_over(self, call: Caller, addr: str) -> None:
-        """Ask one slave (21, 201). Raises what stopped it, ConfigFileError where this disk takes nothing."""
+        """Join the tables of one slave (21, 201) with these.
+
+        Raises Error if the slave cannot be asked, ConfigFileError if this disk takes nothing.
+        """
         body = await ask(call, addr, GetAllTopicConfigRequestHeader())
         self.topics.join(read_table(body, TopicConfigSerializeWrapper, what="topics"))
         body = await ask(call, addr, GetAllSubscriptionGroupConfigRequestHeader())

@@ -1,18 +1,18 @@
-"""Has another broker taken over from a master that is in service? Asked when a name server lists another one instead.
+"""Finds out whether another broker has replaced a master in service, when a name server lists another one instead.
 
-Whoever reaches a name server can be listed there. So its word alone stops no master that was listed and leads; what
-counts is an epoch that is not in this log, of a number that is not below, and who says so:
+Any host that reaches a name server can be listed there. So a listing alone does not stop a master that was listed and
+leads. What counts is an epoch that is not in this log, whose number is not lower, and which broker shows it:
 
-    the link asks for a proof (secret or certificate)   the broker that is listed, and slaves that this master knew: a
-                                                        slave has the epoch of whom it follows in its log
-    it asks for none                                    slaves that this master knew, at the addresses where it knew
-                                                        them, if they are master now and opened the epoch themselves: a
-                                                        slave follows whomever name servers list, a stranger too.
-                                                        Apache's brokers know no epochs: they are, or are not, master
+    the link authenticates brokers       the broker that is listed, and slaves that this master knew: a slave has the
+    (secret or certificate)              epoch of the master that it follows in its log
+    it does not                          slaves that this master knew, at the addresses where it knew them, if they are
+                                         master now and opened the epoch themselves: a slave follows any master that
+                                         name servers list, even a foreign one. Apache's brokers have no epochs: they
+                                         count if they are master
 
-Invariant: asking changes nothing at those who are asked.
-Invariant: nobody is asked but the listed broker and known slaves, for `ASK_LIMIT` seconds together.
-Answers to: nothing in 4.x, where each name server lists who registered last; 5.x's controller elects.
+Invariant: asking changes nothing at the brokers that are asked.
+Invariant: only the listed broker and known slaves are asked, for `ASK_LIMIT` seconds together.
+Answers to: nothing in 4.x, where each name server lists the broker that registered last; 5.x's controller elects.
 """
 
 import logging
@@ -32,7 +32,7 @@ from rocketrio_protocol.remoting.ports import Dial
 logger = logging.getLogger("rocketrio_broker.ha")
 
 ASK_LIMIT: Final = 5.0
-"""Seconds for all who are asked together."""
+"""Seconds for all brokers that are asked together."""
 
 
 async def find_successor(
@@ -44,10 +44,10 @@ async def find_successor(
     dial: Dial,
     is_proved: bool,
 ) -> str | None:
-    """Return the address of a broker by which another one has taken over; None if nothing shows that. Never fails.
+    """Return the address of a broker that shows that another one has taken over, None if no broker shows it.
 
-    `listed` is whom a name server lists, `known` names the slaves that this master had; `dial` reaches replication
-    ports, and proves who answers there if `is_proved`.
+    `listed` is the broker that a name server lists, `known` returns the slaves that this master had; `dial` reaches
+    replication ports, and authenticates the broker there if `is_proved`. Never fails.
     """
     found: list[str] = []
 
@@ -84,7 +84,7 @@ async def _shows_successor(
 
 
 def _is_later(answer: Welcome, store: MessageStore) -> bool:
-    """Return whether the last epoch of their log began after all of ours, or beside our last one."""
+    """Return whether the last epoch of the answering log began after all of this log's, or beside its last one."""
     own = store.epochs.lines
     if not (own and answer.epochs):
         return False
@@ -93,5 +93,5 @@ def _is_later(answer: Welcome, store: MessageStore) -> bool:
 
 
 def _is_opener(answer: Welcome) -> bool:
-    """Return whether who answers is master, and opened the last epoch of its log."""
+    """Return whether the broker that answers is master, and opened the last epoch of its log."""
     return answer.broker_id == MASTER_ID and answer.epochs[-1].member == answer.member

@@ -1,22 +1,22 @@
-"""Finds out whose copy of the log's end is damaged, and takes the whole copy in its place.
+"""Finds out whose copy of the log's end is damaged, and replaces it by an intact copy.
 
-No checksum covers a record's head, topic and properties. After a power cut, or on a disk that lies, the last records of
-a log may have lost bytes there and still look whole. Another broker of the name has the same records: they are read
-from its replication port, which Apache's slaves serve too, and compared.
+No checksum covers a record's head, topic and properties. After a power cut, or on a disk that does not keep its
+promises, the last records of a log may have lost bytes there and still look whole. Another broker of the name has the
+same records: they are read from its replication port, which Apache's slaves serve too, and compared.
 
     own     | record | record, damaged | record |
     peer    | record | record          | record |      same address and head, or nothing but zeros: copies of one record
 
 Which copy is damaged:
 
-    it is no record, its properties cannot be, or it has zeros for data   that copy
-    two copies agree against the third                                    the third
-    this log was recovered after a crash                                  this broker's
-    otherwise                                                             undecided: the rules for two histories apply
+    it is not a record, its properties are invalid, or it has zeros for data   that copy
+    two copies agree against the third                                         the third
+    this log was recovered after a crash                                       this broker's
+    otherwise                                                                  undecided: see resync.py
 
 Invariant: a record is only replaced by another copy of itself; a difference of any other kind changes nothing.
-Invariant: before a record is replaced the log from there on lies in the folder `cut`, synced; the rest is kept.
-Answers to: nothing in Apache's brokers; there a slave goes on behind whatever its log ends with.
+Invariant: before a record is replaced, the log from there on is in the folder `cut`, synced; other records stay.
+Answers to: nothing in Apache's brokers; there a slave appends after whatever its log ends with.
 """
 
 import logging
@@ -42,28 +42,28 @@ from rocketrio_protocol.remoting.ports import Dial, WallClock
 logger = logging.getLogger("rocketrio_broker.ha")
 
 COMPARED_SIZE: Final = WINDOWS[0]
-"""Bytes at the end of the log that are compared."""
+"""The number of bytes at the end of the log that are compared."""
 
 READ_LIMIT: Final = 3.0
-"""Seconds a peer may take to send them; what has come by then is compared."""
+"""Seconds that a peer may take to send them; what was received by then is compared."""
 
 SILENCE_LIMIT: Final = 0.5
-"""Seconds after which a peer that has sent something has sent all that it has."""
+"""Seconds of silence after which a peer that has sent something has sent all that it has."""
 
 _READ_SIZE: Final = 64 << 10
 _PADDING_MAGIC: Final = MAGIC_PADDING.to_bytes(4, signed=True)
 _TORN_RUN: Final = 2
-"""Zeros that show a tear; a single zero may as well be the true byte."""
+"""The number of zeros that show damage; a single zero may be the true byte."""
 
 
 @attrs.frozen
 class PeerLog:
-    """The log of another broker, and where it serves it."""
+    """The log of another broker, and where that broker serves it."""
 
     ha_addr: str
     end: int
     knows_epochs: bool
-    """It is a rocketrio broker, which is told that this one is no slave."""
+    """Whether it is a rocketrio broker: then the greeting says that this broker is only a reader, not a slave."""
 
 
 class Damage(Enum):
@@ -78,10 +78,10 @@ class Damage(Enum):
 
 @attrs.define
 class Judgement:
-    """What comes of comparing one log's end with its peers'."""
+    """What a comparison of one log's end with its peers' shows."""
 
     replacements: dict[int, bytes] = attrs.field(factory=dict)
-    """Whole copies of this log's damaged records, by place."""
+    """Intact copies of this log's damaged records, by place."""
     damaged_peers: set[str] = attrs.field(factory=set)
     is_undecided: bool = False
 
@@ -95,7 +95,7 @@ class Judgement:
 
 
 class TornEnd:
-    """Compares the end of one broker's log with its peers', and mends it."""
+    """Compares the end of one broker's log with its peers', and repairs it."""
 
     def __init__(self, store: MessageStore, *, dial: Dial, wall_clock: WallClock) -> None:
         """`dial` reaches replication ports."""
@@ -148,7 +148,7 @@ class TornEnd:
         for at, whole in replacements.items():
             mended[at : at + len(whole)] = whole
             damaged = own[at : at + len(whole)]
-            # What was no record misled no queue.
+            # Bytes that were not a record have no queue entry.
             if _is_record(damaged, start + at):
                 places = [_place(damaged), _place(whole)]
                 if places[0] != places[1]:
@@ -169,7 +169,7 @@ class TornEnd:
 
 
 def bytes_of(log: CommitLog, start: int, end: int) -> bytes:
-    """The bytes between two addresses of a log, as far as it has them."""
+    """Return the bytes between two addresses of a log, as far as it has them."""
     parts = []
     while start < end and (block := log.read(start, end - start)):
         parts.append(bytes(block))
@@ -178,9 +178,10 @@ def bytes_of(log: CommitLog, start: int, end: int) -> bytes:
 
 
 async def read_log(dial: Dial, peer: PeerLog, start: int, end: int) -> bytes:
-    """The bytes between two addresses of a peer's log, as far as it sends them in time."""
+    """Return the bytes between two addresses of a peer's log, as far as the peer sends them in time."""
     asked = max(start, FIRST_ADDRESS)
-    # To ask from 0 means to have nothing; no record is so large that its size does not begin with a zero.
+    # A reader that asks from 0 reports an empty log, so byte 0 is not requested; it is 0, because no record is so
+    # large that its size begins with another byte.
     data = bytearray(asked - start)
     with trio.move_on_after(READ_LIMIT):
         transport = await dial(peer.ha_addr)
@@ -208,9 +209,10 @@ async def read_log(dial: Dial, peer: PeerLog, start: int, end: int) -> bytes:
 
 
 def records_of(logs: Sequence[bytes], start: int, file_size: int) -> list[tuple[int, int]]:
-    """Places and sizes of the records in the same part of some logs, each as the first log has it that is whole there.
+    """Return places and sizes of the records in the same part of some logs.
 
-    The head of padding counts as a record. `start` is the address of their first byte, where a record begins.
+    Each is taken from the first log in which it is whole. The head of padding counts as a record. `start` is the
+    address of the logs' first byte, where a record begins.
     """
     found = []
     at = 0
@@ -240,7 +242,7 @@ def judge(
 ) -> Judgement:
     """Compare the end of a log, from the address `start` on, with the same part of its peers' logs.
 
-    `records`: their places and sizes. `crashed_end`: what lies before this address was there when a crash came.
+    `records`: their places and sizes. `crashed_end`: what lies before this address was in the log when it crashed.
     """
     judgement = Judgement()
     copies = {}
@@ -291,7 +293,7 @@ def _judge_record(
 def have_same_records(
     own: bytes, data: bytes, start: int, records: Sequence[tuple[int, int]]
 ) -> bool:
-    """Whether two logs hold copies of the same records, damaged perhaps, as far as both go."""
+    """Return whether two logs contain copies of the same records, perhaps damaged, as far as both go."""
     covered = [(at, size) for at, size in records if at + size <= len(data)]
     end = sum(covered[-1]) if covered else 0
     patched = bytearray(own[: len(data)])
@@ -301,17 +303,17 @@ def have_same_records(
             if not _is_same_record(one, other, start + at):
                 return False
             patched[at : at + size] = other
-    # What lies between records, and the part of one at the end that both have.
+    # Bytes between records, and the part of a record at the end, must be equal too.
     return patched[:end] == data[:end] and (bool(covered) or patched == data)
 
 
 def _is_same_record(one: bytes, other: bytes, address: int) -> bool:
-    """Whether two copies that differ are one record: nothing but damage can have made the difference."""
+    """Return whether two copies that differ are one record: only damage can have made the difference."""
     if not any(_is_record(copy, address) for copy in (one, other)):
         return False
     differing = _differing(one, other)
     return (
-        # Stored by one broker at one time: two masters would have written other times and addresses.
+        # The same head was stored by one broker at one time: two masters would have written different times.
         differing[0] >= HEAD_SIZE
         or len(differing) == 1
         or _are_zeros(one, differing)
@@ -320,7 +322,7 @@ def _is_same_record(one: bytes, other: bytes, address: int) -> bool:
 
 
 def _damaged_of(one: bytes, other: bytes, address: int) -> bytes | None:
-    """The one of two copies that shows to be damaged; None if neither does, or they are equal."""
+    """Return which of two copies is evidently damaged; None if neither is, or if they are equal."""
     if one == other:
         return None
     for is_good in (_is_record, _has_properties):
@@ -337,7 +339,7 @@ def _damaged_of(one: bytes, other: bytes, address: int) -> bytes | None:
 
 
 def _place(copy: bytes) -> tuple[str, int, int, int]:
-    """Where a record belongs among the queues."""
+    """Return the topic, queue, queue offset and flags of a record."""
     record = scan_record(copy, 0, len(copy))
     return record.topic, record.queue_id, record.queue_offset, record.sys_flag
 

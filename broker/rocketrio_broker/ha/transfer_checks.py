@@ -1,6 +1,6 @@
-"""What is checked of received bytes before they are appended: that they fit this log's files, and begin with a record.
+"""Checks received bytes before they are appended: they must fit this log's files, and begin with a record.
 
-Answers to: nothing; Java's slave appends whatever comes.
+Answers to: nothing; Java's slave appends whatever it receives.
 """
 
 from rocketrio_broker.ha.errors import FileSizeMismatchError, NoRecordError
@@ -15,7 +15,10 @@ from rocketrio_protocol.record.layout import (
 
 
 def check_fits_file(part: TransferPart, file_size: int, master: str) -> None:
-    """A transfer lies within one file of the master's, and so within one of ours."""
+    """Check that a transfer lies within one file of this size. Raises FileSizeMismatchError.
+
+    It lies within one file of the master's, so it does if the sizes are equal.
+    """
     if part.transfer_start // file_size != (part.transfer_end - 1) // file_size:
         raise FileSizeMismatchError(
             f"A transfer from {part.transfer_start} to {part.transfer_end} crosses the end of"
@@ -25,7 +28,10 @@ def check_fits_file(part: TransferPart, file_size: int, master: str) -> None:
 
 
 def check_is_record(part: TransferPart, master: str) -> None:
-    """Where a record must begin: the first thing received is one, or the padding at the end of a file."""
+    """Check that the first bytes, where a record must begin, begin one or the padding at a file's end.
+
+    Raises NoRecordError.
+    """
     if len(part.body) < SIZE_AND_MAGIC.size:
         return
     size, magic = SIZE_AND_MAGIC.unpack_from(part.body)

@@ -1,10 +1,10 @@
-"""Tells the log how replication goes, for people: a slave that stays behind, and sends that slaves did not acknowledge.
+"""Logs the state of replication for operators: slaves that stay behind, and sends that slaves did not acknowledge.
 
-Every `LOOK_INTERVAL` it asks the parts what they count anyway; nothing on the path of a message knows of it. A slave
-stays behind when it has not even acknowledged where the log ended at the look before. A trouble that lasts is told
-when it has lasted twice as long as when it was told last.
+Every `LOOK_INTERVAL` it reads numbers that the parts count anyway; it adds nothing to the path of a message. A slave
+stays behind if it has not even acknowledged where the log ended at the previous check. A lasting problem is logged with
+exponential back-off (each time its duration has doubled).
 
-Answers to: nothing of Java's; there one compares offsets by hand.
+Answers to: nothing of Java's; there an operator compares offsets.
 """
 
 import logging
@@ -21,7 +21,7 @@ from rocketrio_protocol.remoting.tasks import every
 logger = logging.getLogger("rocketrio_broker.ha")
 
 LOOK_INTERVAL: Final = 10.0
-"""Seconds: a slave further behind than that is worth a line."""
+"""Seconds between checks: a slave further behind than that is logged."""
 
 _UNSAFE: Final = {
     ResponseCode.FLUSH_DISK_TIMEOUT: "flush_disk_timeout",
@@ -31,7 +31,7 @@ _UNSAFE: Final = {
 
 
 class Watched(Protocol):
-    """What is looked at: `HAStatistics`."""
+    """The statistics that are checked: `HAStatistics`."""
 
     @property
     def max_physical_offset(self) -> int: ...
@@ -51,14 +51,14 @@ class _Lagging:
 
 
 class ReplicationWatch:
-    """Looks again and again."""
+    """Checks slaves and sends periodically."""
 
     def __init__(
         self,
         look: Callable[[], Watched],
         answered: Callable[[], Mapping[ResponseCode, int]],
     ) -> None:
-        """`look` gives the log's end and the slaves, `answered` how often sends got each status so far."""
+        """`look` returns the log's end and the slaves, `answered` how often sends got each status so far."""
         self._look = look
         self._answered = answered
         self._end_before = 0
@@ -67,7 +67,7 @@ class ReplicationWatch:
         self._is_unsafe = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         self._before = self._answered()
         self._end_before = self._look().max_physical_offset
         task_status.started()
@@ -85,7 +85,7 @@ class ReplicationWatch:
             if slave.slave_request_offset is not None:
                 self._look_at_slave(slave, now)
         for addr in self._lagging.keys() - there:
-            del self._lagging[addr]  # That it left is a line of its own.
+            del self._lagging[addr]  # Its departure is logged elsewhere.
         self._end_before = end
 
     def _look_at_slave(self, slave: HAConnectionStatistics, now: float) -> None:
@@ -104,7 +104,7 @@ class ReplicationWatch:
             self._lagging[slave.addr] = lagging
         if now < lagging.tell_at:
             return
-        # What it gains on the log is what counts, not what it receives.
+        # The rate at which the distance shrinks decides, not the rate at which the slave receives.
         gained = (lagging.bytes_behind - slave.bytes_behind) / max(now - lagging.looked_at, 1.0)
         left = f"{slave.bytes_behind / gained:.0f}s" if gained > 0 else "unknown"
         logger.warning(
