@@ -267,8 +267,7 @@ class Producer(Live):
     # -------------------------------------------------------------------------------- one request
 
     def outgoing(self, message: Message) -> Outgoing:
-        """Encode a message to be sent alone. Raises LocalProtocolError if no broker would accept it, and
-        ClosedError."""
+        """Encode a message to be sent alone. Raises ClosedError, or LocalProtocolError if brokers would refuse it."""
         if self.is_closed:
             raise self._closed()
         if not isinstance(message, Message):

@@ -1,7 +1,7 @@
-"""Where messages go and come from: the client's tables and the decisions taken from them, without I/O.
+"""Where messages are sent to and read from: the client's tables and the decisions based on them, without I/O.
 
-`Router` holds the tables; `queues` turns a route into queues; `read_policy`, `replica_views` and `pull_nodes` say which
-replica is read, what is known of each, and why.
+`Router` holds the tables; `queues` turns a route into queues; `read_policy`, `replica_views` and `pull_nodes` decide
+which replica is read, from what is known of each, and give the reason.
 """
 
 from rocketrio.routing.pull_nodes import PullNodes, PullReason

@@ -1,7 +1,7 @@
-"""Where one group pulls each of its queues from: the policy applied to what is known, with the reason.
+"""Chooses where one group pulls each of its queues from: applies the policy to what is known, and gives the reason.
 
 Invariant: every choice has a reason, and is counted for its queue.
-Invariant: `master` never reads a slave, and a bound on staleness is never given up because nobody is within it.
+Invariant: `master` never reads from a slave, and a bound on staleness holds even if no slave is within it.
 Answers to: PullAPIWrapper.pullKernelImpl's choice of an address.
 """
 
@@ -19,7 +19,7 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
 
 NEARER_FACTOR: Final = 0.8
-"""Another replica must be a fifth nearer to be moved to: two at the same distance would take turns."""
+"""A pull moves only to a replica that is a fifth nearer: two at the same distance would alternate."""
 
 
 class PullReason(Enum):
@@ -37,12 +37,12 @@ class PullReason(Enum):
     PASSED_OVER = "another one: the wanted address failed a moment ago, or is not known"
 
 
-_SUGGESTED: Final = PullReason.SUGGESTED  # Naming a member of an enumeration costs a call.
+_SUGGESTED: Final = PullReason.SUGGESTED  # accessing a member of an enumeration costs a call
 
 
 @attrs.define
 class PullChoice:
-    """An address, and why it."""
+    """An address, and why it was chosen."""
 
     found: FindBrokerResult
     reason: PullReason
@@ -54,11 +54,11 @@ class PullCounts:
 
     last: PullChoice
     _in_a_row: int = 0
-    """How many in a row went for the last one's reason: mostly all of them."""
+    """The number of consecutive pulls for the last reason: usually all of them."""
     _before: dict[PullReason, int] = attrs.Factory(dict)
 
     def add(self, choice: PullChoice) -> None:
-        """One more."""
+        """Count one more pull."""
         if choice.reason is not self.last.reason:
             self._before = self.by_reason
             self._in_a_row = 0
@@ -67,7 +67,7 @@ class PullCounts:
 
     @property
     def by_reason(self) -> dict[PullReason, int]:
-        """How many went for each reason."""
+        """The number of pulls for each reason."""
         counts = dict(self._before)
         if self._in_a_row:
             reason = self.last.reason
@@ -87,29 +87,29 @@ class PullNodes:
     group: str
     policy: ReadPolicy = SUGGESTED
     round_trip: Callable[[str], float | None] = _no_round_trip
-    """Seconds that an address takes to answer, as far as that was measured."""
+    """Returns the seconds that an address takes to answer; None if that was not measured."""
     counts: dict[MessageQueue, PullCounts] = attrs.Factory(dict)
     views: dict[MessageQueue, ReplicaViews] = attrs.Factory(dict)
 
     def count(self, queue: MessageQueue, choice: PullChoice) -> None:
-        """A pull goes there."""
+        """Count a pull."""
         counts = self.counts.get(queue)
         if counts is None:
             counts = self.counts[queue] = PullCounts(choice)
         counts.add(choice)
 
     def keep(self, queues: Collection[MessageQueue]) -> None:
-        """Forget what was known of other queues."""
+        """Forget everything about queues that are not in `queues`."""
         for table in (self.counts, self.views):
             for queue in [queue for queue in table if queue not in queues]:
                 del table[queue]
 
     def views_of(self, queue: MessageQueue) -> ReplicaViews:
-        """What the replicas of a queue said; kept only where the policy needs it."""
+        """Return what the replicas of a queue reported; used only if the policy needs it."""
         return self.views.setdefault(queue, ReplicaViews())
 
     def choose(self, queue: MessageQueue, offset: int, *, now: float) -> PullChoice | None:
-        """Where the next pull goes; None when no address will do."""
+        """Return where the next pull goes; None if no address is acceptable."""
         read_from = self.policy.read_from
         if read_from == "suggested":
             return self._suggested(queue)
@@ -120,7 +120,7 @@ class PullNodes:
         return self._replica(queue, offset, now)
 
     def _suggested(self, queue: MessageQueue) -> PullChoice | None:
-        # On the path of every pull: `recalculate_pull_from_which_node`, and why.
+        # Every pull runs this: `recalculate_pull_from_which_node`, and the reason.
         router = self.router
         table = router.pull_from_which_node_tables.get(self.group)
         broker_id = None if table is None else table.get(queue)
@@ -162,7 +162,7 @@ class PullNodes:
         ]
         if not usable:
             return self._rest(queue, offset, now, live)
-        # One stays with its slave; at first each group goes to one of its own, so that they spread.
+        # A group stays with its slave; its first slave is chosen by the group's name, so that groups spread.
         current = self._current(queue, usable)
         if current is None:
             current = max(usable, key=lambda found: _weight(self.group, found.broker_id))
@@ -171,7 +171,7 @@ class PullNodes:
     def _rest(
         self, queue: MessageQueue, offset: int, now: float, live: list[FindBrokerResult]
     ) -> PullChoice | None:
-        """No slave will do: the master, or, without a bound, whoever there is."""
+        """Return the master, because no slave is acceptable; without a bound any other replica will do too."""
         slaves = [found for found in live if found.is_slave]
         if not slaves:
             reason = PullReason.PASSED_OVER
@@ -199,7 +199,7 @@ class PullNodes:
     def _serves(
         self, queue: MessageQueue, found: FindBrokerResult, offset: int, now: float
     ) -> bool:
-        """Whether a slave is fresh enough and, as far as is known, has what lies at the offset."""
+        """Return whether a slave is fresh enough and, as far as is known, has the message at the offset."""
         return (
             self._is_within(queue, found, now)
             and self._has_reached(queue, found, offset, now)
@@ -207,7 +207,7 @@ class PullNodes:
         )
 
     def _is_within(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
-        """Whether a slave is known to be no further behind than the bounds; without any it is."""
+        """Return whether a slave is known to be within the bounds; always true without bounds."""
         policy = self.policy
         if not policy.is_bounded:
             return True

@@ -1,9 +1,9 @@
-"""From a route to the queues one may send to or read from.
+"""Computes from a route the queues to send to or read from.
 
-Invariant: the result depends on the route alone and is sorted, so that every client sees the same list.
+Invariant: the result only depends on the route and is sorted, so that every client sees the same list.
 Answers to: MQClientInstance.topicRouteData2TopicPublishInfo, topicRouteData2TopicSubscribeInfo.
-Unlike Java: keyed messages are spread over the writable queues of all brokers, also of those whose master is away;
-a send to one of these fails instead of going to another queue and breaking the order.
+Unlike Java: messages with a key are spread over the writable queues of all brokers, even if their master is away; a
+send to such a queue fails instead of going to another queue and breaking the order.
 """
 
 from typing import Final
@@ -14,13 +14,13 @@ from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageQueue
 
 QUEUES_PER_TOPIC_LIMIT: Final = 65_536
-"""More queues than this in one route are taken for nonsense: Apache allows 65,535 a broker."""
+"""A route with more queues than this is rejected as invalid: Apache allows 65,535 per broker."""
 
-_COUNT_DIGITS: Final = 9  # int() refuses thousands of digits with an error of its own
+_COUNT_DIGITS: Final = 9  # int() refuses thousands of digits with its own error
 
 
 def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """Queues to read; a broker counts whether or not its master lives."""
+    """Return the queues to read; a broker's queues count even if its master is down."""
     return _queues(
         topic, [(data, data.read_queue_nums) for data in route.queue_datas if data.is_readable]
     )
@@ -29,9 +29,9 @@ def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
 def publish_queues(
     topic: str, route: TopicRouteData, *, queue_limit: int | None = None
 ) -> list[MessageQueue]:
-    """Queues to send to: those of brokers whose master is there.
+    """Return the queues to send to: those of brokers whose master is up.
 
-    `queue_limit` trims each broker's number, for a topic that the send itself will create.
+    `queue_limit` limits the queues per broker, for a topic that the send itself will create.
     """
     with_master = {
         broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
@@ -55,7 +55,7 @@ def publish_queues(
 def ordered_publish_queues(
     topic: str, route: TopicRouteData, *, queue_limit: int | None = None
 ) -> list[MessageQueue]:
-    """Queues that keyed messages are spread over; stays the same while masters come and go."""
+    """Return the queues over which messages with a key are spread; the list does not change with the masters."""
     if route.order_topic_conf:
         return sorted(_ordered_by_config(topic, route.order_topic_conf))
     return _queues(
@@ -65,7 +65,7 @@ def ordered_publish_queues(
 
 
 def broker_names(route: TopicRouteData) -> list[str]:
-    """Names of the brokers that serve the topic."""
+    """Return the names of the brokers that serve the topic."""
     return sorted({broker.broker_name for broker in route.broker_datas})
 
 

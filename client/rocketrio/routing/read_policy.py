@@ -1,14 +1,15 @@
-"""Which replica a consumer reads from, as its user wants it.
+"""Which replica a consumer reads from, according to its user.
 
-    suggested   where the last pull answer of this queue suggested, at first the master (RocketMQ's way)
-    master      the master and nobody else: while it is away nothing is read
+    suggested   the one that the last pull answer of this queue suggested, initially the master (RocketMQ's way)
+    master      only the master: while it is away nothing is read
     nearest     the replica with the shortest measured round trip
-    replica     a slave, as long as it is no further behind than a bound; otherwise the master
+    replica     a slave that is within a bound behind the master; otherwise the master
 
-A bound is a number of messages (the master's end of the queue, as it last said, less the slave's) or of seconds (since
-the slave last had everything that its master had, as slaves of ours report). What is not known counts as too stale.
+A bound is a number of messages (the end of the queue that the master last reported, minus the slave's) or of seconds
+(since the slave last had everything that its master had, as rocketrio slaves report). Unknown staleness counts as too
+stale.
 
-Unlike Java: there is only `suggested`.
+Unlike Java: Java only has `suggested`.
 """
 
 from math import inf
@@ -25,11 +26,11 @@ READ_FROM: Final[tuple[str, ...]] = get_args(ReadFrom)
 
 @attrs.frozen
 class ReadPolicy:
-    """Checked when it is made. Raises ConfigError."""
+    """A read policy, checked at construction. Raises ConfigError."""
 
     read_from: ReadFrom = "suggested"
     max_staleness: float | None = None
-    """Seconds."""
+    """Maximum staleness in seconds."""
     max_staleness_messages: int | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -55,12 +56,12 @@ class ReadPolicy:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether staleness matters at all."""
+        """Whether there is a bound on staleness."""
         return self.max_staleness is not None or self.max_staleness_messages is not None
 
     @property
     def needs_looks(self) -> bool:
-        """Whether replicas must be looked at now and then, also those that are not read."""
+        """Whether replicas must be probed periodically, including those that are not read."""
         return self.read_from in ("nearest", "replica")
 
 

@@ -1,10 +1,10 @@
-"""What is known of each replica of a queue, and so how stale it is.
+"""What is known of each replica of a queue, and how stale the replica is.
 
-    staleness in messages   the master's end of the queue, as it last said, less the replica's
-    staleness in seconds    what the replica said, and the time since then
+    staleness in messages   the end of the queue that the master last reported, minus the replica's
+    staleness in seconds    what the replica reported, plus the time since then
 
-Invariant: what nobody said is None, never 0; the master is not stale.
-Invariant: what was said long ago is not known any more, but for the master's end while the master cannot be asked.
+Invariant: what was never reported is None, never 0; the master is not stale.
+Invariant: old reports count as unknown, except the master's end while the master cannot be asked.
 """
 
 from typing import Final
@@ -14,19 +14,19 @@ import attrs
 from rocketrio_protocol.codes import MASTER_ID
 
 VIEW_MAX_AGE: Final = 10.0
-"""Seconds after which what a slave said of its end of the queue is not known any more."""
+"""Seconds after which a slave's report of its queue's end counts as unknown."""
 
 
 @attrs.define
 class ReplicaView:
-    """One replica's last word on one queue."""
+    """One replica's last report on one queue."""
 
     max_offset: int
     level_age: float | None
-    """Seconds since it had been level with its master, when it said so; None if it did not say."""
+    """Seconds since it was level with its master, as of the report; None if it did not report that."""
     seen_at: float
     min_offset: int = 0
-    """Where its queue begins, as it said last: a replica may have less of the past than others."""
+    """Where its queue begins, by its last report: a replica may have fewer old messages than others."""
 
 
 @attrs.define
@@ -44,19 +44,19 @@ class ReplicaViews:
         *,
         min_offset: int | None = None,
     ) -> None:
-        """A replica has answered; None: it did not say where its queue begins."""
+        """Note a replica's answer; `min_offset` is None if it did not report where its queue begins."""
         if min_offset is None:
             before = self.by_id.get(broker_id)
             min_offset = 0 if before is None else before.min_offset
         self.by_id[broker_id] = ReplicaView(max_offset, level_age, now, min_offset)
 
     def age(self, broker_id: int, now: float) -> float:
-        """Seconds since a replica's last word; endless if there was none."""
+        """Return the seconds since a replica's last report; infinity without one."""
         view = self.by_id.get(broker_id)
         return float("inf") if view is None else now - view.seen_at
 
     def staleness_messages(self, broker_id: int, now: float) -> int | None:
-        """How many messages of the master's a replica lacks; None if that is not known."""
+        """Return how many of the master's messages a replica lacks; None if unknown."""
         if broker_id == MASTER_ID:
             return 0
         master, view = self.by_id.get(MASTER_ID), self._fresh(broker_id, now)
@@ -65,7 +65,7 @@ class ReplicaViews:
         return max(0, master.max_offset - view.max_offset)
 
     def staleness(self, broker_id: int, now: float) -> float | None:
-        """How many seconds ago a replica had everything; None if that is not known."""
+        """Return how many seconds ago a replica had everything; None if unknown."""
         if broker_id == MASTER_ID:
             return 0.0
         view = self._fresh(broker_id, now)
@@ -74,12 +74,12 @@ class ReplicaViews:
         return view.level_age + now - view.seen_at
 
     def has_reached(self, broker_id: int, offset: int, now: float) -> bool:
-        """False for a replica that said a moment ago that its queue ends before this offset."""
+        """Return False if a replica recently reported that its queue ends before this offset."""
         view = self._fresh(broker_id, now)
         return view is None or view.max_offset >= offset
 
     def begins_after(self, broker_id: int, offset: int, now: float) -> bool:
-        """True for a replica that said a moment ago that its queue begins behind this offset."""
+        """Return True if a replica recently reported that its queue begins after this offset."""
         view = self._fresh(broker_id, now)
         return view is not None and view.min_offset > offset
 

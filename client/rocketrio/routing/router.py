@@ -1,11 +1,11 @@
-"""The client's routing tables, and which address a request goes to.
+"""The client's routing tables, and the choice of the address for a request.
 
-Invariant: no decision depends on the order of a hash table: ids are tried in a stated order.
-Invariant: an address that just failed is passed over while another one is known.
+Invariant: no decision depends on the order of a hash table: ids are tried in a defined order.
+Invariant: an address that just failed is avoided while another one is known.
 Answers to: the tables of MQClientInstance, findBrokerAddressInSubscribe / InPublish / InAdmin,
 PullAPIWrapper.recalculatePullFromWhichNode / updatePullFromWhichNode.
-Unlike Java: the addresses of a broker are those of the newest route answer of any topic, changed or not, so that one
-topic's older answer cannot stay in force; and a missing id is replaced by the master, then by the smallest id.
+Unlike Java: a broker's addresses are those of the newest route answer of any topic, changed or not, so that one topic's
+older answer does not remain in use. A missing id is replaced by the master, then by the smallest id.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from rocketrio_protocol.message import MessageQueue
 
 @attrs.frozen
 class FindBrokerResult:
-    """An address, and whose it is."""
+    """An address and its broker id."""
 
     addr: str
     broker_id: int
 
     @property
     def is_slave(self) -> bool:
-        """Offsets are not committed along with a pull there."""
+        """Whether it is a slave: pulls from a slave do not commit offsets."""
         return self.broker_id != MASTER_ID
 
 
@@ -42,15 +42,15 @@ class Router:
     broker_addr_table: dict[str, dict[int, str]] = attrs.Factory(dict)
     """Broker name to id to address."""
     pull_from_which_node_tables: dict[str, dict[MessageQueue, int]] = attrs.Factory(dict)
-    """Group to queue to the broker id that the last pull answer suggested: one group may lag where another does not."""
+    """Group to queue to the broker id that the last pull answer suggested: one group may lag while another does not."""
     connect_broker_by_user: bool = False
-    """Pull from `default_broker_id` whatever brokers suggest."""
+    """Whether pulls go to `default_broker_id` regardless of the brokers' suggestions."""
     default_broker_id: int = MASTER_ID
     is_avoided: Callable[[str], bool] = _never
-    """Whether an address failed a moment ago."""
+    """Returns whether an address failed recently."""
 
     def update_topic_route(self, topic: str, route: TopicRouteData) -> bool:
-        """Take over a fresh route; says whether it differs from the one before."""
+        """Take over a fresh route; return whether it differs from the previous one."""
         for broker in route.broker_datas:
             self.broker_addr_table[broker.broker_name] = dict(broker.broker_addrs)
         if self.topic_route_table.get(topic) == route:
@@ -67,7 +67,7 @@ class Router:
                     del table[queue]
 
     def clean_offline_brokers(self) -> list[str]:
-        """Drop the addresses that no route names any more; returns them."""
+        """Drop the addresses that no route contains any more; return them."""
         routed: dict[str, set[str]] = {}
         for route in self.topic_route_table.values():
             for broker in route.broker_datas:
@@ -83,7 +83,7 @@ class Router:
         return offline
 
     def addresses(self, *, masters_only: bool = False) -> list[str]:
-        """All known broker addresses, masters first."""
+        """Return all known broker addresses, masters first."""
         found = {
             (broker_id, addr)
             for addrs in self.broker_addr_table.values()
@@ -93,16 +93,16 @@ class Router:
         return list(dict.fromkeys(addr for _, addr in sorted(found)))
 
     def find_broker_address_in_publish(self, broker_name: str) -> str | None:
-        """The master's address: only a master takes messages."""
+        """Return the master's address: only a master takes messages."""
         return self.broker_addr_table.get(broker_name, {}).get(MASTER_ID)
 
     def find_broker_address_in_subscribe(
         self, broker_name: str, broker_id: int, only_this_broker: bool = False
     ) -> FindBrokerResult | None:
-        """Where to read from: the asked id; otherwise, unless only that one will do, another.
+        """Return where to read from: the requested id, else another one unless `only_this_broker` is set.
 
-        Policy: the asked id, then the master, then the smallest id; addresses that failed a moment ago come after all
-        others, in the same order.
+        The order is: the requested id, then the master, then the smallest id; addresses that failed recently come last,
+        in the same order.
         """
         addrs = self.broker_addr_table.get(broker_name, {})
         if only_this_broker:
@@ -120,25 +120,25 @@ class Router:
         return FindBrokerResult(addrs[chosen], chosen)
 
     def candidates(self, broker_name: str) -> list[FindBrokerResult]:
-        """Every address of a broker name in the order to try them: the master first, recent failures last."""
+        """Return every address of a broker name in the order to try them: the master first, recent failures last."""
         addrs = self.broker_addr_table.get(broker_name, {})
         ids = sorted(addrs, key=lambda id_: (self.is_avoided(addrs[id_]), id_ != MASTER_ID, id_))
         return [FindBrokerResult(addrs[id_], id_) for id_ in ids]
 
     def live(self, broker_name: str) -> list[FindBrokerResult]:
-        """Those of them that did not fail a moment ago."""
+        """Return the candidates that did not fail recently."""
         return [found for found in self.candidates(broker_name) if not self.is_avoided(found.addr)]
 
     @property
     def pull_from_which_node_table(self) -> dict[MessageQueue, int]:
-        """The suggestions to all groups in one table, a copy to look at; of two groups on one queue the later one's."""
+        """The suggestions to all groups in one table, a copy; if two groups have one for a queue, the later group's."""
         merged: dict[MessageQueue, int] = {}
         for table in self.pull_from_which_node_tables.values():
             merged |= table
         return merged
 
     def recalculate_pull_from_which_node(self, queue: MessageQueue, group: str) -> int:
-        """The broker id to pull this queue from: the user's choice, the last suggestion, or the master."""
+        """Return the broker id to pull this queue from: the user's choice, the last suggestion, or the master."""
         if self.connect_broker_by_user:
             return self.default_broker_id
         table = self.pull_from_which_node_tables.get(group)
