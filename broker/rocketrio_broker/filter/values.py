@@ -5,8 +5,8 @@
     5.0  .5  5E3          float (Java's Double)
     TRUE FALSE            bool
 
-A string beside a number is parsed as a number of that kind. If that is impossible it is an error, and after an error
-anywhere the message is not selected.
+A string compared with a number is parsed as a number of that kind. If that is impossible it is an error, and after an
+error anywhere the message is not selected.
 
 Answers to: ComparisonExpression.__compare, ConstantExpression; Integer, Long and Double's valueOf and compareTo.
 """

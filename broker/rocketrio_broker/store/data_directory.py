@@ -1,4 +1,4 @@
-"""The data directory of a store: its layout, its lock, and whether it was closed in order.
+"""The data directory of a store: its layout, its lock, and whether it was closed cleanly.
 
     commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  rocketrioQueues  abort  lock  cut/
 
@@ -68,7 +68,7 @@ class DataDirectory:
 
     @property
     def crashed(self) -> bool:
-        """Whether the process that last used the directory did not close it in order."""
+        """Whether the process that last used the directory did not close it cleanly."""
         return self._disk.exists(self._abort)
 
     def mark_running(self) -> None:

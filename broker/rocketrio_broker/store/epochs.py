@@ -58,7 +58,7 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
     reports_disk: bool = False
     """Whether it then reported what was on its disk."""
     closed_at: int | None = None
-    """The log's end when it was closed in order; None while it is open."""
+    """The log's end when it was closed cleanly; None while it is open."""
     epochs: tuple[Epoch, ...] = ()
 
 
@@ -150,7 +150,7 @@ class Epochs:
         await self._change(begun)
 
     async def close(self) -> None:
-        """Record that the store was closed in order, with its log synced."""
+        """Record that the store was closed cleanly, with its log synced."""
         if self.member:
             end = self._log.max_offset
             await self._change(lambda now: msgspec.structs.replace(now, closed_at=end))

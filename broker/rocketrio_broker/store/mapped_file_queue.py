@@ -1,4 +1,4 @@
-"""The commit log's files in order: finds the file for an address, adds files at the end and deletes files.
+"""The commit log's files in order of address: finds the file for an address, adds files at the end and deletes files.
 
 Invariant: a file gets its name after its length is on the disk, so that it is never found shorter.
 Invariant: a file that could not be made or named leaves nothing behind; the next attempt starts from the beginning.

@@ -5,7 +5,7 @@
 It is written with each checkpoint, after the entries that it covers are synced. A queue in it is opened at its first
 use; entries in its files beyond the bounds were written after the checkpoint, and are made from the log again.
 
-Invariant: it counts only beside a rocketrio checkpoint: if Apache's broker ran since, the queues' files are read.
+Invariant: it is valid only with a rocketrio checkpoint; if Apache's broker ran since, the queues' files are read.
 Answers to: nothing; Apache's brokers read the files of all queues.
 """
 
