@@ -1,1 +1,1 @@
-"""Looking at a cluster and changing it: what `open_admin` gives."""
+"""Inspects and changes a cluster: the parts of what `open_admin` returns."""

@@ -1,9 +1,9 @@
-"""Administration: topics and single messages; groups by `group_admin`, brokers by `broker_admin`.
+"""Administration of topics and single messages; `group_admin` adds groups, `broker_admin` adds brokers.
 
-Invariant: what could not be asked is None or an error, never zero.
-Invariant: a change is done when every broker it concerns has confirmed it; an error names the first that did not.
+Invariant: a value that could not be read is None or an error, never zero.
+Invariant: a change is complete when every broker concerned has confirmed it; an error names the first that did not.
 Answers to: DefaultMQAdminExt.
-Unlike Java: statistics are asked of a slave where the master is away, and say so by being there at all.
+Unlike Java: statistics come from a slave while the master is away, which shows only in that they are there at all.
 """
 
 import logging
@@ -60,7 +60,7 @@ logger = logging.getLogger("rocketrio.admin")
 async def open_admin(
     *, client: ClientInstance | None = None, **client_options: Unpack[ClientOptions]
 ) -> AsyncGenerator["Admin"]:
-    """An admin that lives as long as the block; it uses `client`, or opens one with the other arguments."""
+    """Open an admin for the length of the block; it uses `client`, or opens one with the other arguments."""
     async with given_or_own(client, client_options, open_admin) as used:
         admin = Admin(used, AdminCalls(used.api))
         admin.born()
@@ -69,13 +69,13 @@ async def open_admin(
 
 @attrs.define(eq=False)
 class Admin(GroupAdmin):
-    """Made by `open_admin`. Every method raises NotReachable when no name server answers.
+    """The administration of a cluster; `open_admin` creates it. Every method raises NotReachable without a name server.
 
-    What concerns consumer groups is in `group_admin.py`, what concerns brokers in `broker_admin.py`.
+    The methods for consumer groups are in `group_admin.py`, those for brokers in `broker_admin.py`.
     """
 
     def dead_letters(self, group: str) -> DeadLetters:
-        """What a consumer group could not handle for good, see dead_letters.py."""
+        """Return the dead letters of a consumer group, see dead_letters.py."""
         return DeadLetters(self.client, group)
 
     # --------------------------------------------------------------------------------------- topics
@@ -90,14 +90,14 @@ class Admin(GroupAdmin):
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
     ) -> dict[str, TopicConfig]:
-        """Create a topic, or change it, on every master (of one cluster); what it is now, by broker name.
+        """Create or change a topic on every master (of one cluster); return its new settings by broker name.
 
-        What is not given stays as a broker has it; where it has no such topic it makes 4 queues to read and to write,
-        unordered. Fewer queues hide what is in the others. `attributes` are those of RocketMQ 5,
-        `{"message.type": "FIFO"}` for example; None takes one away.
+        Settings that are not given stay as a broker has them; a new topic gets 4 queues to read and to write,
+        unordered. With fewer queues than before, the messages of the others are hidden. `attributes` are those of
+        RocketMQ 5, for example `{"message.type": "FIFO"}`; None removes one.
 
-        Raises ConfigError for a name or number that cannot be, RouteNotFound without such a master, BrokerError when
-        one refuses. When it returns the name servers know the topic.
+        Raises ConfigError for an invalid name or number, RouteNotFound without such a master, BrokerError if one
+        refuses. When it returns, the name servers know the topic.
         """
         problem = topic_name_problem(topic)
         if problem is None and queues is not None and not 1 <= queues <= MAX_QUEUES:
@@ -130,7 +130,7 @@ class Admin(GroupAdmin):
         return made
 
     async def _with_attributes(self, addr: str, config: TopicConfig) -> TopicConfig:
-        """Return the settings as the broker keeps them: those of RocketMQ 4 skip attributes without a word."""
+        """Return the settings as the broker keeps them: brokers of RocketMQ 4 ignore attributes silently."""
         try:
             kept = await self.calls.topic(addr, config.topic_name)
         except RequestCodeNotSupported as error:
@@ -141,11 +141,11 @@ class Admin(GroupAdmin):
         return msgspec.structs.replace(config, attributes=kept.attributes)
 
     async def delete_topic(self, topic: str) -> list[str]:
-        """Remove a topic from its brokers and from all name servers; the broker names.
+        """Remove a topic from its brokers and from all name servers; return the broker names.
 
-        Raises RouteNotFound when no name server knows it.
+        Raises RouteNotFound if no name server knows it.
         """
-        # Not the kept route: where nobody knows the topic now it may name a master that is none any more.
+        # The client's stored route may be old: it may name a former master.
         route = await self.client.name_servers.topic_route(topic)
         if route is None:
             error = await self.client.name_servers.unknown_topic(topic)
@@ -173,14 +173,14 @@ class Admin(GroupAdmin):
         return broker_names(route)
 
     async def _delete_on_slave(self, addr: str, topic: str) -> None:
-        # Apache's 4.9 slaves refuse it and copy what the master has; those of other versions need it.
+        # Apache's 4.9 slaves refuse it and copy the deletion from the master; slaves of other versions need it.
         try:
             await self.calls.delete_topic(addr, topic)
         except (BrokerError, NotReachable) as error:
             logger.info("slave keeps topic=%s addr=%s error=%s", topic, addr, error)
 
     async def topics(self, *, include_system: bool = False) -> list[str]:
-        """Names of all topics, in a namespace of its own; those of RocketMQ itself and of groups only if asked for.
+        """Return the names of all topics, of one namespace; topics of RocketMQ itself and of groups only if requested.
 
         Raises RouteNotFound while no broker is registered.
         """
@@ -196,7 +196,7 @@ class Admin(GroupAdmin):
         )
 
     async def topic(self, topic: str) -> TopicDescription:
-        """Where a topic lives, and the bounds of its queues. Raises RouteNotFound."""
+        """Return where a topic is stored, and the bounds of its queues. Raises RouteNotFound."""
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
         bounds = await self._bounds(subscribe_queues(topic, route))
@@ -216,7 +216,7 @@ class Admin(GroupAdmin):
     # ------------------------------------------------------------------------------------- messages
 
     async def view_message(self, offset_message_id: str) -> MessageExt:
-        """The message at the place its offset id names. Raises LocalProtocolError, BrokerError."""
+        """Return the message whose place the offset id names. Raises LocalProtocolError, BrokerError."""
         ip, port, physical_offset = parse_offset_message_id(offset_message_id)
         if not 0 < port < 65_536:
             raise LocalProtocolError(
@@ -236,10 +236,10 @@ class Admin(GroupAdmin):
         end_time: datetime | None = None,
         is_unique_id: bool = False,
     ) -> list[MessageExt]:
-        """Messages with a key, or with a producer's id, in the order they were stored; empty if there are none.
+        """Return the messages with a key, or with a producer's id, in the order of storing; empty if there are none.
 
-        With `begin_time` or `end_time`, aware datetimes, only those stored then or later, then or before. Raises
-        RouteNotFound, NotReachable when a broker cannot be asked, and ConfigError for a time without a zone.
+        With `begin_time` or `end_time`, aware datetimes, only messages stored then or later, or then or earlier. Raises
+        RouteNotFound, NotReachable if a broker cannot be asked, and ConfigError for a time without a zone.
         """
         begin_ms = 0 if begin_time is None else epoch_ms("begin_time", begin_time)
         end_ms = None if end_time is None else epoch_ms("end_time", end_time)
@@ -266,7 +266,7 @@ class Admin(GroupAdmin):
                 continue
         found.sort(key=lambda message: (message.store_time_ms, message.physical_offset))
         found = [self.client.namespace.message(message) for message in found]
-        # A broker finds keys by their hash.
+        # A broker finds keys by their hash, so other keys may be among the answers.
         if is_unique_id:
             return [message for message in found if message.message_id == key]
         return [message for message in found if key in message.keys.split(" ")]

@@ -1,4 +1,4 @@
-"""The single requests of an administrator, each to an address.
+"""The single requests of an administrator, each to a given address.
 
 Answers to: the administrative half of MQClientAPIImpl; RocketMQ reference, sections 2.5 and 2.11.
 """
@@ -52,9 +52,9 @@ from rocketrio_protocol.message import MessageExt, decode_messages
 
 ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
 HAND_OVER_TIMEOUT: Final = 20.0
-"""Seconds: a broker needs eleven at most, with a slave that does not answer."""
+"""Seconds: a broker needs at most eleven, if the slave does not answer."""
 ROLE_TIMEOUT: Final = 70.0
-"""Seconds a change of role may take: a broker of ours answers after 60 at the latest."""
+"""Seconds that a change of role may take: a rocketrio broker answers within 60."""
 _END_OF_TIME: Final = 2**63 - 1
 
 
@@ -64,13 +64,13 @@ class _RawGroups(msgspec.Struct, rename="camel"):
 
 @attrs.define
 class AdminCalls:
-    """Every method raises NotReachable, RequestTimeout, BrokerError, RemoteProtocolError."""
+    """One method for each request. All raise NotReachable, RequestTimeout, BrokerError, RemoteProtocolError."""
 
     api: ClientAPI
     timeout: float = ADMIN_TIMEOUT
 
     async def topics(self, addr: str) -> dict[str, TopicConfig]:
-        """All topics of a broker, by name."""
+        """Return all topics of a broker, by name."""
         header = GetAllTopicConfigRequestHeader()
         answer = await self.api.call(addr, header, what="topics not read", timeout=self.timeout)
         table = fastjson.loads(answer.body, TopicConfigSerializeWrapper, what="topics")
@@ -86,7 +86,7 @@ class AdminCalls:
     async def update_topic(
         self, addr: str, config: TopicConfig, attributes: Mapping[str, str | None] = {}
     ) -> None:
-        """Create or change a topic on a master; an attribute that is None is taken away."""
+        """Create or change a topic on a master; an attribute that is None is removed."""
         topic = config.topic_name
         header = CreateTopicRequestHeader(
             topic=topic,
@@ -113,21 +113,21 @@ class AdminCalls:
         await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
 
     async def topic_stats(self, addr: str, topic: str) -> TopicStatsTable:
-        """Bounds and last store times of the topic's queues on one broker."""
+        """Return the bounds and last store times of the topic's queues on one broker."""
         header = GetTopicStatsInfoRequestHeader(topic=topic)
         what = "topic statistics failed"
         answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
         return TopicStatsTable.from_json(answer.body)
 
     async def groups(self, addr: str) -> dict[str, dict[str, Any]]:
-        """Settings of a broker's consumer groups, by name, with all that its version knows."""
+        """Return the settings of a broker's consumer groups by name, with all fields that its version knows."""
         header = GetAllSubscriptionGroupConfigRequestHeader()
         answer = await self.api.call(addr, header, what="groups not read", timeout=self.timeout)
         table = fastjson.loads(answer.body, _RawGroups, what="group settings")
         return table.subscription_group_table
 
     async def update_group(self, addr: str, settings: Mapping[str, Any]) -> None:
-        """Create or change a consumer group on a master; `settings` are those of `groups`."""
+        """Create or change a consumer group on a master; `settings` have the form that `groups` returns."""
         header = UpdateAndCreateSubscriptionGroupRequestHeader()
         what = f"group {settings['groupName']} not changed"
         body = fastjson.dumps(settings)
@@ -135,45 +135,45 @@ class AdminCalls:
 
     async def delete_group(self, addr: str, group: str, *, with_offsets: bool) -> None:
         """Remove a group from a master."""
-        # 4.9 reads the one name, 5.x the other.
+        # 4.9 reads the first flag, 5.x the second.
         header = DeleteSubscriptionGroupRequestHeader(group, with_offsets, with_offsets)
         what = f"group {group} not deleted"
         await self.api.call(addr, header, what=what, timeout=self.timeout)
 
     async def groups_of(self, addr: str, topic: str) -> list[str]:
-        """Groups that consume a topic, by what one broker knows."""
+        """Return the groups that one broker knows to consume a topic."""
         header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
         what = "groups of the topic not read"
         answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
         return GroupList.from_json(answer.body).group_list
 
     async def producer_connections(self, addr: str, group: str) -> ProducerConnection:
-        """Who is connected to one broker for a producer group."""
+        """Return the clients that are connected to one broker for a producer group."""
         header = GetProducerConnectionListRequestHeader(producer_group=group)
         what = f"clients of producer group {group} not read"
         answer = await self.api.call(addr, header, what=what, timeout=self.timeout)
         return ProducerConnection.from_json(answer.body)
 
     async def runtime_info(self, addr: str) -> dict[str, str]:
-        """What a broker says about its running self."""
+        """Return a broker's runtime information."""
         header = GetBrokerRuntimeInfoRequestHeader()
         answer = await self.api.call(addr, header, what="runtime info failed", timeout=self.timeout)
         return {name: str(value) for name, value in KVTable.from_json(answer.body).table.items()}
 
     async def broker_config(self, addr: str) -> dict[str, str]:
-        """A broker's settings, under Java's names."""
+        """Return a broker's settings, under Java's names."""
         header = GetBrokerConfigRequestHeader()
         answer = await self.api.call(addr, header, what="settings not read", timeout=self.timeout)
         return parse_properties(answer.body)
 
     async def update_broker_config(self, addr: str, settings: Mapping[str, str]) -> None:
-        """Change settings of a running broker, under Java's names. Apache's brokers take unknown names in silence."""
+        """Change settings of a running broker, under Java's names. Apache's brokers ignore unknown names silently."""
         header = UpdateBrokerConfigRequestHeader()
         body = format_properties(settings)
         await self.api.call(addr, header, body, what="settings not changed", timeout=self.timeout)
 
     async def ha_status(self, addr: str) -> HARuntimeInfo | None:
-        """How a broker's replication stands; None where it does not know the request, as Apache's before 5.0."""
+        """Return a broker's replication state, or None if it does not know the request, as Apache's before 5.0."""
         header = GetBrokerHAStatusRequestHeader()
         try:
             answer = await self.api.call(addr, header, what="no HA status", timeout=self.timeout)
@@ -182,7 +182,7 @@ class AdminCalls:
         return HARuntimeInfo.from_json(answer.body)
 
     async def change_role(self, addr: str, role: str, broker_id: int) -> None:
-        """Have a broker of ours take another role; done when it serves. Raises RequestCodeNotSupported elsewhere."""
+        """Give a rocketrio broker another role; it serves when this returns. Apache's raise RequestCodeNotSupported."""
         header = ChangeBrokerRoleRequestHeader(role, broker_id)
         what = f"role not changed to {role} with id {broker_id}"
         await self.api.call(addr, header, what=what, timeout=ROLE_TIMEOUT)
@@ -190,7 +190,7 @@ class AdminCalls:
     async def check_log(
         self, addr: str, *, start: bool = False, rate: int | None = None
     ) -> LogCheckStatus:
-        """How the check of a rocketrio broker's whole log stands; begin one first. Raises RequestCodeNotSupported."""
+        """Return the state of a rocketrio broker's log check; `start` begins one. Raises RequestCodeNotSupported."""
         header = CheckLogRequestHeader(start=start, rate=rate)
         answer = await self.api.call(addr, header, what="log not checked", timeout=self.timeout)
         return LogCheckStatus.from_json(answer.body)
@@ -198,7 +198,7 @@ class AdminCalls:
     async def hand_over(
         self, addr: str, to_id: int | None, *, dry_run: bool
     ) -> HandOverResponseHeader:
-        """Have a master of ours change places with a slave. Raises RequestCodeNotSupported elsewhere."""
+        """Make a rocketrio master change places with a slave. Apache's raise RequestCodeNotSupported."""
         header = HandOverRequestHeader(to_id, dry_run)
         answer = await self.api.call(
             addr, header, what="not handed over", timeout=HAND_OVER_TIMEOUT
@@ -206,21 +206,21 @@ class AdminCalls:
         return answer.header(HandOverResponseHeader)
 
     async def consume_stats(self, addr: str, group: str, topic: str | None) -> ConsumeStats:
-        """Progress of a group on one broker."""
+        """Return a group's progress on one broker."""
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         what = f"progress of group {group} not read"
         answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
         return ConsumeStats.from_json(answer.body)
 
     async def consumer_connections(self, addr: str, group: str) -> ConsumerConnection:
-        """Who is connected to one broker for a group."""
+        """Return the members that are connected to one broker for a group."""
         header = GetConsumerConnectionListRequestHeader(consumer_group=group)
         what = f"members of group {group} not read"
         answer = await self.api.call(addr, header, what=what, timeout=self.timeout)
         return ConsumerConnection.from_json(answer.body)
 
     async def view_message(self, addr: str, physical_offset: int) -> MessageExt:
-        """The message at a position of a broker's log."""
+        """Return the message at a position of a broker's log."""
         header = ViewMessageRequestHeader(offset=physical_offset)
         what = f"no message at physical offset {physical_offset}"
         answer = await self.api.call(addr, header, what=what, timeout=self.timeout)
@@ -241,7 +241,7 @@ class AdminCalls:
         is_unique_id: bool = False,
         broker_name: str = "",
     ) -> list[MessageExt]:
-        """Messages whose key has this hash. Raises QueryNotFound without any."""
+        """Return messages whose key has the hash of `key`. Raises QueryNotFound if there are none."""
         header = QueryMessageRequestHeader(
             topic=topic,
             key=key,

@@ -1,4 +1,4 @@
-"""What an admin is told: brokers, topics, offsets, as values in which None means unknown."""
+"""The values that administration returns about brokers, topics and offsets; None means unknown."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -13,7 +13,7 @@ from rocketrio_protocol.remoting.ports import join_addr, split_addr
 
 @attrs.frozen
 class QueueOffsets:
-    """Bounds of a queue and progress of a group there."""
+    """The bounds of a queue, and a group's progress in it."""
 
     queue: MessageQueue
     min_offset: int | None
@@ -22,7 +22,7 @@ class QueueOffsets:
 
     @property
     def lag(self) -> int | None:
-        """Messages that are stored and not committed; None unless both ends are known."""
+        """The number of messages that are stored and not committed; None unless both ends are known."""
         if self.max_offset is None or self.committed_offset is None:
             return None
         return max(0, self.max_offset - self.committed_offset)
@@ -30,11 +30,11 @@ class QueueOffsets:
 
 @attrs.frozen
 class OffsetReset:
-    """Where a group was on a queue, and where it was put, or would be."""
+    """A group's former and new offset in a queue, also of a dry run."""
 
     queue: MessageQueue
     committed_offset: int | None
-    """None where nothing was committed, or no broker could tell."""
+    """None if nothing was committed, or no broker could report it."""
     target_offset: int
 
 
@@ -46,7 +46,7 @@ class TopicDescription:
     route: TopicRouteData
     queues: list[QueueOffsets]
     attributes: dict[str, dict[str, str] | None]
-    """By broker name; None where a broker did not answer, or is of RocketMQ 4 and has none."""
+    """Attributes by broker name; None if a broker did not answer, or is of RocketMQ 4, which has none."""
 
 
 @attrs.frozen
@@ -59,10 +59,10 @@ class BrokerDescription:
     role: str
     """`master` or `slave`."""
     broker_role: str | None
-    """As its own settings say: `ASYNC_MASTER`, `SYNC_MASTER`, `SLAVE`."""
+    """The role in its own settings: `ASYNC_MASTER`, `SYNC_MASTER`, `SLAVE`."""
     address: str
     ha_address: str | None
-    """Where slaves fetch its log."""
+    """The address from which slaves fetch its log."""
     min_physical_offset: int | None
     max_physical_offset: int | None
     version: str | None
@@ -77,7 +77,7 @@ class BrokerDescription:
         runtime: Mapping[str, str],
         config: Mapping[str, str],
     ) -> Self:
-        """From the tables a broker gives about itself; both may lack anything."""
+        """Combine the tables in which a broker describes itself; any field may be missing."""
         ha_port = config.get("haListenPort")
         ha_host = config.get("brokerIP2") or split_addr(address)[0]
         return cls(
@@ -100,7 +100,7 @@ def _number(text: str | None) -> int | None:
 
 @attrs.frozen
 class HandOver:
-    """A master and a slave that changed places, or would."""
+    """A master and a slave that changed places, or would change them in a dry run."""
 
     broker_name: str
     old_address: str
@@ -108,6 +108,6 @@ class HandOver:
     slave_id: int
     """The slave's id, which the old master has now."""
     bytes_behind: int
-    """What the slave lacks now, of a dry run; 0 afterwards."""
+    """What the slave lacks at the moment of a dry run; otherwise 0."""
     seconds: float | None
-    """How long no broker of the name took writes; None of a dry run."""
+    """How long no broker of the name took writes; None for a dry run."""

@@ -1,8 +1,8 @@
-"""Administration of brokers: which there are, how they stand to each other, their roles and settings.
+"""Administration of brokers: which are registered, their replication, their roles and settings.
 
-Invariant: what could not be asked is None or an error, never zero.
+Invariant: a value that could not be read is None or an error, never zero.
 Answers to: DefaultMQAdminExt (examineBrokerClusterInfo, getBrokerHAStatus, updateBrokerConfig).
-Unlike Java: the HA status is one of the whole cluster, and roles change by request where the broker is ours.
+Unlike Java: the HA status covers the whole cluster, and a request changes the role of a rocketrio broker.
 """
 
 import logging
@@ -34,7 +34,7 @@ from rocketrio_protocol.ha.status import HARuntimeInfo
 logger = logging.getLogger("rocketrio.admin")
 
 CHECK_LOOK: Final = 1.0
-"""Seconds between two questions how a check of a log stands."""
+"""Seconds between two requests for the progress of a log check."""
 
 
 @attrs.define(eq=False)
@@ -43,14 +43,14 @@ class BrokerAdmin(Live):
 
     client: ClientInstance
     calls: AdminCalls
-    """The single requests, for an address of your choice."""
+    """The single requests, each to a given address."""
 
     async def cluster_info(self) -> ClusterInfo:
-        """All broker names with their addresses, by cluster."""
+        """Return all broker names with their addresses, by cluster."""
         return await self.client.name_servers.cluster_info()
 
     async def brokers(self) -> list[BrokerDescription]:
-        """Every registered broker, master or slave; what it does not tell itself is None."""
+        """Return every registered broker, master or slave; what it does not report is None."""
         info = await self.cluster_info()
         found: list[BrokerDescription] = []
 
@@ -78,11 +78,11 @@ class BrokerAdmin(Live):
         return BrokerDescription.of(cluster, name, broker_id, addr, runtime, config)
 
     async def status(self, *, also: Sequence[str] = ()) -> list[BrokerStatus]:
-        """How the registered brokers stand to each other: who follows whom, how far behind, what is wrong.
+        """Return the replication state of the registered brokers: who follows whom, how far behind, what is wrong.
 
-        `also` are addresses of brokers to ask that may not be registered, as a second master that takes no writes.
-        A registered broker that cannot be asked is there all the same, and says why in `problem`; one of `also` that
-        cannot be asked is an error, NotReachable or BrokerError.
+        `also` are addresses of further brokers, which may not be registered, such as a second master that takes no
+        writes. A registered broker that cannot be asked is in the list, with the reason in `problem`; a broker of
+        `also` that cannot be asked is an error, NotReachable or BrokerError.
         """
         info = await self.cluster_info()
         found: list[BrokerAnswers] = []
@@ -117,11 +117,11 @@ class BrokerAdmin(Live):
         return BrokerAnswers(await self._describe(cluster, name, broker_id, addr), ha)
 
     async def change_role(self, addr: str, role: str, broker_id: int) -> None:
-        """Have the rocketrio broker at an address become `async-master`, `sync-master` (id 0) or `slave` (1 and up).
+        """Make the rocketrio broker at an address `async-master`, `sync-master` (id 0) or `slave` (id 1 or higher).
 
-        Returns once it serves in that role, as the name servers then say. Raises ConfigError for a pair that cannot
-        be or an Apache broker, SystemBusy when it takes longer than a minute (it goes on trying), NotReachable. A
-        cancel leaves open which role it will have.
+        Returns once it serves in that role and the name servers show it. Raises ConfigError for an impossible pair of
+        role and id, RequestCodeNotSupported for an Apache broker, SystemBusy if it takes longer than a minute (the
+        broker continues to try), NotReachable. After a cancel either role is possible.
         """
         if (role == "slave") == (broker_id == MASTER_ID):
             raise ConfigError(f"{role} with id {broker_id}: a master has id 0, a slave any other")
@@ -137,11 +137,11 @@ class BrokerAdmin(Live):
     async def check_log(
         self, addr: str, *, rate: int | None = None
     ) -> AsyncGenerator[LogCheckStatus]:
-        """Have the rocketrio broker at an address check its whole log, a slave against its master.
+        """Make the rocketrio broker at an address check its whole log, a slave against its master.
 
-        Gives how that stands, about once a second; the last one, which does not run any more, is what was found.
-        `rate` is in bytes a second. Raises RequestCodeNotSupported for an Apache broker, NotReachable, and BrokerError
-        where the log was cut or the broker restarted meanwhile. A cancel leaves the check going on.
+        Yields the progress about once a second; the last value, which is not running any more, is the result. `rate` is
+        in bytes a second. Raises RequestCodeNotSupported for an Apache broker, NotReachable, and BrokerError if the log
+        was cut or the broker restarted meanwhile. After a cancel the broker continues the check.
         """
         before = await self.calls.check_log(addr)
         status = await self.calls.check_log(addr, start=True, rate=rate)
@@ -165,7 +165,7 @@ class BrokerAdmin(Live):
         yield status
 
     async def broker_addresses(self, name: str) -> list[str]:
-        """The addresses of all brokers of a name, the master first. Raises RouteNotFound."""
+        """Return the addresses of all brokers of a name, the master first. Raises RouteNotFound."""
         info = await self.cluster_info()
         broker = info.broker_addr_table.get(name)
         if broker is None or not broker.broker_addrs:
@@ -179,12 +179,12 @@ class BrokerAdmin(Live):
     async def hand_over(
         self, name: str, *, to: int | None = None, dry_run: bool = False
     ) -> HandOver:
-        """Have the master of a broker name change places with a slave: with `to`, or with the one that is nearest.
+        """Make the master of a broker name change places with a slave: `to`, or the one that has most of the log.
 
-        Sends wait meanwhile, less than a second as a rule, and no message or offset is lost. With `dry_run` nothing
-        changes. Raises RouteNotFound for a name that has no master; ServiceNotAvailable with what is in the way: an
-        Apache slave, one that is behind or does not follow; RequestCodeNotSupported for an Apache master. After a
-        cancel or NotReachable `status` says who is master.
+        Sends wait meanwhile, usually less than a second, and no message or offset is lost. With `dry_run` nothing
+        changes. Raises RouteNotFound for a name that has no master; ServiceNotAvailable with the reason if the slave is
+        Apache's, is behind or does not follow; RequestCodeNotSupported for an Apache master. After a cancel or
+        NotReachable `status` shows which broker is master.
         """
         info = await self.cluster_info()
         broker = info.broker_addr_table.get(name)
@@ -214,9 +214,9 @@ class BrokerAdmin(Live):
         )
 
     async def change_settings(self, addr: str, settings: Mapping[str, str]) -> dict[str, str]:
-        """Change settings of a running broker, under Java's names, until its next start; all of them as they are then.
+        """Change settings of a running broker, under Java's names, until its next start; return all its settings.
 
-        Raises BrokerError when it refuses one, also for one that it took without effect (Apache's do).
+        Raises BrokerError if the broker refuses one, or accepts one without effect, as Apache's do with unknown names.
         """
         await self.calls.update_broker_config(addr, settings)
         after = await self.calls.broker_config(addr)
@@ -247,7 +247,7 @@ class BrokerAdmin(Live):
 
 
 def _is_same(told: str, found: str | None) -> bool:
-    """Whether two texts of a setting mean the same."""
+    """Return True if two texts of a setting mean the same value."""
     if found is None:
         return False
     try:

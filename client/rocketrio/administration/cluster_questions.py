@@ -1,6 +1,6 @@
-"""What an administrator asks before anything else: which brokers there are, and where a topic can be read.
+"""Finds the registered brokers and the readable queues of a topic, which most administration needs first.
 
-Invariant: nobody to ask is an error, never an empty answer.
+Invariant: if no broker can be asked, that is an error, never an empty answer.
 """
 
 from rocketrio.instance import ClientInstance
@@ -11,7 +11,7 @@ from rocketrio_protocol.message import MessageQueue
 
 
 async def registered_brokers(client: ClientInstance) -> ClusterInfo:
-    """All brokers. Raises NoBrokerRegistered while there is none: then nobody knows what the cluster holds."""
+    """Return all brokers. Raises NoBrokerRegistered if there are none, because nothing else is known then."""
     info = await client.name_servers.cluster_info()
     if not info.broker_addr_table:
         raise NoBrokerRegistered(
@@ -21,7 +21,7 @@ async def registered_brokers(client: ClientInstance) -> ClusterInfo:
 
 
 async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQueue]:
-    """The queues of a topic. Raises RouteNotFound for an unknown one, ConfigError where it may not be read."""
+    """Return the queues of a topic. Raises RouteNotFound for an unknown topic, ConfigError if it may not be read."""
     await client.refresh_topic_route(topic)
     queues = subscribe_queues(topic, await client.topic_route(topic))
     if not queues:
@@ -30,7 +30,7 @@ async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQue
 
 
 def not_readable(topic: str) -> ConfigError:
-    """What to raise where a topic's permission forbids reading."""
+    """Return the error for a topic whose permission forbids reading."""
     return ConfigError(
         f"{topic} may not be read; of dead letters old brokers make it so",
         remedy=f"`rocketrio topic create {topic} --perm rw` or create_topic({topic!r}, perm=6) makes it readable",

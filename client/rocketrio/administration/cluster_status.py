@@ -1,9 +1,9 @@
-"""How the brokers of a cluster stand to each other: each one's own answer, put together.
+"""Combines the brokers' own answers to the state of a cluster's replication.
 
-A master knows how far behind its slaves are, a slave knows what keeps it; which connection of the master's is which
-slave's is told by the slave (its end's address), and otherwise by the host where only one of a name is.
+A master knows how far behind its slaves are, and a slave knows what stops it. A slave reports the address of its end of
+the connection, which identifies it at the master; otherwise the host does, if only one slave of a name runs there.
 
-Invariant: what nobody told is None, never zero.
+Invariant: a value that no broker reported is None, never zero.
 Answers to: HAStatusSubCommand (`mqadmin haStatus`), which shows one broker's answer.
 """
 
@@ -35,69 +35,69 @@ NOT_CONNECTED: Final = "not connected to its master"
 
 @attrs.frozen
 class BrokerAnswers:
-    """What one broker said."""
+    """What one broker answered."""
 
     broker: BrokerDescription
     ha: HARuntimeInfo | None = None
-    """None where it does not know the request (Apache 4.x), or could not be asked."""
+    """None if the broker does not know the request (Apache 4.x), or could not be asked."""
     problem: str | None = None
     """Why it could not be asked."""
 
 
 @attrs.frozen
 class BrokerStatus:
-    """One broker among those of its name."""
+    """The state of one broker, in relation to the brokers of its name."""
 
     cluster: str
     broker_name: str
     broker_id: int
     role: str
-    """`async-master`, `sync-master` or `slave`; `master` where that is all that is known."""
+    """`async-master`, `sync-master` or `slave`; `master` if nothing more is known."""
     address: str
     state: str | None
-    """A master takes writes or not; a slave's is what it is doing."""
+    """For a master, whether it takes writes; for a slave, what it is doing."""
     min_physical_offset: int | None
     max_physical_offset: int | None
-    """Where its log ends."""
+    """The end of its log."""
     follows: str | None
-    """Where a slave fetches the log."""
+    """The address from which a slave fetches the log."""
     bytes_behind: int | None
-    """Of a slave: what it has not acknowledged, or less of what the master has."""
+    """For a slave: the bytes that it has not acknowledged, or the difference between its log's end and the master's."""
     seconds_behind: float | None
-    """How long the first byte that it has not acknowledged has been stored at the master; where the master does not
-    tell, since when the slave has not had all that the master had."""
+    """How long the master has stored the first byte that the slave has not acknowledged; if the master does not report
+    that, the time since the slave last had everything that its master had."""
     seconds_since_report: float | None
-    """Since the slave last told the master how far it is."""
+    """The time since the slave last reported its offset to the master."""
     bytes_per_second: int | None
-    """What a slave receives."""
+    """The rate at which a slave receives the log."""
     acknowledges: str | None
-    """What a slave must have a byte in before it reports it: `memory` or `disk`."""
+    """Where a slave must have a byte before it acknowledges it: `memory` or `disk`."""
     problem: str | None
-    """Why no writes are taken, why the log does not arrive, what is wrong with clock, log or disk, or why the broker
-    could not be asked."""
+    """Why the broker takes no writes, why the log does not arrive, what is wrong with clock, log or disk, or why the
+    broker could not be asked."""
     last_wait: LastWait | None
-    """What the last send that had to wait for disk or slaves has waited for."""
+    """What the last send that had to wait for the disk or for slaves has waited for."""
     answered: Mapping[str, int] | None
     """How often such sends were answered with each status since the broker started."""
     shown_physical_offset: int | None = None
-    """Readers see what ends at or before it; None where they see all that is stored, or where it does not say."""
+    """Readers see messages that end at or before it; None if they see all that is stored, or if it is unknown."""
     shown_by: str | None = None
-    """What that goes by: `slaves`, `disk`, `nobody` or `master` (rocketrio_protocol.ha.status.OwnStatus)."""
+    """What determines that: `slaves`, `disk`, `nobody` or `master` (rocketrio_protocol.ha.status.OwnStatus)."""
     epoch: str | None = None
-    """The last epoch in its log, as `3/07f1…`: brokers of one history have the same; None where none is known."""
+    """The last epoch in its log, as `3/07f1…`: brokers with the same history have the same epoch; None if unknown."""
     beyond: BeyondBoundary | None = None
-    """What a slave has that its master lacks, and an operator has to decide about."""
+    """Data of a slave that its master lacks and an operator must decide about."""
     configured: str | None = None
-    """Role and id of its settings, as `async-master 0`; it may hold others, which an order or its return gave it."""
+    """Role and id in its settings, as `async-master 0`; an order or its return to the cluster may have changed them."""
 
     @property
     def is_as_configured(self) -> bool:
-        """Whether it holds the role of its settings, as far as it says."""
+        """Whether it has the role of its settings, as far as it reports them."""
         return self.configured in (None, f"{self.role} {self.broker_id}")
 
     @property
     def copied(self) -> float | None:
-        """How much of its master's log a slave has, from 0 to 1."""
+        """The part of its master's log that a slave has, from 0 to 1."""
         if self.bytes_behind is None or self.max_physical_offset is None:
             return None
         has = self.max_physical_offset - (self.min_physical_offset or 0)
@@ -106,7 +106,7 @@ class BrokerStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until a slave is level, at the rate it receives now; None while it receives nothing."""
+        """The time until a slave has caught up, at its present rate; None while it receives nothing."""
         if self.bytes_behind == 0:
             return 0.0
         if self.bytes_behind is None or not self.bytes_per_second:
@@ -115,14 +115,14 @@ class BrokerStatus:
 
 
 def cluster_status(answers: Iterable[BrokerAnswers]) -> list[BrokerStatus]:
-    """One status a broker, by cluster, name and id."""
+    """Return one status for each broker, sorted by cluster, name and id."""
     names: dict[tuple[str, str], list[BrokerAnswers]] = defaultdict(list)
     for one in answers:
         names[one.broker.cluster, one.broker.broker_name].append(one)
     found: list[BrokerStatus] = []
     for _, members in sorted(names.items()):
         members.sort(key=lambda one: one.broker.broker_id)
-        # A second master of a name is listed as what it was before, if at all: it says what it is itself.
+        # A second master of a name is registered with its former role, if at all; its own answer has the real one.
         slaves = [one for one in members if _role(one) == "slave"]
         masters = [one for one in members if one not in slaves]
         listed = [one for one in masters if one.broker.broker_id == MASTER_ID]

@@ -1,10 +1,10 @@
-"""Reads what brokers put aside: ends of logs that were cut off, in the folder `cut` of a data directory.
+"""Reads ends of logs that brokers cut off and kept, in the folder `cut` of a data directory.
 
     cut/<address, 20 digits>-<time in ms>.log     raw bytes of the log from that address on
 
-Invariant: everything readable is found, whatever is damaged; damage is passed over record by record, and reported.
+Invariant: everything readable is found, whatever is damaged; damaged records are skipped one by one, and reported.
 Invariant: nothing here changes a file.
-Answers to: nothing; Apache's brokers keep nothing of what they truncate.
+Answers to: nothing; Apache's brokers do not keep what they truncate.
 """
 
 import re
@@ -29,18 +29,18 @@ from rocketrio_protocol.record.decode import RecordStatus, possible_records, sca
 
 CUT_FOLDER: Final = "cut"
 PROPERTY_CUT_FROM: Final = "rocketrioCutFrom"
-"""Of a message that was sent again: the file that it was read from, and its address in the log of that time."""
+"""A property of a message that was sent again: the file that it was read from, and its address in the former log."""
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{1,14})\.log")
 
 
 @attrs.frozen
 class CutFile:
-    """One end of a log that was put aside."""
+    """One end of a log that was cut off and kept."""
 
     path: Path
     physical_offset: int
-    """Where its first byte lay."""
+    """The address of its first byte in the log."""
     cut_at: datetime
 
     @property
@@ -57,7 +57,7 @@ class CutRecord:
 
     @property
     def is_internal(self) -> bool:
-        """Whether brokers wrote it for themselves or a group: it is not sent again."""
+        """Whether brokers wrote it for themselves or for a group's retries; such a record is not sent again."""
         topic = self.message.topic
         return (
             topic in SYSTEM_TOPICS
@@ -68,7 +68,7 @@ class CutRecord:
 
 @attrs.frozen
 class CutDamage:
-    """Bytes that are no record."""
+    """Bytes that are not a record."""
 
     physical_offset: int
     size: int
@@ -76,7 +76,7 @@ class CutDamage:
 
 
 def cut_files(directory: Path) -> list[CutFile]:
-    """What was put aside in a data directory, oldest first. Raises ConfigError where the directory is none."""
+    """Return the files in a data directory, oldest first. Raises ConfigError if it is not a data directory."""
     folder = directory / CUT_FOLDER
     if not (directory / "commitlog").is_dir() and not folder.is_dir():
         raise ConfigError(f"{directory} has no commitlog: name a broker's data directory")
@@ -89,7 +89,7 @@ def cut_files(directory: Path) -> list[CutFile]:
 
 
 def cut_file(directory: Path, name: str) -> CutFile:
-    """One of them by its name. Raises ConfigError naming those that there are."""
+    """Return the file of that name. Raises ConfigError that lists the existing files."""
     files = cut_files(directory)
     for file in files:
         if file.path.name == name:
@@ -103,7 +103,7 @@ def _cut_file(path: Path, match: re.Match[str]) -> CutFile:
 
 
 def read_records(file: CutFile) -> Iterator[CutRecord | CutDamage]:
-    """All records in order, and what lies between that is none. Raises OSError."""
+    """Yield all records in order, and the damaged stretches between them. Raises OSError."""
     data = file.path.read_bytes()
     at, end = 0, len(data)
     while at < end:
@@ -125,7 +125,7 @@ def read_records(file: CutFile) -> Iterator[CutRecord | CutDamage]:
 
 
 def _next_record(data: bytes, at: int, start: int) -> int:
-    """Where the next whole record begins that says it lies there; the end of the file without one."""
+    """Return where the next whole record with the right address begins, or the end of the file."""
     for place in possible_records(data, at, len(data)):
         found = scan_record(data, place, len(data))
         if found.status is RecordStatus.RECORD and found.physical_offset == start + place:
@@ -134,7 +134,7 @@ def _next_record(data: bytes, at: int, start: int) -> int:
 
 
 def message_again(file: CutFile, record: CutRecord) -> Message:
-    """The message as it is sent again: with its properties, and one that says where it was cut from."""
+    """Return the message to send again: with its properties, and one more that names its file and address."""
     message = record.message
     properties = {
         name: value for name, value in message.properties.items() if name not in OF_THE_LAST_TIME

@@ -1,9 +1,9 @@
-"""What a group could not handle for good: looked at, and given to it once more.
+"""Reads the dead letters of a group, which it could not handle, and sends them again.
 
-Sending a message again copies it; the dead-letter topic keeps it until its time is over.
+Sending a message again copies it; the dead-letter topic keeps the original until retention deletes it.
 
 Answers to: DLQMessageController of the dashboard; RocketMQ reference, section 2.8.
-Unlike Java: by default only the group gets the message again, by its retry topic; not everybody who reads the topic.
+Unlike Java: by default only the group gets the message again, by its retry topic, and not every reader of the topic.
 """
 
 from collections.abc import AsyncGenerator, Iterable
@@ -37,7 +37,7 @@ from rocketrio_protocol.record.properties import (
 ResendTo: TypeAlias = Literal["group", "topic"]
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The group that every broker has for those who only look."""
+"""The group that every broker has for tools that only read."""
 LOOK_MAX_MESSAGES: Final = 1000
 OF_THE_LAST_TIME: Final = frozenset(
     {
@@ -47,28 +47,29 @@ OF_THE_LAST_TIME: Final = frozenset(
         PROPERTY_TRANSACTION_PREPARED,
     }
 )
-"""Properties that a message sent again gets anew, or not at all."""
+"""Properties that a message sent again does not take over: it gets new ones, or none."""
 
 
 @attrs.frozen
 class DeadLetters:
-    """The dead letters of one group; made by `Admin.dead_letters`."""
+    """The dead letters of one group; returned by `Admin.dead_letters`."""
 
     client: ClientInstance
     group: str
 
     @property
     def topic(self) -> str:
-        """Where they are."""
+        """The topic that holds them."""
         return dead_letter_topic(self.group)
 
     async def messages(
         self, *, since: datetime | None = None, max_messages: int = LOOK_MAX_MESSAGES
     ) -> list[MessageExt]:
-        """The oldest ones, or the oldest that were stored at `since` or later; none is taken away.
+        """Return the oldest dead letters, or the oldest that were stored at `since` or later; none is removed.
 
-        Their `topic` is the one they were sent to. Empty for a group without any. Raises NotReachable, BrokerError,
-        RouteNotFound while no broker is registered, and ConfigError where the topic may not be read.
+        The `topic` of each is the one to which it was first sent. The list is empty for a group without dead letters.
+        Raises NotReachable, BrokerError, RouteNotFound while no broker is registered, and ConfigError if the topic may
+        not be read.
         """
         check_batch(max_messages)
         found: list[MessageExt] = []
@@ -80,7 +81,7 @@ class DeadLetters:
         return found[:max_messages]
 
     async def pages(self, *, since: datetime | None = None) -> AsyncGenerator[list[MessageExt]]:
-        """All that were there at the start, list by list, however many; as `messages` otherwise."""
+        """Yield all dead letters that exist at the start, list by list; otherwise like `messages`."""
         ends = {queue: await end_offset(self.client, queue) for queue in await self._queues()}
         pulls = PullAPIWrapper(self.client, TOOLS_GROUP)
         for queue, end in ends.items():
@@ -101,7 +102,7 @@ class DeadLetters:
         try:
             return await readable_queues(self.client, self.topic)
         except RouteNotFound:
-            await registered_brokers(self.client)  # Who else would know of dead letters?
+            await registered_brokers(self.client)  # Without brokers the answer is unknown.
             return []
 
     async def _start(self, queue: MessageQueue, since: datetime | None) -> int:
@@ -112,10 +113,10 @@ class DeadLetters:
     async def resend(
         self, messages: Iterable[MessageExt], *, to: ResendTo = "group"
     ) -> list[SendResult]:
-        """Send dead letters again, one after the other: to the group alone, or to the topic they came from.
+        """Send dead letters again, one after the other: to the group alone, or to the topic from which they came.
 
-        Each begins anew, untried, and keeps its id, keys, tags and properties. Raises the error of the
-        first that could not be sent; those before it are. Sent twice, a message is there twice.
+        Each has no retries yet, and keeps its id, keys, tags and properties. Raises the error of the first that could
+        not be sent; those before it are sent. A message that is sent twice is stored twice.
         """
         results = []
         async with open_producer(client=self.client) as producer:

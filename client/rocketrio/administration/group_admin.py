@@ -1,10 +1,10 @@
-"""Administration of consumer groups: their settings, their progress, who is in them.
+"""Administration of consumer groups: their settings, their progress, and their members.
 
-Invariant: what could not be asked is None or an error, never zero.
-Invariant: a reset is worked out for all queues before the first one is changed.
+Invariant: a value that could not be read is None or an error, never zero.
+Invariant: a reset to a time is computed for all queues before the first one is changed.
 Answers to: DefaultMQAdminExt (createAndUpdateSubscriptionGroupConfig, resetOffsetByTimestamp, examineConsumeStats,
 examineConsumerConnectionInfo, queryTopicConsumeByWho).
-Unlike Java: a group is changed setting by setting, and a reset by time can be looked at before it is done.
+Unlike Java: settings of a group are changed one by one, and a reset by time can be shown before it is done.
 """
 
 import logging
@@ -34,7 +34,7 @@ logger = logging.getLogger("rocketrio.admin")
 
 
 class GroupSettings(TypedDict, total=False):
-    """What can be changed of a group; RocketMQ's names and meanings (SubscriptionGroupConfig)."""
+    """The settings of a group that can be changed, with RocketMQ's names and meanings (SubscriptionGroupConfig)."""
 
     consume_enable: bool
     consume_from_min_enable: bool
@@ -53,9 +53,9 @@ class GroupAdmin(BrokerAdmin):
     # ------------------------------------------------------------------------------------- settings
 
     async def groups(self, *, include_system: bool = False) -> list[str]:
-        """Names of the consumer groups that any master knows, in a namespace of its own.
+        """Return the names of the consumer groups that any master knows, of one namespace.
 
-        Those of RocketMQ's own tools only if asked for.
+        Groups of RocketMQ's own tools are included only if requested.
         """
         names: set[str] = set()
         for addr in (await self._masters(None)).values():
@@ -69,7 +69,7 @@ class GroupAdmin(BrokerAdmin):
         )
 
     async def group(self, group: str) -> dict[str, SubscriptionGroupConfig]:
-        """A group's settings, by the name of each broker that knows it. Raises GroupNotExist where none does."""
+        """Return a group's settings by broker name, for brokers that know it. Raises GroupNotExist if none does."""
         found: dict[str, SubscriptionGroupConfig] = {}
         for name, addr in (await self._masters(None)).items():
             settings = await self._settings(addr, group)
@@ -87,21 +87,21 @@ class GroupAdmin(BrokerAdmin):
     async def create_group(
         self, group: str, *, cluster: str | None = None, **settings: Unpack[GroupSettings]
     ) -> list[str]:
-        """Create a group on every master (of one cluster), or change only these settings of it; their broker names.
+        """Create a group on every master (of one cluster), or change the given settings of it; return the broker names.
 
-        Brokers create groups by themselves with the usual settings, unless they are told not to. Raises ConfigError
-        for a name or number that cannot be, RouteNotFound without such a master, BrokerError when one refuses.
+        Brokers create groups automatically with default settings, unless that is turned off. Raises ConfigError for an
+        invalid name or number, RouteNotFound without such a master, BrokerError if one refuses.
         """
         problem = group_name_problem(group) or _settings_problem(settings)
         if problem is not None:
             raise ConfigError(problem)
         masters = await self._masters(cluster)
         for addr in masters.values():
-            # What a newer broker knows beyond our settings stays as it is.
+            # Settings that only a newer broker knows stay as they are.
             known = await self._settings(addr, group) or {}
             config = msgspec.convert({"groupName": group, **known}, SubscriptionGroupConfig)
             changed = msgspec.to_builtins(msgspec.structs.replace(config, **settings))
-            # Attributes are given as changes, and these are none.
+            # Attributes are sent as changes, and there are none here.
             await self.calls.update_group(addr, {**known, **changed, "attributes": {}})
         return sorted(masters)
 
@@ -110,9 +110,10 @@ class GroupAdmin(BrokerAdmin):
         return (await self.calls.groups(addr)).get(self.client.namespace.wrapped(group))
 
     async def delete_group(self, group: str, *, with_offsets: bool = True) -> list[str]:
-        """Remove a group, and what it committed, from every master that knows it; their broker names.
+        """Remove a group and its commits from every master that knows it; return their broker names.
 
-        Members that run bring it back with their next heartbeat: stop them first. Raises GroupNotExist, BrokerError.
+        Running members bring the group back with their next heartbeat: stop them first. Raises GroupNotExist,
+        BrokerError.
         """
         holders = await self.group(group)
         masters = await self._masters(None)
@@ -123,20 +124,22 @@ class GroupAdmin(BrokerAdmin):
     # ------------------------------------------------------------------------------------- progress
 
     async def offsets(self, topic: str, group: str) -> list[QueueOffsets]:
-        """Bounds of every queue, and how far a group has committed. Raises RouteNotFound, ConfigError without queues.
+        """Return the bounds of every queue and the group's committed offsets. Raises RouteNotFound, ConfigError without
+        queues.
 
-        A number that no broker could tell is None, and so is the committed offset of a group without one. Brokers
-        before 5.0 answer 0 instead where the queue's first messages are still in memory.
+        A number that no broker could report is None, as is the committed offset of a group without one. Brokers before
+        5.0 answer 0 instead if the queue's first messages are still in memory.
         """
         return await self._bounds(await readable_queues(self.client, topic), group)
 
     async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Put a group elsewhere, queue by queue: back or forward, and newer than what its members committed anywhere.
+        """Set a group's offsets queue by queue, back or forward; they replace what its members committed anywhere.
 
-        Members that run keep their position. Of a queue set back they commit nothing more until it is taken over
-        again, which starts there: stop them first, or let them `seek`. To an Apache broker it is one more commit, which
-        the next one of a running member overwrites. Raises NotReachable, BrokerError for the first queue that could
-        not be reset, ConfigError for a number that is no offset. A cancel leaves open which queues are.
+        Running members keep their position. For a queue that was set back they commit nothing more until a member takes
+        it over again and starts at the new offset: stop them first, or let them `seek`. For an Apache broker a reset is
+        an ordinary commit, which the next commit of a running member overwrites. Raises NotReachable or BrokerError for
+        the first queue that could not be reset, ConfigError for a number that is not an offset. After a cancel any of
+        the queues may be reset.
         """
         for queue, offset in offsets.items():
             check_offset(queue, offset)
@@ -154,10 +157,10 @@ class GroupAdmin(BrokerAdmin):
     async def reset_to_time(
         self, topic: str, group: str, when: datetime, *, dry_run: bool = False
     ) -> list[OffsetReset]:
-        """Put a group to the first message of each queue stored at `when` or later, an aware datetime; what changed.
+        """Set a group to the first message of each queue stored at `when` (aware) or later; return what changed.
 
-        With `dry_run` nothing is changed. Otherwise it is `reset_offsets`, with its rules and errors; a queue whose
-        place cannot be told raises before any is changed.
+        With `dry_run` nothing is changed. Otherwise this works like `reset_offsets`, with the same errors; if the
+        offset of a queue cannot be found, the error is raised before any queue is changed.
         """
         if when.tzinfo is None:
             raise ConfigError(f"{when} has no time zone; give an aware datetime")
@@ -176,7 +179,7 @@ class GroupAdmin(BrokerAdmin):
         return resets
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Progress of a group as all masters see it. Raises BrokerError when one refuses."""
+        """Return a group's progress, combined from all masters. Raises BrokerError if one refuses."""
         short = self.client.namespace.unwrapped
         stats = ConsumeStats()
         for addr in (await self._masters(None)).values():
@@ -189,9 +192,9 @@ class GroupAdmin(BrokerAdmin):
     # -------------------------------------------------------------------------------------- members
 
     async def groups_of(self, topic: str) -> list[str]:
-        """The groups that consume a topic: those with members now, and those that committed offsets there.
+        """Return the groups that consume a topic: those with members now, and those that committed offsets there.
 
-        Brokers of 5.3 put the topic's own name where the groups with members should be.
+        Brokers of 5.3 report the topic's own name in place of the groups with members.
         """
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
@@ -206,10 +209,9 @@ class GroupAdmin(BrokerAdmin):
         return sorted(map(self.client.namespace.unwrapped, names))
 
     async def consumer_connections(self, group: str) -> ConsumerConnection:
-        """Who is connected for a group, as the first master says that knows any.
+        """Return the members that are connected for a group, from the first master that knows any.
 
-        Raises ConsumerNotOnline when every master says that it knows nobody, NotReachable when one of them could not
-        be asked.
+        Raises ConsumerNotOnline if no master knows a member, and NotReachable if one of them could not be asked.
         """
         failure: Error | None = None
         for addr in (await self._masters(None)).values():
@@ -230,7 +232,7 @@ class GroupAdmin(BrokerAdmin):
         return found
 
     async def producer_connections(self, group: str) -> ProducerConnection:
-        """Which clients send for a producer group, as all masters see it; BrokerError where no master sees one."""
+        """Return the clients that send for a producer group, from all masters. Raises BrokerError if none knows any."""
         failure: BrokerError | None = None
         found = ProducerConnection()
         for addr in (await self._masters(None)).values():

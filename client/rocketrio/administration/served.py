@@ -1,6 +1,6 @@
-"""Which broker has given how much of a topic to a group: what of a read came from masters, and what from slaves.
+"""Asks how much of a topic each broker has served to a group: the shares of masters and of slaves.
 
-Invariant: what could not be asked is None, never zero.
+Invariant: a value that could not be read is None, never zero.
 Answers to: `mqadmin statsAll`, for one group and by broker.
 """
 
@@ -15,7 +15,7 @@ from rocketrio_protocol.commands.admin import ViewBrokerStatsDataRequestHeader
 from rocketrio_protocol.errors import BrokerError, NotReachable
 
 _UNKNOWN_KEY: Final = "not exist"
-"""In the remark of a broker that has given the group nothing lately."""
+"""A part of the remark of a broker that has served nothing to the group lately."""
 _ASK_TIMEOUT: Final = 5.0
 
 Period: TypeAlias = Literal["minute", "hour", "day"]
@@ -23,23 +23,23 @@ Period: TypeAlias = Literal["minute", "hour", "day"]
 
 @attrs.frozen
 class Served:
-    """What one broker has given a group of a topic."""
+    """How much of a topic one broker has served to a group."""
 
     broker_name: str
     broker_id: int
     address: str
     messages: int | None
     bytes: int | None
-    """Of stored records. Both are None where the broker could not be asked."""
+    """The size of the stored records. Both are None if the broker could not be asked."""
 
 
 async def served(
     admin: Admin, topic: str, group: str, *, period: Period = "minute"
 ) -> list[Served]:
-    """What each registered broker has given `group` of `topic` in the last minute, hour or day.
+    """Return how much of `topic` each registered broker has served to `group` in the last minute, hour or day.
 
-    Brokers count in samples of ten seconds: what was read less than ten seconds ago may be missing. Of Apache's, ask
-    for the minute; their hours and days are sums of what is finished.
+    Brokers count in samples of ten seconds, so reads of the last ten seconds may be missing. With Apache's brokers ask
+    for the minute; their hours and days contain finished periods only.
 
     Raises NotReachable without a name server.
     """

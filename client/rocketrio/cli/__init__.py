@@ -1,6 +1,6 @@
 """The command `rocketrio`: topics, groups, cluster, brokers, produce, consume, offsets, dead letters.
 
-One file a command; `common` has the options they share and how they end.
+Each command has a file; `common` has their shared options, and their handling of errors and signals.
 """
 
 import click
@@ -32,10 +32,10 @@ def main() -> None:
       rocketrio consume orders --group billing --until-caught-up
       rocketrio offsets orders --group billing
 
-    Another name server is given by --namesrv HOST:PORT or the environment variable NAMESRV_ADDR (several are
-    separated by semicolons).
+    To use other name servers, give --namesrv HOST:PORT or set the environment variable NAMESRV_ADDR (separate several
+    by semicolons).
 
-    Exit codes: 0 done, 2 wrong use, 1 anything else.
+    Exit codes: 0 success, 2 wrong usage, 1 any other error.
     """
 
 

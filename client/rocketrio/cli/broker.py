@@ -1,4 +1,4 @@
-"""`rocketrio broker role|hand-over|settings|verify|cut`."""
+"""The commands `rocketrio broker role|hand-over|settings|verify|cut`."""
 
 import sys
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ ROLES = ("async-master", "sync-master", "slave")
 
 @click.group()
 def broker() -> None:
-    """Change one running broker.
+    """Change or check a running broker.
 
     \b
     Examples:
@@ -59,13 +59,13 @@ def role(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Have the broker at ADDR take another role; done when it serves in it.
+    """Give the broker at ADDR another role, and wait until it serves in it.
 
     A master becomes a slave: it refuses writes, answers the sends that wait, and follows the master of its name. A
-    slave becomes master: it completes its queues and takes writes, unless another master of its name is live or a name
-    server lists one: that is an error, and it remains the slave it was. The broker keeps the role through restarts
-    until it is given another one, or role or id change in its settings. Apache's brokers cannot change theirs while
-    they run. To swap a pair use `hand-over`.
+    slave becomes master: it completes its queues and takes writes. If another master of its name is live, or a name
+    server lists one, that is an error, and it remains a slave. The broker keeps the role through restarts until it is
+    given another one, or role or id change in its settings. Apache's brokers cannot change their role while they run.
+    To swap a master and its slave use `hand-over`.
 
     \b
     Examples:
@@ -106,11 +106,11 @@ def role(
 def hand_over(
     name: str, to: int | None, dry_run: bool, as_json: bool, namesrv: tuple[str, ...], verbose: int
 ) -> None:
-    """Have the master of the broker NAME change places with a slave.
+    """Make the master of the broker NAME change places with a slave.
 
-    Sends wait until the slave has everything and is master, less than a second as a rule; the old master follows it
-    under the slave's id, and both keep their roles through restarts. Where that cannot be, the old master goes on and
-    the reason is told: the slave is Apache's, is behind, or does not follow.
+    Sends wait until the slave has everything and is master, usually less than a second. The old master then follows it
+    under the slave's id, and both keep their roles through restarts. If the hand-over is not possible, the old master
+    continues and the reason is printed: the slave is Apache's, is behind, or does not follow.
 
     \b
     Examples:
@@ -148,8 +148,8 @@ def settings(
 ) -> None:
     """Show the settings of the broker at ADDR under RocketMQ's names, or change some while it runs.
 
-    Times are in milliseconds and sizes in bytes, as RocketMQ has them. A change lasts until the broker's next start;
-    an Apache broker writes it to its file. One that the broker took without effect is an error.
+    Times are in milliseconds and sizes in bytes, as in RocketMQ. A change lasts until the broker's next start; an
+    Apache broker writes it to its file. It is an error if the broker accepts a change without effect.
 
     \b
     Examples:
@@ -185,12 +185,12 @@ def settings(
 def verify(
     broker: str, rate: int | None, as_json: bool, namesrv: tuple[str, ...], verbose: int
 ) -> None:
-    """Have the broker at ADDR, or all brokers of a NAME, check the whole log now; exit code 1 if anything is wrong.
+    """Make the broker at ADDR, or all brokers of a NAME, check the whole log; exit code 1 if anything is wrong.
 
-    Each record is checked (lengths, address, checksum of the body), each queue entry against the record it points to,
-    and on a slave that follows a rocketrio master the whole log against the master's. Traffic goes on. Brokers do the
-    same once a day by themselves, slowly (setting log_check_rate). Interrupted, the check goes on; Apache's brokers
-    know none.
+    Each record is checked (lengths, address, checksum of the body), each queue entry against the record to which it
+    points, and on a slave that follows a rocketrio master the whole log against the master's. Reads and writes
+    continue. Brokers run the same check once a day automatically, slowly (setting log_check_rate). If this command is
+    interrupted, the check continues. Apache's brokers have no such check.
 
     \b
     Examples:

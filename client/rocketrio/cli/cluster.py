@@ -1,4 +1,4 @@
-"""`rocketrio cluster list|status`."""
+"""The commands `rocketrio cluster list|status`."""
 
 import sys
 from typing import Final
@@ -32,12 +32,12 @@ _COLUMNS = (
 )
 
 WATCH_INTERVAL: Final = 2.0
-"""Seconds from one look to the next."""
+"""Seconds between two updates."""
 
 
 @click.group()
 def cluster() -> None:
-    """Look at brokers.
+    """Show the state of brokers.
 
     \b
     Examples:
@@ -50,10 +50,10 @@ def cluster() -> None:
 @json_option
 @namesrv_option
 def list_brokers(as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
-    """List the registered brokers, a line each.
+    """List the registered brokers, one per line.
 
-    A slave has caught up when its max_physical_offset is its master's. What a broker does not tell is `unknown`, in
-    JSON null.
+    A slave has caught up when its max_physical_offset is its master's. A value that a broker does not report is
+    `unknown`, in JSON null.
 
     \b
     Examples:
@@ -97,12 +97,12 @@ def status(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Show how the brokers stand to each other: roles, who follows whom and how far behind, what is wrong.
+    """Show the replication of the brokers: roles, who follows whom and how far behind, what is wrong.
 
-    `behind` is what a slave has not acknowledged, in bytes, and `seconds` how long the first of those bytes has been
-    stored at the master. Below the table: problems, and what the last send that had to wait for disk or slaves waited
-    for. What a broker does not tell is `unknown`, in JSON null: Apache's before 5.0 tell where their log ends, later
-    ones how far their slaves are. With --watch and --json each look is one line.
+    `behind` is what a slave has not acknowledged, in bytes, and `seconds` how long the master has stored the first of
+    those bytes. Below the table are problems, and what the last send that had to wait for the disk or for slaves waited
+    for. A value that a broker does not report is `unknown`, in JSON null: Apache's brokers before 5.0 report the end of
+    their log, later ones also the state of their slaves. With --watch and --json each update is one line.
 
     \b
     Examples:
@@ -133,7 +133,7 @@ async def _watch(admin: Admin, also: tuple[str, ...], interval: float, as_json: 
         while True:
             print_json(status_json(await admin.status(also=also)))
             await trio.sleep(interval)
-    # No thread of its own: each look is shown when it is there.
+    # No refresh thread: each status is shown when it arrives.
     with Live(console=_console(), auto_refresh=False) as live:
         while True:
             live.update(status_table(await admin.status(also=also)), refresh=True)

@@ -1,4 +1,4 @@
-"""What `rocketrio cluster status` shows: a table of brokers, and below it what is wrong and what sends wait for."""
+"""Formats the output of `rocketrio cluster status`: a table of brokers, and notes on problems and waiting sends."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -19,7 +19,7 @@ _COLUMNS: Final = (
 _RIGHT: Final = frozenset({"id", "log end", "behind", "seconds"})
 _WELL: Final = frozenset({TAKES_WRITES, "following", "connected"})
 _COPYING_LEFT: Final = 1.0
-"""Seconds left from which on a slave is shown as copying."""
+"""Seconds: a slave that has at least this much time left is shown as copying."""
 _NOT_THERE: Final = "-"
 _SHOWN_BY: Final = {
     "slaves": "slaves have not acknowledged the rest yet",
@@ -27,11 +27,11 @@ _SHOWN_BY: Final = {
     "nobody": "too few slaves keep up, and readers wait for them",
     "master": "as the master told",
 }
-"""Why readers see no more."""
+"""Why readers see less than is stored."""
 
 
 def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
-    """For programs: stable names, what is not known is null, times in seconds, sizes in bytes."""
+    """Return the statuses for programs: stable names, null for unknown, times in seconds, sizes in bytes."""
     return [
         {
             "cluster": one.cluster,
@@ -63,11 +63,11 @@ def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
 
 
 def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
-    """For people."""
+    """Return the statuses as a table with notes."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in _COLUMNS:
         right = column in _RIGHT
-        # On a narrow terminal addresses and states fold; numbers that do could not be read.
+        # On a narrow terminal addresses and states fold; folded numbers would be unreadable.
         table.add_column(
             column,
             overflow="fold",
@@ -117,7 +117,7 @@ def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
 
 
 def _hidden(one: BrokerStatus) -> str | None:
-    """How far readers see, where that is less than what is stored or goes by less than it should."""
+    """Describe how far readers see, if that is less than what is stored or depends on less than it should."""
     shown, end = one.shown_physical_offset, one.max_physical_offset
     if shown is None or end is None or (shown >= end and one.shown_by in ("slaves", "master")):
         return None
@@ -128,7 +128,7 @@ def _hidden(one: BrokerStatus) -> str | None:
 
 
 def wait_text(wait: LastWait) -> str:
-    """What the last send that had to wait has waited for."""
+    """Describe what the last send that had to wait has waited for."""
     parts = []
     if wait.flush_seconds is not None:
         parts.append(f"{wait.flush_seconds * 1000:,.1f} ms for the disk")

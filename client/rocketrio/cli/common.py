@@ -1,6 +1,6 @@
-"""What all commands share: the name server option, how errors and Ctrl-C end them, tables and JSON.
+"""What all commands share: the name server option, the handling of errors and Ctrl-C, tables and JSON.
 
-Invariant: an error is one line on standard error; exit code 2 for wrong use, 1 for anything else.
+Invariant: an error is one line on standard error; the exit code is 2 for wrong usage, 1 for any other error.
 """
 
 import io
@@ -29,9 +29,9 @@ UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 TIME_EXAMPLE: Final = "2026-11-21T08:00+01:00"
 TIME_HELP: Final = f"as {TIME_EXAMPLE}; without a zone, local time"
-"""How every command that takes a time says what it may be."""
+"""The help text for the format of times."""
 PIPED_WIDTH: Final = 240
-"""Columns of a table that goes to a file or another program: wide enough not to fold."""
+"""The width of a table that goes to a file or another program: wide enough not to fold."""
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -51,7 +51,7 @@ class _NameServers(click.ParamType[tuple[str, ...]]):
 
 
 class _Name(click.ParamType[str]):
-    """A topic or group whose name can be one."""
+    """A valid name of a topic or group."""
 
     def __init__(self, name: str, problem: Callable[[str], str | None]) -> None:
         self.name = name
@@ -76,7 +76,7 @@ class _Address(click.ParamType[str]):
 
 
 class Time(click.ParamType[datetime]):
-    """A time, in the zone of this machine where it names none."""
+    """A time; without a zone it is local time."""
 
     name = "TIME"
 
@@ -90,21 +90,21 @@ class Time(click.ParamType[datetime]):
 
 
 def time_of(text: str) -> datetime:
-    """Return the time that a text names, local time where it has no zone. Raises ValueError for what is none."""
+    """Return the time that a text names, local time if it has no zone. Raises ValueError for any other text."""
     try:
         time = datetime.fromisoformat(text)
         return time if time.tzinfo else time.astimezone()
-    except OverflowError as error:  # Its local time would lie beyond the years that there are.
+    except OverflowError as error:  # Its local time is outside the years that datetime supports.
         raise ValueError(str(error)) from error
 
 
 def local_text(time: datetime, *, timespec: str = "seconds") -> str:
-    """Return a time as tables show it: in the zone of this machine, which it names."""
+    """Return a time as tables show it: in the local time zone, with its offset."""
     return time.astimezone().isoformat(timespec=timespec)
 
 
 def utc_text(time: datetime) -> str:
-    """Return a time as JSON has it; `time_of` reads it."""
+    """Return a time as in JSON output; `time_of` can parse it."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
@@ -114,17 +114,17 @@ GROUP: Final = _Name("GROUP", group_name_problem)
 
 
 class Shell(click.Group):
-    """The outermost command, which answers for standard output.
+    """The top-level command, which handles errors of standard output.
 
-    Invariant: what a command wrote has left the process when it ends with 0.
+    Invariant: when the command ends with 0, all its output has left the process.
     """
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line; end with one line and exit code 1 where standard output takes no more."""
+        """Run the command line; end with one line and exit code 1 if standard output cannot be written."""
         if sys.stdout is None:
             fail("standard output is closed; send it to /dev/null if nobody is to read it")
         if isinstance(sys.stdout.buffer, io.RawIOBase):
-            # PYTHONUNBUFFERED: a raw write may take a part only, and Python's text layer does not look how much.
+            # PYTHONUNBUFFERED: a raw write may write only a part, and Python's text layer does not check how much.
             sys.stdout = open(  # noqa: SIM115
                 sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False
             )
@@ -134,15 +134,15 @@ class Shell(click.Group):
             # Commands see the network's errors as ours, and those of files name their file: this is the output.
             if error.filename is not None:
                 fail(str(error))
-            # Python flushes once more at its end, and would complain again.
+            # Python flushes once more at exit, and would report the error again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(error, BrokenPipeError):  # Its reader has what it wanted.
+            if isinstance(error, BrokenPipeError):  # Its reader needs no more.
                 sys.exit(1)
             fail(f"standard output takes no more: {error.strerror}")
 
 
 def namesrv_option(function: FunctionT) -> FunctionT:
-    """`--namesrv`, and how much to log."""
+    """Add the option `--namesrv`, and the option for how much to log."""
     function = click.option(
         "-v", "--verbose", count=True, help="Log to standard error; twice for more."
     )(function)
@@ -158,7 +158,7 @@ def namesrv_option(function: FunctionT) -> FunctionT:
 
 
 def json_option(function: FunctionT) -> FunctionT:
-    """`--json`."""
+    """Add the option `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(
         function
     )
@@ -169,7 +169,7 @@ def run(
 ) -> None:
     """Run a command's work to its end; SIGINT and SIGTERM cancel it, so that it cleans up.
 
-    Being interrupted is an ordinary end where nothing else ends the command.
+    With `interrupted_is_done` an interrupt is the normal end of the command and not an error.
     """
     level = (logging.CRITICAL, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     log_to(sys.stderr, level=level, form="%(levelname)s %(name)s %(message)s")
@@ -184,7 +184,7 @@ def run(
                     nonlocal interrupted
                     await anext(signals)
                     interrupted = True
-                    for number in _SIGNALS:  # The next one ends us at once.
+                    for number in _SIGNALS:  # A second signal ends the process at once.
                         signal.signal(number, signal.SIG_DFL)
                     nursery.cancel_scope.cancel()
 
@@ -203,18 +203,18 @@ def run(
 
 
 def fail(text: str) -> NoReturn:
-    """End with one line on standard error and exit code 1."""
+    """Print one line to standard error and exit with code 1."""
     click.echo(f"error: {' '.join(text.split())}", err=True)
     sys.exit(1)
 
 
 def print_json(value: Any) -> None:
-    """One JSON value."""
+    """Print one JSON value."""
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people; None is shown as unknown. Numbers stand below each other, and never fold."""
+    """Print a table for people; None is shown as unknown. Numbers are aligned, and never fold."""
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     rows = list(rows)

@@ -1,4 +1,4 @@
-"""`rocketrio consume`."""
+"""The command `rocketrio consume`."""
 
 import base64
 import json
@@ -83,11 +83,11 @@ def consume(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Print the messages of TOPIC, a body a line, and commit what was printed.
+    """Print the messages of TOPIC, one body per line, and commit what was printed.
 
-    Ends with --count, --until-caught-up or Ctrl-C; the next run of the group goes on from there. With --json a body
-    that is not UTF-8 is printed as base64, with `"encoding": "base64"` beside it; keys and tags that a message lacks
-    are null. While a broker cannot be reached, standard error says so.
+    Ends with --count, --until-caught-up or Ctrl-C; the next run of the group continues from there. With --json a body
+    that is not UTF-8 is printed as base64, with `"encoding": "base64"` in the object; keys and tags that a message
+    lacks are null. While a broker cannot be reached, standard error says so.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def consume(
         ) as consumer:
             printer = _Printer(as_json)
             try:
-                # Where nothing may be read it would wait for ever, or take nothing for all.
+                # For a topic that may not be read the consumer would wait for ever, or find nothing and end.
                 await readable_queues(consumer.client, topic)
                 async with telling_outages(consumer.client, topic, writes=False):
                     if until_caught_up:
@@ -117,7 +117,7 @@ def consume(
 
 
 async def _commit(consumer: Consumer) -> None:
-    # Leaving the consumer's block commits too, but only logs what it could not.
+    # Leaving the consumer's block commits too, but only logs a failure.
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         errors = await consumer.commit_done()
         if not errors:
@@ -129,9 +129,9 @@ async def _commit(consumer: Consumer) -> None:
 
 
 class _Printer:
-    """Writes messages to standard output, in a thread because its reader may be slow.
+    """Writes messages to standard output, in a thread because the reader may be slow.
 
-    Invariant: `write` returns once the last byte has left the process, so what it printed may be committed.
+    Invariant: `write` returns once the last byte has left the process, so that the printed messages may be committed.
     """
 
     def __init__(self, as_json: bool) -> None:

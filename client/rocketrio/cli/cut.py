@@ -1,4 +1,4 @@
-"""`rocketrio broker cut list|show|resend`."""
+"""The commands `rocketrio broker cut list|show|resend`."""
 
 from collections import Counter
 from pathlib import Path
@@ -42,10 +42,11 @@ _SHOWN: Final = (
 
 @click.group()
 def cut() -> None:
-    """See what brokers cut off their logs, and send it again.
+    """Show what brokers cut off their logs, and send it again.
 
-    A broker that follows a master again first puts aside what only it has, in the folder `cut` of its data directory.
-    Run these on its machine: DIRECTORY is that data directory. The broker may run meanwhile; nothing is changed there.
+    A broker that follows a master again first saves the data that only it has in the folder `cut` of its data
+    directory. Run these commands on its machine: DIRECTORY is that data directory. The broker may run meanwhile;
+    nothing there is changed.
 
     \b
     Examples:
@@ -59,7 +60,7 @@ def cut() -> None:
 @click.argument("directory", type=_DIRECTORY)
 @json_option
 def list_command(directory: Path, as_json: bool) -> None:
-    """Show which ends of the log were put aside in DIRECTORY."""
+    """List the saved ends of the log in DIRECTORY."""
     rows: list[dict[str, Any]] = []
     for file in _files(directory):
         records, damage = _read(file)
@@ -128,9 +129,9 @@ def resend_command(
 ) -> None:
     """Send the messages in FILE again, one after the other, in the order of the log.
 
-    Each keeps its id, keys, tags and properties, and gets `rocketrioCutFrom`: FILE and its address. What brokers wrote
-    for themselves (retries, delays, transactions) is passed over and counted. Sent twice, a message is there twice: if
-    this command ends early it says with which --from it goes on.
+    Each keeps its id, keys, tags and properties, and gets `rocketrioCutFrom`: FILE and its address. Messages that
+    brokers wrote for themselves (retries, delays, transactions) are skipped and counted. A message that is sent twice
+    is stored twice: if this command ends early, it prints the --from with which to continue.
     """
     cut_off = _file(directory, file)
     records, damage = _read(cut_off)

@@ -1,4 +1,4 @@
-"""`rocketrio dead-letters`."""
+"""The command `rocketrio dead-letters`."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -37,7 +37,7 @@ COLUMNS: Final = (
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Messages that a group could not handle for good: see them, send them again."""
+    """List the messages that a group could not handle, and send them again."""
 
 
 @dead_letters.command("list")
@@ -57,10 +57,10 @@ def list_command(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Show the dead letters of GROUP; none is taken away.
+    """Show the dead letters of GROUP; none is removed.
 
-    `reconsume_times` is how often it was handed back, the last time included. With --json an object a line, with the
-    same names.
+    `reconsume_times` is how often the message was sent back, including the last time. With --json the output has one
+    object per line, with the same names.
 
     \b
     Example:
@@ -71,7 +71,7 @@ def list_command(
         async with open_admin(name_servers=namesrv) as admin:
             found = await admin.dead_letters(group).messages(since=since, max_messages=count)
             if not found:
-                await admin.group(group)  # Fails for a group that nobody knows.
+                await admin.group(group)  # Fails if no broker knows the group.
         if not as_json:
             print_table(COLUMNS, map(_row, found))
             return

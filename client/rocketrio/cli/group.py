@@ -1,4 +1,4 @@
-"""`rocketrio group create|list|show|members|delete`."""
+"""The commands `rocketrio group create|list|show|members|delete`."""
 
 import click
 import msgspec
@@ -65,7 +65,7 @@ def create(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Create GROUP, or change the settings given here and no others.
+    """Create GROUP, or change only the given settings of it.
 
     \b
     Examples:
@@ -122,8 +122,8 @@ def list_groups(
 def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
     """Show the settings of GROUP on each broker.
 
-    The table has the words of `group create`'s options. With --json the settings have the names that RocketMQ gives
-    them, in snake_case, as in Python.
+    The columns are named like the options of `group create`. With --json the settings have RocketMQ's names in
+    snake_case, as in Python.
     """
 
     async def work() -> None:
@@ -158,7 +158,7 @@ def members(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) ->
             try:
                 found = (await admin.consumer_connections(name)).connection_set
             except ConsumerNotOnline:
-                await admin.group(name)  # Fails for a group that nobody knows.
+                await admin.group(name)  # Fails if no broker knows the group.
                 found = []
         rows = sorted((one.client_id, one.client_addr, one.language, one.version) for one in found)
         if as_json:
@@ -183,7 +183,7 @@ def delete(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Delete GROUP and what it committed. Stop its members first: a heartbeat brings it back."""
+    """Delete GROUP and its commits. Stop its members first: their heartbeats create it again."""
 
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:

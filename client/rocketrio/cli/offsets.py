@@ -1,4 +1,4 @@
-"""`rocketrio offsets`."""
+"""The command `rocketrio offsets`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -57,14 +57,14 @@ def offsets(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Show how far a group has come in each queue of TOPIC, or put it elsewhere.
+    """Show a group's progress in each queue of TOPIC, or reset it.
 
-    `committed_offset` is the next message to consume; `lag` is what lies between it and `max_offset`. What is not
-    known, as the committed offset of a group that never committed, is `unknown`, in JSON null, and never 0. (Brokers
-    before 5.0 answer 0 themselves for such a group on a young queue.)
+    `committed_offset` is the next message to consume; `lag` is the number of messages from there to `max_offset`. An
+    unknown value, such as the committed offset of a group that never committed, is `unknown`, in JSON null, and never
+    0. (Brokers before 5.0 themselves answer 0 for such a group on a young queue.)
 
-    A reset wins over whatever members committed, on master and slaves. Stop them first: those that run keep their
-    position, and commit nothing more of a queue that was set back until they take it over again.
+    A reset replaces what members committed, on master and slaves. Stop the members first: running members keep their
+    position, and commit nothing more for a queue that was set back until one of them takes it over again.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def offsets(
         if as_json:
             print_json([dict(zip(columns, row, strict=True)) for row in rows])
         else:
-            if dry_run:  # Nothing is unknown there: queues that stay have no target.
+            if dry_run:  # Queues that are not reset have no target: it is not unknown.
                 rows = [(*row, "-" if target is None else target) for *row, target in rows]
             print_table(columns, rows)
             lags = [one.lag for one in found]
@@ -126,7 +126,7 @@ def _chosen(found: Sequence[QueueOffsets], queue_id: int | None) -> list[QueueOf
 async def _targets(
     admin: Admin, topic: str, group: str, chosen: Sequence[QueueOffsets], reset_to: str
 ) -> dict[MessageQueue, int]:
-    """Where each queue goes. Raises ConfigError for what is no place, Error where one cannot be told."""
+    """Return the new offset of each queue. Raises ConfigError for an invalid position, Error if one is unknown."""
     if reset_to not in ("earliest", "latest") and not reset_to.isdecimal():
         resets = await admin.reset_to_time(topic, group, _time(reset_to), dry_run=True)
         queues = {one.queue for one in chosen}

@@ -1,6 +1,6 @@
-"""Says on standard error, once an outage, what a command that goes on waits for, and when that is back.
+"""Reports outages on standard error while a command waits: one line when an outage begins, and one when it ends.
 
-The client itself tries again without a word. Here a queue of each broker is asked for its end all the while.
+The client itself retries silently. Here a queue of each broker is polled for its end.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,14 +18,14 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks, and until the first: what is over by then is no outage."""
+"""Seconds between two polls, and before the first; a shorter failure does not count as an outage."""
 
 
 @asynccontextmanager
 async def telling_outages(
     client: ClientInstance, topic: str, *, writes: bool
 ) -> AsyncGenerator[None]:
-    """Tell of outages while the body runs: for reading, a broker of the topic; for writing, the masters of all."""
+    """Report outages while the body runs: for reads, of any broker of the topic; for writes, of all its masters."""
     async with background_nursery() as nursery:
         nursery.start_soon(_tell, client, topic, writes)
         yield
@@ -44,7 +44,7 @@ async def _tell(client: ClientInstance, topic: str, writes: bool) -> None:
 
 
 async def _problem(client: ClientInstance, topic: str, writes: bool) -> Error | None:
-    """Return why the topic cannot be read in part, or not be written at all."""
+    """Return why a part of the topic cannot be read, or why it cannot be written at all."""
 
     async def at_master(queue: MessageQueue) -> int:
         async def ask(found: FindBrokerResult) -> int:
@@ -60,7 +60,7 @@ async def _problem(client: ClientInstance, topic: str, writes: bool) -> Error | 
     try:
         queues = subscribe_queues(topic, await client.topic_route(topic))
     except RouteNotFound:
-        return None  # It may be made by the first message.
+        return None  # The first message may create it.
     except Error as error:
         return error
     one_of_each = {queue.broker_name: queue for queue in queues}.values()

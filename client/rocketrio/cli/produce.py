@@ -1,4 +1,4 @@
-"""`rocketrio produce`."""
+"""The command `rocketrio produce`."""
 
 import os
 import sys
@@ -19,9 +19,9 @@ from rocketrio_protocol.message import Message
 
 DEFAULT_SIZE: Final = 128
 REASONS_SHOWN: Final = 10
-"""Reasons for which lines were not stored: one a queue, and a few more."""
+"""The largest number of reasons that are printed: one for each queue, and a few more."""
 RANGES_SHOWN: Final = 20
-"""Ranges of line numbers for each."""
+"""The largest number of ranges of line numbers for each reason."""
 _TOO_LONG: Final = f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have"
 _READ_SIZE: Final = 64 * 1024
 _PRINTABLE: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
@@ -55,11 +55,11 @@ def produce(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Send the lines of standard input to TOPIC, a message each, or --count made-up messages.
+    """Send the lines of standard input to TOPIC, each as one message, or send --count generated messages.
 
     A body is the bytes of its line without the newline; a carriage return before it belongs to the body. Ends with a
-    summary, and with exit code 1 if any message was not stored: standard error says which lines, and why. So it does
-    when interrupted. While no broker takes messages, standard error says so.
+    summary, and with exit code 1 if a message was not stored: standard error says which lines were not, and why. The
+    same is printed after an interrupt. While no broker takes messages, standard error says so.
 
     \b
     Examples:
@@ -131,21 +131,21 @@ def produce(
 
 
 class _Line(Message):
-    """A message that knows which one it was."""
+    """A message with the number of its line."""
 
     __slots__ = ("number",)
     number: int
 
 
 class _NotStored:
-    """Which lines were not stored, and why."""
+    """The lines that were not stored, by reason."""
 
     def __init__(self) -> None:
         self.lines = 0
-        """How many were read."""
+        """The number of lines that were read."""
         self.too_long = 0
         self.is_whole = False
-        """Whether all lines were given away: very many failures end a pipeline."""
+        """Whether all lines were passed to the pipeline, which ends early after very many failures."""
         self._numbers: dict[str, list[int]] = {}
 
     def __bool__(self) -> bool:
@@ -153,14 +153,14 @@ class _NotStored:
 
     @property
     def first(self) -> str:
-        """Why the first of them was not."""
+        """The reason of the first line that was not stored."""
         return min(self._numbers, key=lambda reason: min(self._numbers[reason]))
 
     def add(self, number: int, reason: str) -> None:
         self._numbers.setdefault(reason, []).append(number)
 
     def show(self, what: str) -> None:
-        """Print a line a reason to standard error."""
+        """Print one line for each reason to standard error."""
         for reason, numbers in list(self._numbers.items())[:REASONS_SHOWN]:
             ranges = _ranges(sorted(numbers))
             shown = ", ".join(ranges[:RANGES_SHOWN])
@@ -192,10 +192,10 @@ async def _made_up(count: int, size: int) -> AsyncIterator[bytes]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    """The lines; of one that is too long only as much as shows that it is."""
-    # In a thread, and as much as there is: a terminal or a slow pipe must not hold up what was read before.
+    """Yield the lines; of a line that is too long only as much as shows that it is."""
+    # In a thread, and only what is available: a terminal or a slow pipe must not delay lines that were read.
     rest = b""
-    # Past Python's buffer, whose lock an abandoned thread would hold until the end of the process.
+    # This bypasses Python's buffer, whose lock an abandoned thread would hold until the end of the process.
     while chunk := await trio.to_thread.run_sync(
         os.read, sys.stdin.fileno(), _READ_SIZE, abandon_on_cancel=True
     ):

@@ -1,4 +1,4 @@
-"""`rocketrio topic create|list|show|delete`."""
+"""The commands `rocketrio topic create|list|show|delete`."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _PERMISSIONS: Final = {"r": Permission.READ, "w": Permission.WRITE, "rw": READ_W
 def _read_attributes(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str | None]:
-    """Return the attributes by name; one without a value is to be taken away."""
+    """Return the attributes by name; None for one without a value, which is to be removed."""
     return {name: value or None for name, _, value in (text.partition("=") for text in texts)}
 
 
@@ -67,9 +67,9 @@ def create(
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Create TOPIC, or change what is given of it.
+    """Create TOPIC, or change the given settings of it.
 
-    Fewer queues than it has hide the messages of the others.
+    With fewer queues than before, the messages of the others are hidden.
 
     \b
     Examples:
@@ -112,7 +112,7 @@ def create(
 def list_topics(
     include_system: bool, as_json: bool, namesrv: tuple[str, ...], verbose: int
 ) -> None:
-    """List topics, a name a line.
+    """List topics, one name per line.
 
     \b
     Examples:
@@ -137,7 +137,7 @@ def list_topics(
 @json_option
 @namesrv_option
 def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
-    """Show where TOPIC lives and what its queues hold.
+    """Show which brokers have TOPIC and the offsets of its queues.
 
     \b
     Examples:
@@ -236,7 +236,7 @@ def _print(described: TopicDescription) -> None:
 
 
 def _shape(data: QueueData, attributes: dict[str, str] | None) -> str:
-    """Say how many queues there are, what is not allowed with them, and the attributes."""
+    """Describe the number of queues, missing permissions, and the attributes."""
     reads, writes = data.read_queue_nums, data.write_queue_nums
     words = [f"{reads} queues" if reads == writes else f"{reads} queues to read, {writes} to write"]
     if not data.is_readable:

@@ -172,7 +172,7 @@ class StreamDriver:
     async def addresses(
         self, client: ClientInstance, queues: Sequence[MessageQueue]
     ) -> dict[str, dict[int, str]]:
-        """Where the brokers of the queues are; waits for a name server that knows. Raises BrokerUnreachable."""
+        """Return the addresses of the queues' brokers; wait until name servers know them. Raises BrokerUnreachable."""
         wanted = {queue.broker_name: queue.topic for queue in queues}
         deadline = trio.current_time() + self._options.failure_timeout
         while True:
