@@ -1,11 +1,11 @@
-"""The RocketMQ client for trio: what users import.
+"""The RocketMQ client for trio: the names that users import.
 
     async with open_producer(name_servers=["10.0.0.1:9876"]) as producer:
         await producer.send(Message("orders", b"..."))
     async with open_consumer("orders", group="billing", name_servers=["10.0.0.1:9876"]) as consumer:
         async for message in consumer: ...
 
-Several of them in one process share connections and tables by `client=`, see `open_client`.
+Several of them in one process can share connections and tables by `client=`, see `open_client`.
 """
 
 from rocketrio.administration.admin import Admin, open_admin
@@ -112,5 +112,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """List what is public: the modules of the package are among its attributes too."""
+    """List the public names; the package's attributes also include its modules."""
     return __all__

@@ -1,4 +1,4 @@
-"""The client in an asyncio program: trio as a guest of the running asyncio loop, and calls both ways.
+"""The client in an asyncio program: trio runs as a guest of the asyncio loop, and each side can call the other.
 
     async with open_trio() as trio_side:                                   # asyncio
         async with trio_side.open(open_producer()) as producer:            # lives in a trio task
@@ -6,11 +6,11 @@
     ...
             await trio_side.on_asyncio(store, message)                     # in a trio function: trio waits for asyncio
 
-Both loops run in one thread, in turn, so that neither side needs locks. Who is cancelled cancels what it waits for, on
-the other side, and waits until that has ended.
+Both loops run in one thread, in turn, so that neither side needs locks. A task that is cancelled cancels what it waits
+for on the other side, and waits until that has ended.
 
-Invariant: nothing of the trio side outlives `open_trio`, and nobody waits for it longer than it lives.
-Unlike a thread with a portal: no second thread, no values between threads, and one Ctrl-C ends both.
+Invariant: nothing of the trio side outlives `open_trio`, and no task waits for it longer than it lives.
+Unlike a thread with a portal: no second thread, no values passed between threads, and one Ctrl-C ends both.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ Ts = TypeVarTuple("Ts")
 
 @asynccontextmanager
 async def open_trio() -> "AsyncGenerator[TrioSide]":
-    """A trio run on the running asyncio loop, for as long as the block runs.
+    """Start a trio run on the running asyncio loop; it ends with the block.
 
-    At its end what still runs on the trio side is cancelled and waited for, also when the block was cancelled: a
-    consumer commits, as at the end of `trio.run`. An asyncio handler that never awaits holds up trio too.
+    At the end everything that still runs on the trio side is cancelled and waited for, even if the block was cancelled:
+    a consumer commits, as at the end of `trio.run`. An asyncio handler that never awaits blocks trio too.
     """
     side = TrioSide(asyncio.get_running_loop())
     await side.start()
@@ -52,7 +52,7 @@ class _Call:
 
 
 class TrioSide:
-    """Made by `open_trio`."""
+    """The trio side of an asyncio program, made by `open_trio`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -64,11 +64,11 @@ class TrioSide:
     # ------------------------------------------------------------------------------- called in asyncio
 
     async def run(self, function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts) -> T:
-        """Await a trio function from an asyncio task; keyword arguments by `functools.partial`.
+        """Await a trio function from an asyncio task; pass keyword arguments with `functools.partial`.
 
-        A cancel is passed on, and waits until the function has ended. What it gave in spite of the cancel is lost: do
-        not receive by it, but in a trio function that awaits `on_asyncio`. Raises what the function raises, and
-        ClosedError when the block of `open_trio` was left.
+        A cancel is passed on, and waits until the function has ended. A result that it returns despite the cancel is
+        lost: therefore do not receive messages this way, but in a trio function that awaits `on_asyncio`. Raises what
+        the function raises, and ClosedError after the block of `open_trio` was left.
         """
         call = _Call(lambda: function(*args), self._loop.create_future())
         self._soon(self._begin, call)
@@ -82,8 +82,8 @@ class TrioSide:
     async def open(self, manager: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
         """Enter a trio context manager, such as `open_consumer(...)`, and leave it at the end of the asyncio block.
 
-        It sees an exception of the block, and a cancel as a cancel. If it ends by itself, the block is cancelled, and
-        what it raised comes out.
+        The manager sees an exception of the block, and a cancel as a cancel. If the manager ends before the block, the
+        block is cancelled, and the manager's exception is raised.
         """
         entered: asyncio.Future[T] = self._loop.create_future()
         leaving = trio.Event()
@@ -100,7 +100,7 @@ class TrioSide:
         try:
             await _first_of(entered, held)
             if held.done():
-                held.result()  # It could not be entered, and this raises.
+                held.result()  # Entering failed, and this raises its exception.
             async with _cancelled_by(held):
                 yield entered.result()
         except Exception as error:
@@ -111,7 +111,7 @@ class TrioSide:
             held.cancel()
             await _end_of(held, held.cancel)
             if not held.cancelled():
-                held.result()  # Its end failed, and that is worth more than the cancel.
+                held.result()  # Its exit failed, which is more important than the cancel.
             raise
         if not held.done():
             self._soon(leaving.set)
@@ -125,10 +125,10 @@ class TrioSide:
     async def on_asyncio(
         self, function: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]], *args: *Ts
     ) -> T:
-        """Await an asyncio function from a trio task; it runs in an asyncio task of its own.
+        """Await an asyncio function from a trio task; it runs in a new asyncio task.
 
-        A cancel is passed on, and waits until the function has ended. Raises what it raises; ClosedError if somebody
-        else cancelled it.
+        A cancel is passed on, and waits until the function has ended. Raises what it raises; ClosedError if another
+        asyncio task cancelled it.
         """
         assert self._token is not None
         token, done = self._token, trio.Event()
@@ -148,7 +148,7 @@ class TrioSide:
     # ---------------------------------------------------------------------------------------- inside
 
     async def start(self) -> None:
-        """Begin the trio run."""
+        """Start the trio run."""
         trio.lowlevel.start_guest_run(
             self._main,
             run_sync_soon_threadsafe=self._loop.call_soon_threadsafe,
@@ -191,7 +191,7 @@ class TrioSide:
             with call.scope:
                 result.set_result(await call.run())
             if call.scope.cancelled_caught:
-                result.set_result(None)  # The caller was cancelled, and says so itself.
+                result.set_result(None)  # The caller was cancelled, and raises that itself.
         except Exception as error:
             result.set_exception(error)
         finally:
@@ -199,7 +199,7 @@ class TrioSide:
                 result.set_exception(self._closed())
 
     def _soon(self, function: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
-        """Let the trio side call it: what wakes trio's tasks may not be called from outside."""
+        """Have the trio side call a function: functions that wake trio's tasks must not be called from outside."""
         try:
             assert self._token is not None
             self._token.run_sync_soon(function, *args)
@@ -213,7 +213,7 @@ class TrioSide:
 async def _end_of(
     future: "asyncio.Future[Any]", pass_on: Callable[[], object]
 ) -> asyncio.CancelledError | None:
-    """Wait until it is done, through any cancel, which is passed on and returned."""
+    """Wait until the future is done, despite any cancel; pass the cancel on and return it."""
     cancelled = None
     while not future.done():
         try:
@@ -230,7 +230,7 @@ async def _first_of(*futures: "asyncio.Future[Any]") -> None:
 
 @asynccontextmanager
 async def _cancelled_by(held: "asyncio.Task[None]") -> AsyncGenerator[None]:
-    """A block that is cancelled when `held` ends before it, and then raises what that raised."""
+    """Cancel the block if `held` ends before it, and then raise what `held` raised."""
     block = asyncio.current_task()
     assert block is not None
     is_ours = False

@@ -1,8 +1,8 @@
-"""Typed calls to one broker: a header out, the answer as a value or as an error of ours.
+"""Typed calls to one broker: a header is sent, and the answer is returned as a value or raised as a rocketrio error.
 
-Every call says where it goes; who chooses the address is `instance` and `pull`. None retries.
+Every call is given its address; `instance` and `pull` choose it. No call is retried.
 Answers to: MQClientAPIImpl.
-Unlike Java: "no offset" is an answer of its own (`NOT_FOUND`) and only code 22 means it.
+Unlike Java: "no offset" is an answer of its own (`NOT_FOUND`), and only code 22 means it.
 """
 
 from enum import Enum
@@ -47,9 +47,9 @@ from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.message import MessageQueue
 
 API_TIMEOUT: Final = 3.0
-"""Seconds an ordinary call may take (mqClientApiTimeout)."""
+"""Seconds that an ordinary call may take (mqClientApiTimeout)."""
 OFFSET_TIMEOUT: Final = 3.0
-"""Seconds an offset question may take (Java's: 5): the last commit of a consumer has time for another replica."""
+"""Seconds that an offset request may take (Java's: 5): a consumer's last commit then has time for another replica."""
 LOWER_BOUNDARY: Final = "LOWER"
 
 
@@ -60,7 +60,7 @@ class NotFound(Enum):
 
 
 NOT_FOUND: Final = NotFound.NOT_FOUND
-"""The broker answered, and knows no such offset: neither zero nor unreachable."""
+"""The broker answered that it has no such offset, which is neither zero nor unreachable."""
 
 Offset: TypeAlias = int | Literal[NotFound.NOT_FOUND]
 
@@ -71,10 +71,10 @@ class ClaimedOffset:
 
     offset: Offset
     ownership: str | None
-    """None from a broker that knows no claims, as Apache's."""
+    """None from a broker without claims, such as Apache's."""
     generation: str | None
     epoch: str | None = None
-    """Of the log that the offset belongs to."""
+    """The epoch of the log that the offset belongs to."""
 
 
 @attrs.frozen
@@ -83,7 +83,8 @@ class QueueEnd:
 
     max_offset: int
     level_age: float | None
-    """Seconds since it had all that its master had; None from masters, and from slaves that do not say it."""
+    """Seconds since the replica had everything that its master had; None from masters and from slaves that do not
+    report it."""
 
 
 _PULL_STATUS: Final = {
@@ -110,7 +111,7 @@ class ClientAPI:
         topic: str | None = None,
         timeout: float = API_TIMEOUT,
     ) -> RemotingCommand:
-        """Any request; an answer of failure becomes the error of its code, which says `what` failed."""
+        """Send any request; an answer of failure is raised as the error of its code, which says `what` failed."""
         answer = await self.pool.call(addr, header, body, timeout=timeout)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(
@@ -123,7 +124,7 @@ class ClientAPI:
     async def pull_message(
         self, addr: str, header: PullMessageRequestHeader, *, timeout: float
     ) -> PullResult:
-        """One pull. A broker may hold it for `header.suspend_timeout_millis`: give a longer timeout."""
+        """Pull once. The broker may hold the request for `header.suspend_timeout_millis`: use a longer timeout."""
         answer = await self.pool.call(addr, header, timeout=timeout)
         status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]
         if status is None:
@@ -156,22 +157,22 @@ class ClientAPI:
     async def min_offset(
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
     ) -> int:
-        """Offset of the oldest message; that of the next one when the queue is empty."""
+        """Return the offset of the oldest message; if the queue is empty, that of the next message."""
         header = GetMinOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
-        # -1 stands for a queue that holds nothing yet.
+        # -1 stands for a queue that has no messages yet.
         return max(0, await self._offset(addr, header, queue, "min offset", timeout))
 
     async def max_offset(
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
     ) -> int:
-        """Offset that the next message will get."""
+        """Return the offset that the next message will get."""
         header = max_offset_header(queue)
         return max(0, await self._offset(addr, header, queue, "max offset", timeout))
 
     async def queue_end(self, addr: str, queue: MessageQueue, *, timeout: float) -> QueueEnd:
-        """As `max_offset`; a slave of ours also says how fresh that is."""
+        """Return the end of a queue as `max_offset` does; a rocketrio slave also reports how fresh it is."""
         header = max_offset_header(queue)
         answer = await self.call(
             addr, header, what=f"end of {queue} failed", topic=queue.topic, timeout=timeout
@@ -184,7 +185,7 @@ class ClientAPI:
     async def search_offset(
         self, addr: str, queue: MessageQueue, timestamp_ms: int, *, timeout: float = API_TIMEOUT
     ) -> int:
-        """Offset of the first message stored at `timestamp_ms` or later, that of the next one if there is none.
+        """Return the offset of the first message stored at `timestamp_ms` or later, or that of the next message.
 
         Brokers before 5.0 may answer with the message before that.
         """
@@ -200,7 +201,7 @@ class ClientAPI:
     async def earliest_store_time(
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
     ) -> int:
-        """Store time in epoch ms of the oldest message; -1 without any."""
+        """Return the store time of the oldest message in epoch ms; -1 without messages."""
         header = GetEarliestMsgStoretimeRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
@@ -228,10 +229,10 @@ class ClientAPI:
         zero_if_young: bool = True,
         timeout: float = OFFSET_TIMEOUT,
     ) -> Offset:
-        """The group's committed offset, or NOT_FOUND.
+        """Return the group's committed offset, or NOT_FOUND.
 
         A broker answers 0 for a group that never committed on a queue whose first messages are still in memory;
-        `zero_if_young=False` asks for the truth, which brokers before 5.0 do not tell.
+        `zero_if_young=False` asks for NOT_FOUND instead, which brokers before 5.0 do not support.
         """
         claimed = await self.claim_queue(
             addr, group, queue, None, zero_if_young=zero_if_young, timeout=timeout
@@ -249,7 +250,7 @@ class ClientAPI:
         with_epoch: bool = False,
         timeout: float = OFFSET_TIMEOUT,
     ) -> ClaimedOffset:
-        """As `query_consumer_offset`; a broker of ours also notes that the queue is `client_id`'s now."""
+        """Query the offset as `query_consumer_offset`; a rocketrio broker also makes `client_id` the owner."""
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -289,7 +290,7 @@ class ClientAPI:
         reset: bool = False,
         timeout: float = OFFSET_TIMEOUT,
     ) -> UpdateConsumerOffsetResponseHeader:
-        """Commit, and wait until the broker says that it did; what became of it if a generation was named."""
+        """Commit an offset and wait for the broker's confirmation; return the outcome if a generation was sent."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -321,7 +322,7 @@ class ClientAPI:
         static_grace: int | None = None,
         timeout: float = API_TIMEOUT,
     ) -> int:
-        """Tell a broker who we are; how many of the seconds of `static_grace` it grants, 0 from an Apache broker."""
+        """Register this client's groups; return the granted seconds of `static_grace`, 0 from an Apache broker."""
         header = HeartBeatRequestHeader(static_grace)
         answer = await self.call(
             addr, header, fastjson.dumps(data), what="heartbeat", timeout=timeout
@@ -352,7 +353,7 @@ class ClientAPI:
         *,
         timeout: float = API_TIMEOUT,
     ) -> None:
-        """Raises BrokerError when the broker would not take a subscription."""
+        """Raise BrokerError if the broker would not accept a subscription."""
         body = CheckClientRequestBody(client_id, group, subscription)
         await self.call(
             addr,
@@ -366,7 +367,7 @@ class ClientAPI:
     async def consumer_ids(
         self, addr: str, group: str, *, timeout: float = API_TIMEOUT
     ) -> list[str]:
-        """Client ids of a group's members as this broker knows them."""
+        """Return the client ids of a group's members as this broker knows them."""
         header = GetConsumerListByGroupRequestHeader(consumer_group=group)
         answer = await self.call(
             addr, header, what=f"members of group {group} cannot be read", timeout=timeout
@@ -376,7 +377,7 @@ class ClientAPI:
 
 
 def max_offset_header(queue: MessageQueue) -> GetMaxOffsetRequestHeader:
-    """Ask for the end of a queue."""
+    """Return the request for the end of a queue."""
     return GetMaxOffsetRequestHeader(
         topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
     )

@@ -1,6 +1,6 @@
-"""Arguments of the wrong kind, refused with a ConfigError that names them where they are given.
+"""Checks of arguments: one of the wrong type is refused with a ConfigError that names it.
 
-Python would take `True` for 1 and "orders" for six topics, and fail far away or never.
+Without them Python would take `True` for 1 and "orders" for six topics, and fail much later or never.
 """
 
 import difflib
@@ -20,14 +20,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def whole_number(argument: str, value: object, *, least: int) -> None:
-    """An int, or one of numpy's."""
+    """Check for a whole number, including those of numpy."""
     is_one = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
     if not is_one or value < least:  # type: ignore[operator]
         raise ConfigError(f"{argument}={value!r} must be a whole number, at least {least}")
 
 
 def seconds(argument: str, value: object, *, may_be_0: bool = False) -> None:
-    """A number of seconds, more than 0; infinity is one."""
+    """Check for a positive number of seconds; math.inf is accepted."""
     is_one = isinstance(value, Real) and not isinstance(value, bool)
     if not is_one or not (value > 0 or (may_be_0 and value == 0)):  # type: ignore[operator]
         bound = "at least 0" if may_be_0 else "more than 0"
@@ -38,30 +38,31 @@ def epoch_ms(argument: str, value: datetime) -> int:
     """Return the milliseconds of a time with a zone: without one it would mean another time on the next machine."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ConfigError(f"{argument}={value!r} must be a datetime with a time zone")
-    return (value - _EPOCH) // timedelta(milliseconds=1)  # Exact, where timestamp() is a float.
+    # Exact, unlike timestamp(), which is a float.
+    return (value - _EPOCH) // timedelta(milliseconds=1)
 
 
 def flag(argument: str, value: object) -> None:
-    """True or False: a text would count as True, whatever it says."""
+    """Check for True or False: any text would count as True, even "false"."""
     if not isinstance(value, bool):
         raise ConfigError(f"{argument}={value!r} must be True or False")
 
 
 def text(argument: str, value: object) -> None:
-    """A str."""
+    """Check for a str."""
     if not isinstance(value, str):
         raise ConfigError(f"{argument}={value!r} must be text")
 
 
 def path(argument: str, value: object) -> Path:
-    """A file's place, given as text or as a path."""
+    """Return the path of a file, given as text or as a path."""
     if not isinstance(value, str | PathLike):
         raise ConfigError(f"{argument}={value!r} must be the path of a file")
     return Path(value)
 
 
 def list_of(kind: type[T], argument: str, values: Iterable[T]) -> list[T]:
-    """The values, each of one kind: what may be iterated over once is, here."""
+    """Return an iterable as a list, after checking each element's type."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigError(f"{argument}={values!r} must be a list of {kind.__name__}")
     found = list(values)
@@ -74,7 +75,7 @@ def list_of(kind: type[T], argument: str, values: Iterable[T]) -> list[T]:
 def no_such_argument(
     function: Callable[..., object], name: str, others: Iterable[str]
 ) -> ConfigError:
-    """Return the error for a name that is none of the function's arguments, nor one of the `others` that it takes."""
+    """Return the error for a name that is neither an argument of the function nor one of the `others` that it takes."""
     known = [*inspect.signature(function).parameters, *others]
     close = difflib.get_close_matches(name, known, n=2)
     meant = f"; did you mean {' or '.join(f'{each}=' for each in close)}?" if close else ""
@@ -82,6 +83,6 @@ def no_such_argument(
 
 
 def instance(kind: type[T], argument: str, value: object, *, hint: str) -> None:
-    """An object of a class of ours."""
+    """Check for an instance of a rocketrio class."""
     if not isinstance(value, kind):
         raise ConfigError(f"{argument}={value!r} must be a {kind.__name__}: {hint}")

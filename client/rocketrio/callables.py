@@ -1,8 +1,8 @@
-"""Functions that users give: one of the wrong kind is refused when it is given, not by each message that meets it.
+"""Checks of functions that users pass: one of the wrong kind is refused at once, not when a message first reaches it.
 
-A plain function where an async one is wanted does its work, and fails at the `await` behind it; as the failure of a
-handler that would send every message to the dead-letter topic. What cannot be told from outside, a lambda for
-example, is judged by what its calls return.
+A plain function in place of an async one does its work, and then fails at the `await`; in a handler that failure would
+send every message to the dead-letter topic. If the kind cannot be seen from outside, as with a lambda, the result of
+each call is checked.
 """
 
 import inspect
@@ -20,16 +20,16 @@ _LAMBDA: Final = (lambda: None).__name__
 
 
 class NotAwaitable(ConfigError):
-    """What was given as an async function returned something that cannot be awaited. Nothing gets better by a retry."""
+    """A function passed as async returned something that cannot be awaited. A retry does not help."""
 
 
 def async_function(
     argument: str, function: Callable[[A], Awaitable[R]]
 ) -> Callable[[A], Awaitable[R]]:
-    """`function`, or one that raises NotAwaitable where its call turns out to be none of an async function.
+    """Return `function`, or a wrapper that raises NotAwaitable if a call returns something that cannot be awaited.
 
-    Raises ConfigError, which names the `argument`, for what surely is none: a plain `def`, a generator, no function.
-    Raises it for one that cannot be called with one argument, too.
+    Raises ConfigError, which names the `argument`, for an object that is certainly not async: a plain `def`, a
+    generator, or not a function. Also raises it for a function that cannot be called with one argument.
     """
     _check_callable(argument, function)
     _check_takes_one(argument, function)
@@ -52,7 +52,7 @@ def async_function(
 
 
 def plain_function(argument: str, function: Callable[..., object]) -> None:
-    """Raises ConfigError, which names the `argument`, for what is no function, or an async one: nobody awaits it."""
+    """Raise ConfigError, which names the `argument`, for an object that is not a function, or an async function."""
     _check_callable(argument, function)
     inner = _innermost(function)
     if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
@@ -64,7 +64,7 @@ def _check_callable(argument: str, function: object) -> None:
         return
     hint = ""
     if inspect.iscoroutine(function):
-        function.close()  # Otherwise Python warns of it too.
+        function.close()  # Otherwise Python would warn about it too.
         hint = ": give the function itself, without calling it"
     raise ConfigError(f"{argument}={function!r} is no function{hint}")
 
@@ -73,7 +73,7 @@ def _check_takes_one(argument: str, function: Callable[..., object]) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # Some of C's functions do not tell.
+        return  # Some functions of C modules have no signature.
     try:
         signature.bind(None)
     except TypeError as error:
@@ -83,12 +83,12 @@ def _check_takes_one(argument: str, function: Callable[..., object]) -> None:
 
 
 def _is_wrapper(function: FunctionType) -> bool:
-    # A decorator's: it may return what an async function gave it.
+    # A decorator's wrapper: it may return the result of an async function.
     return hasattr(function, "__wrapped__")
 
 
 def _innermost(function: Any) -> Any:
-    """The function that says whether it is async: behind partials, methods, and objects that can be called."""
+    """Return the function that decides whether the object is async: behind partials, methods and callable objects."""
     while True:
         if isinstance(function, partial):
             function = function.func

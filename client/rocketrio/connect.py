@@ -1,4 +1,4 @@
-"""Opening a client: its settings, its connections, and what is done when the block ends.
+"""Opens a client: checks its settings, opens its connections, and leaves its groups when the block ends.
 
 Answers to: ClientConfig, MQClientInstance.start and shutdown.
 """
@@ -38,7 +38,7 @@ logger = logging.getLogger("rocketrio.instance")
 
 
 class ClientOptions(TypedDict, total=False):
-    """The arguments of `open_client`, for those who pass them on."""
+    """The arguments of `open_client`, for functions that pass them on."""
 
     name_servers: str | Sequence[str] | None
     client_id: str | None
@@ -72,26 +72,27 @@ async def open_client(
     wall_clock: WallClock | None = None,
     rng: random.Random | None = None,
 ) -> AsyncGenerator[ClientInstance]:
-    """A client that consumers, producers and admins can share.
+    """Open a client that consumers, producers and admins can share.
 
     `name_servers` is `["10.0.0.1:9876", ...]`, or text with semicolons; by default the environment variable
-    `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it is made of the
+    `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it consists of the
     address, the process id and a random number. With `connect_broker_by_user` pulls go to the broker id
-    `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
-    written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees. All topics and groups of the client
-    are those of the `namespace`: `orders` is `namespace%orders` to the brokers, as with Java's clients.
+    `default_broker_id` regardless of the brokers' suggestions. Intervals are seconds. `serialize_type` is the encoding
+    of request headers: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"`, which is used with rocketrio brokers that agree. All
+    topics and groups of the client belong to the `namespace`: `orders` is `namespace%orders` to the brokers, as with
+    Java's clients.
 
-    With `trace` what producers send and decide, and what the handlers of consumers do, is sent to the cluster's trace
-    topic, or to the topic named, from where consoles show it. That happens in the background: it fails or delays
-    nothing, and what is too much is dropped.
+    With `trace`, records of what producers send and decide, and of what consumers' handlers do, are sent to the
+    cluster's trace topic, or to the given topic, where consoles find them. This happens in the background: it neither
+    delays nor breaks anything, and excess records are dropped.
 
-    With `static_grace` consumers of this client are static members: brokers of ours keep their queues for so many
-    seconds after they end, however they end, so that a restart under the same `client_id` moves nothing. Apache's
-    brokers do not, and a warning says so.
+    With `static_grace`, consumers of this client are static members: rocketrio brokers keep their queues for that many
+    seconds after they end, however they end, so that a restart with the same `client_id` moves no queues. Apache's
+    brokers do not support this, and a warning is logged.
 
-    Nothing is asked before it is needed, so a cluster that is down shows at the first call. Leaving tells the brokers,
-    for three seconds at most (three more for traces), also when cancelled. An exception of the block comes out as
-    it was raised.
+    No request is sent before it is needed, so an unreachable cluster is reported at the first call. Leaving the block
+    unregisters from the brokers, for at most three seconds (three more for traces), even if cancelled. An exception of
+    the block is raised unchanged.
     """
     if not trio.lowlevel.in_trio_run():
         raise ConfigError(
@@ -124,7 +125,7 @@ async def open_client(
 
     async def keep_connections() -> None:
         nonlocal pool
-        # Shielded until all is told: a cancelled consumer still commits and leaves its group.
+        # Shielded until the brokers are notified: a cancelled consumer still commits and leaves its group.
         with scope:
             async with open_channel_pool(
                 dial, processors=processors, serialize_type=header_codec
@@ -176,9 +177,9 @@ async def open_client(
 async def given_or_own(
     client: ClientInstance | None, options: ClientOptions, opener: Callable[..., object]
 ) -> AsyncGenerator[ClientInstance]:
-    """The client that a user gave, or one that is opened for the block, with the options that `opener` was given.
+    """Use the client that a user passed, or open one for the block with the `options` that `opener` got.
 
-    Raises ConfigError for both, and for options that do not exist.
+    Raises ConfigError if both are given, and for unknown options.
     """
     for name in options:
         if name not in ClientOptions.__annotations__:
@@ -207,7 +208,7 @@ def _traces(client: ClientInstance, wanted: bool | str) -> Traces:
 
 
 async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
-    # How this host is seen from the cluster; only ids are made of it.
+    # This host's address as the cluster sees it; it is only used in ids.
     for address in addresses:
         try:
             channel = await pool.channel(address)

@@ -1,11 +1,11 @@
-"""Calls by address that give up a connection on which nobody answers any more.
+"""Calls by address that drop a connection whose peer no longer answers.
 
-A connection whose other end vanished without a word, behind a firewall that forgot it or in a host that lost power,
-takes every request and answers none, for as long as the operating system goes on sending again.
+If the other end of a connection vanishes silently, behind a firewall that forgot it or in a host that lost power, the
+connection accepts every request and answers none, for as long as the operating system keeps retransmitting.
 
-Invariant: one late answer closes nothing; a second one in a row does, and the next call dials anew.
+Invariant: one late answer closes nothing; a second one in a row does, and the next call connects again.
 Answers to: clientCloseSocketIfTimeout of NettyRemotingClient.
-Unlike Java: a single timeout leaves the connection alone, because closing it takes a group's member away.
+Unlike Java: a single timeout does not close the connection, because closing it removes a group's member.
 """
 
 from typing import Final, Protocol
@@ -20,16 +20,16 @@ from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import ChannelPool
 
 TIMEOUTS_IN_A_ROW: Final = 2
-"""Requests without an answer after which a connection counts as dead."""
+"""Consecutive requests without an answer after which a connection counts as dead."""
 
 
 class Caller(Protocol):
-    """Asks a server by its address."""
+    """A sender of requests to servers by address."""
 
     async def call(
         self, addr: str, request: RequestHeader, body: Body = b"", *, timeout: float
     ) -> RemotingCommand:
-        """The answer, whatever its code. Raises NotReachable, RequestTimeout."""
+        """Return the answer, whatever its code. Raises NotReachable, RequestTimeout."""
         ...
 
 
@@ -49,8 +49,8 @@ class Connections:
         timeout: float,
         now: float | None = None,
     ) -> RemotingCommand:
-        """As `ChannelPool.call`; counts what is not answered. `now` is the time where the caller has just looked."""
-        # Asked at once where there is one: each await on the way costs.
+        """Call as `ChannelPool.call`, and count timeouts. `now` is the current time if the caller has just read it."""
+        # An open connection is used directly: each await on the way has a cost.
         channel = self.pool.standing(addr)
         try:
             if channel is None:
@@ -70,5 +70,5 @@ class Connections:
     async def send_oneway(
         self, addr: str, request: RequestHeader, body: Body = b"", *, timeout: float
     ) -> None:
-        """As `ChannelPool.send_oneway`."""
+        """Send as `ChannelPool.send_oneway`."""
         await self.pool.send_oneway(addr, request, body, timeout=timeout)

@@ -1,9 +1,9 @@
-"""Addresses that failed a moment ago, and how long to prefer others.
+"""Records addresses that failed recently, and how long to prefer other addresses.
 
 Invariant: at most a tenth of the time is spent on trying an address that stays dead.
-Answers to: the idea of LatencyFaultTolerance; the rule is our own.
-Unlike Java: reads use it too, and the pause follows from what the failed attempt cost: a refused connection costs
-nothing and is tried again after a second, a silent host costs a timeout and is left alone for longer.
+Answers to: the idea of LatencyFaultTolerance; the rule is rocketrio's own.
+Unlike Java: reads use it too, and the pause depends on the cost of the failed attempt: a refused connection costs
+nothing and is tried again after a second, a silent host costs a timeout and is avoided for longer.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ import attrs
 
 AVOID_FACTOR: Final = 10
 AVOID_MIN: Final = 1.0  # seconds
-AVOID_MAX: Final = 30.0  # seconds; by then a fresh route tells more than an old failure
+AVOID_MAX: Final = 30.0  # seconds; by then a fresh route is better evidence than an old failure
 
 
 @attrs.define
@@ -20,7 +20,7 @@ class AddressFaults:
     """When each failed address may be preferred again; times are those of the caller's clock."""
 
     count: int = 0
-    """Failures so far."""
+    """The number of failures so far."""
     _until: dict[str, float] = attrs.Factory(dict)
 
     @property
@@ -29,19 +29,19 @@ class AddressFaults:
         return bool(self._until)
 
     def mark(self, addr: str, *, now: float, spent: float) -> None:
-        """An attempt that took `spent` seconds failed."""
+        """Note that an attempt failed after `spent` seconds."""
         self.count += 1
         pause = min(max(spent * AVOID_FACTOR, AVOID_MIN), AVOID_MAX)
         self._until[addr] = max(now + pause, self._until.get(addr, 0.0))
 
     def clear(self, addr: str) -> bool:
-        """It answered, or it is no longer known; whether it had failed."""
+        """Forget the failures of an address that answered, or is not known any more; return whether there were any."""
         return self._until.pop(addr, None) is not None
 
     def is_marked(self, addr: str) -> bool:
-        """Whether it failed and has not answered since."""
+        """Return whether an address failed and has not answered since."""
         return addr in self._until
 
     def is_avoided(self, addr: str, *, now: float) -> bool:
-        """Whether others go before it."""
+        """Return whether other addresses are preferred."""
         return self._until.get(addr, now) > now

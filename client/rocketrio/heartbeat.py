@@ -1,12 +1,12 @@
-"""Telling brokers which groups live here: every 30 s, and at once when a group or an address is new.
+"""Reports this client's groups to the brokers: every 30 s, and at once when a group or an address is new.
 
-Invariant: without a group nothing is sent; with producers alone only masters hear it.
-Invariant: a broker that does not answer delays no other.
-Invariant: a broker hears heartbeats and goodbyes one after the other, each of them true when it leaves. A heartbeat
-that came after the goodbye would register a group that is gone, and brokers close the connection of a client when a
-group of it stays silent for two minutes.
+Invariant: without a group nothing is sent; with producers alone heartbeats only go to masters.
+Invariant: a broker that does not answer delays no other broker.
+Invariant: a broker gets heartbeats and goodbyes one after the other, and each is true when it is sent. A heartbeat that
+arrived after the goodbye would register a group that has left, and brokers close the connection of a client if one of
+its groups stays silent for two minutes.
 Answers to: MQClientInstance.sendHeartbeatToAllBroker, unregisterClient.
-Unlike Java: leaving is told only over the connections that heartbeats went over; nobody is dialled for it.
+Unlike Java: goodbyes are only sent over connections that carried heartbeats; no connection is opened for them.
 """
 
 import logging
@@ -39,18 +39,18 @@ logger = logging.getLogger("rocketrio.heartbeat")
 
 
 class MemberAnswers(Protocol):
-    """What a member answers to operators' tools; topics and groups in it are named as brokers name them."""
+    """A member's answers to operators' tools; topics and groups in them have the names that brokers know."""
 
     def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """Where it is on the queues of a topic, or of all for the empty name."""
+        """Return the offsets on the queues of a topic, or of all topics for the empty name."""
         ...
 
     def running_info(self) -> ConsumerRunningInfo:
-        """How it is doing."""
+        """Return the member's state."""
         ...
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Have a handler run on a message, out of turn. Raises Error where none can."""
+        """Call a handler with a message immediately, out of order. Raises Error if that is not possible."""
         ...
 
 
@@ -61,14 +61,15 @@ class ConsumerMembership:
     group: str
     consume_from_where: str
     subscriptions: dict[str, SubscriptionData]
-    """By topic."""
+    """The subscriptions by topic."""
     message_model: str = CLUSTERING
     rebalance_now: Wakeup = attrs.Factory(Wakeup)
-    """Caused when the members or the queues may have changed."""
+    """Woken when the members or the queues may have changed."""
     follow_reset: Callable[[Mapping[MessageQueue, int]], None] | None = None
-    """Told, synchronously, where an operator has put the group; None for members that keep their offsets themselves."""
+    """Called synchronously with the offsets that an operator set for the group; None for members that keep their
+    offsets locally."""
     answers: MemberAnswers | None = None
-    """None until its consumer is put together."""
+    """None until the consumer is composed."""
 
 
 @attrs.define
@@ -79,34 +80,34 @@ class HeartbeatService:
     api: ClientAPI
     routing: Router
     is_connected: Callable[[str], bool]
-    """Whether there is a connection to an address: a broker forgets the groups of one that ended."""
+    """Returns whether there is a connection to an address: a broker forgets the groups of a connection that ended."""
     interval: float = HEARTBEAT_INTERVAL
     static_grace: int | None = None
-    """Seconds that consumers here may be away without a rebalance, where a broker grants them; None asks for none."""
+    """Seconds that consumers here may be away without a rebalance, if a broker grants them; None requests none."""
     granted: dict[str, int] = attrs.Factory(dict)
-    """What each broker has granted of it, by address; 0 where none was."""
+    """The granted seconds by broker address; 0 if the broker granted none."""
     consumers: dict[str, ConsumerMembership] = attrs.Factory(dict)
-    """By group."""
+    """The memberships by group."""
     producers: dict[str, int] = attrs.Factory(dict)
-    """Producer groups, with how many producers of this client use each."""
+    """Producer groups, with the number of this client's producers in each."""
     heard_by: set[str] = attrs.Factory(set)
     """Addresses that answered a heartbeat."""
     _turns: dict[str, trio.Lock] = attrs.Factory(dict)
-    """By address that a heartbeat was meant for: who may tell it something now."""
+    """A lock per address that got heartbeats: heartbeats and goodbyes to it take turns."""
     _wakeup: Wakeup = attrs.Factory(Wakeup)
 
     async def run(self) -> None:
-        """Send for as long as the client lives."""
+        """Send heartbeats until cancelled."""
         while True:
             await self._wakeup.wait(self.interval)
             await self.send_all()
 
     def wake(self) -> None:
-        """Send soon: a connection broke, or an address is new."""
+        """Send soon, because a connection broke or an address is new."""
         self._wakeup.wake()
 
     def data(self) -> HeartbeatData:
-        """What the heartbeat says now."""
+        """Return the current content of the heartbeat."""
         return HeartbeatData(
             client_id=self.client_id,
             consumer_data_set=[
@@ -123,13 +124,13 @@ class HeartbeatService:
         )
 
     def targets(self) -> list[str]:
-        """Addresses the next heartbeat goes to."""
+        """Return the addresses that the next heartbeat goes to."""
         if self.consumers:
             return self.routing.addresses()
         return self.routing.addresses(masters_only=True) if self.producers else []
 
     async def send_all(self) -> list[str]:
-        """One heartbeat to every broker, at the same time; once each answered or failed, those that did not answer."""
+        """Send a heartbeat to all brokers concurrently; when all are done, return those that did not answer."""
         silent: list[str] = []
         known = self.routing.addresses()
         self.heard_by.intersection_update(known)
@@ -170,9 +171,9 @@ class HeartbeatService:
     async def leave(
         self, *, consumer_group: str | None = None, producer_group: str | None = None
     ) -> None:
-        """Tell every broker that may have heard of it that a group has no member here any more.
+        """Notify every broker that may know it that a group has no member here any more.
 
-        A broker that keeps the place of this static member is not told of a consumer group.
+        A broker that keeps the place of this static member is not notified about a consumer group.
         """
         async with trio.open_nursery() as nursery:
             for addr, turn in self._turns.items():

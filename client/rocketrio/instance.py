@@ -1,10 +1,10 @@
 """One client of one cluster: its connections, its tables, and the tasks that keep them fresh.
 
-Consumers, producers and admins of a process share one by `client=`; each opens its own otherwise.
+Consumers, producers and admins of a process share one by `client=`; otherwise each opens its own.
 
-Invariant: leaving tells the brokers once, also when cancelled.
+Invariant: leaving notifies the brokers once, even if cancelled.
 Answers to: MQClientInstance.
-Unlike Java: there is no registry of instances by name; sharing is an argument.
+Unlike Java: instances are not registered by name; sharing is an argument.
 """
 
 import logging
@@ -58,7 +58,7 @@ logger = logging.getLogger("rocketrio.instance")
 
 
 class ClientInstance(Live):
-    """Tables and connections of one client; made by `open_client`."""
+    """The tables and connections of one client; made by `open_client`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ClientInstance(Live):
         self.client_id = client_id
         self.pool = pool
         self.namespace = namespace
-        """Inside the client names are short; `connections` makes them long."""
+        """Names inside the client are short; `connections` adds the namespace."""
         self.connections = (
             NamespacedConnections(pool, namespace=namespace) if namespace else Connections(pool)
         )
@@ -104,14 +104,14 @@ class ClientInstance(Live):
             instance_hash=rng.getrandbits(32),
         )
         self.processors = processors
-        """What is done with the requests of brokers, by their code."""
+        """The functions that answer requests of brokers, by request code."""
         processors.update(MemberCalls(self.heartbeat.consumers, namespace).processors())
         self.transaction_checks: TransactionChecks | None = None
-        """Who answers for the transactions of this client's producers; None until one has any."""
+        """Answers for the transactions of this client's producers; None until a producer has any."""
         self.traces: Traces | None = None
-        """What happened to messages, on its way to consoles; None unless that is wanted."""
+        """Sends records about messages to consoles; None unless requested."""
         self.replies: Replies | None = None
-        """Who waits for replies; None until the first request."""
+        """The replies that tasks wait for; None until the first request."""
         self.is_closed = False
         self._known_to: dict[str, set[str]] = {}
         self._poll_interval = poll_name_server_interval
@@ -124,7 +124,7 @@ class ClientInstance(Live):
             lambda addr, spent: self.mark_unreachable(addr, spent=spent),
             self.mark_reachable,
         )
-        """Notices connections that pulls wait on and that have gone silent."""
+        """Detects dead connections on which pulls wait."""
         routing.is_avoided = self._is_avoided
         self.born()
 
@@ -136,7 +136,7 @@ class ClientInstance(Live):
         )
 
     async def run(self) -> None:
-        """Keep routes and heartbeats going; in the client's nursery."""
+        """Keep routes and heartbeats fresh; runs in the client's nursery."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.heartbeat.run)
             nursery.start_soon(self._poll_name_servers)
@@ -145,14 +145,14 @@ class ClientInstance(Live):
     # --------------------------------------------------------------------------------------- routes
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """The cached route, asked for when there is none. Raises RouteNotFound, NotReachable."""
+        """Return the cached route; request it if there is none. Raises RouteNotFound, NotReachable."""
         return await self.routes.topic_route(topic)
 
     async def refresh_topic_route(self, topic: str, *, max_age: float = 0.0) -> bool:
-        """Ask the name servers again, unless the route is younger than `max_age` seconds; whether it changed.
+        """Ask the name servers again, unless the route is younger than `max_age` seconds; return whether it changed.
 
-        A known route stays when no name server answers or knows the topic; without one that raises NotReachable or
-        RouteNotFound.
+        A known route is kept if no name server answers or knows the topic; without a known route that raises
+        NotReachable or RouteNotFound.
         """
         return await self.routes.refresh(topic, max_age=max_age)
 
@@ -173,7 +173,7 @@ class ClientInstance(Live):
             self.clean_offline_brokers()
 
     def clean_offline_brokers(self) -> None:
-        """Forget addresses that no route names, and close their connections."""
+        """Forget addresses that are in no route, and close their connections."""
         for addr in self.routing.clean_offline_brokers():
             logger.info("broker offline addr=%s", addr)
             self.faults.clear(addr)
@@ -188,12 +188,12 @@ class ClientInstance(Live):
         return faults.are_any and faults.is_avoided(addr, now=trio.current_time())
 
     def mark_unreachable(self, addr: str, *, spent: float) -> None:
-        """An attempt that took `spent` seconds failed: prefer other addresses for a while."""
+        """Avoid an address for a while after an attempt that failed after `spent` seconds."""
         self.faults.mark(addr, now=trio.current_time(), spent=spent)
         self.heartbeat.heard_by.discard(addr)
 
     def mark_reachable(self, addr: str) -> None:
-        """It answered. After a failure it must hear a heartbeat: brokers forget whose connection broke."""
+        """Note that an address answered. After a failure it gets a heartbeat: it may have forgotten the client."""
         if self.faults.clear(addr):
             self.heartbeat.wake()
 
@@ -204,12 +204,12 @@ class ClientInstance(Live):
         *,
         insist_on_master: bool = False,
     ) -> T:
-        """What `ask` brings from the queue's master, or from a slave when the master cannot be reached.
+        """Return the result of `ask` from the queue's master, or from a slave if the master cannot be reached.
 
-        With `insist_on_master` a master that failed a moment ago is tried first all the same, for a second: for what a
-        slave may know only an older state of. When a broker refuses because it does not lead, the route is asked for
-        again, and those that it names then are asked. Raises what `ask` raises; NotReachable and RouteNotFound when
-        nobody is left.
+        With `insist_on_master` the master is tried first even if it failed a moment ago, for up to a second: for data
+        of which a slave may only have an older state. If a broker refuses because it is not the master, the route is
+        refreshed, and the brokers in the new route are asked. Raises what `ask` raises; NotReachable and RouteNotFound
+        if no broker is left.
         """
         tried: set[str] = set()
         failure: Error | None = None
@@ -249,31 +249,33 @@ class ClientInstance(Live):
     # --------------------------------------------------------------------------------------- groups
 
     async def join(self, member: ConsumerMembership) -> None:
-        """Announce a consumer group to all brokers, and wait for their answers. Raises ConfigError for a second one."""
+        """Announce a consumer group to all brokers, and wait for their answers. Raises ConfigError the second time."""
         if member.group in self.heartbeat.consumers:
             raise ConfigError(
                 f"this client is a member of group {member.group} already; open another"
             )
         self.heartbeat.consumers[member.group] = member
         for addr in await self.heartbeat.send_all():
-            self.mark_unreachable(addr, spent=0.0)  # Others are asked first who else is a member.
+            # Then other brokers are asked first for the other members.
+            self.mark_unreachable(addr, spent=0.0)
 
     async def be_known_everywhere(self, producer_group: str) -> None:
-        """Get to know all brokers of the name servers and tell them of a group here, for as long as it is open.
+        """Announce a producer group to all brokers that the name servers know, and to new ones while it is open.
 
-        For what brokers ask of a client, or push to it, without a request of its own before: they must know it by then.
+        This is for requests that brokers send to a client on their own initiative: they must know the client by then.
         Returns when each has answered or failed. Raises NotReachable, RouteNotFound without a name server.
         """
-        await self.topic_route(SELF_TEST_TOPIC)  # Every broker has it, whatever it was told.
+        # Every broker has this topic, whatever its settings.
+        await self.topic_route(SELF_TEST_TOPIC)
         targets = set(self.heartbeat.targets())
         if not targets <= self._known_to.get(producer_group, set()):
             await self.heartbeat.send_all()
             self._known_to[producer_group] = (
-                targets  # Those who come later hear a heartbeat at once.
+                targets  # Brokers that come later get a heartbeat at once.
             )
 
     async def leave_all(self) -> None:
-        """Tell the brokers that no group lives here any more."""
+        """Leave all groups, and notify the brokers."""
         consumers, producers = list(self.heartbeat.consumers), list(self.heartbeat.producers)
         self.heartbeat.consumers.clear()
         self.heartbeat.producers.clear()
@@ -284,13 +286,13 @@ class ClientInstance(Live):
                 nursery.start_soon(self._leave_producer_group, group)
 
     async def leave(self, member: ConsumerMembership) -> None:
-        """The group's consumer here is gone; waits until the brokers know."""
+        """Leave a consumer group, and wait until the brokers are notified."""
         if self.heartbeat.consumers.get(member.group) is member:
             del self.heartbeat.consumers[member.group]
             await self._leave_consumer_group(member.group)
 
     async def leave_producer(self, group: str) -> None:
-        """One producer of the group is gone; the brokers hear when it was the last one."""
+        """Remove one producer of a group; notify the brokers if it was the last one."""
         producers = self.heartbeat.producers
         if group not in producers:
             return  # The whole client has left.

@@ -1,11 +1,10 @@
-"""Objects that live in one process: clients and what is opened on them. They refuse to be pickled, and to be used after
-a fork.
+"""Objects that are bound to one process, clients and what is opened on them: they refuse pickling and use after a fork.
 
-A fork copies the memory and shares the sockets: two processes that write to one connection destroy its frames, and
-both would be one member of their groups. In the child every such object is therefore changed into one that raises
-whatever is asked of it; nothing is looked at on the way of a message.
+A fork copies the memory and shares the sockets: two processes that write to one connection corrupt its frames, and both
+would be the same member of their groups. In the child process every such object therefore gets a class that raises
+on every access; no check is needed while messages are handled.
 
-Invariant: the parent notices nothing of its children.
+Invariant: children do not affect the parent process.
 """
 
 import os
@@ -16,25 +15,25 @@ from rocketrio_protocol.errors import Error
 
 
 class WrongProcess(Error, TypeError):
-    """A client, or what was opened on one, was taken to another process: by a fork, or by pickling."""
+    """A client, or an object that was opened on one, was moved to another process by a fork or by pickling."""
 
     remedy = "Open one there, with the same settings: settings, messages and queues can be pickled"
 
 
 class Live:
-    """Base of what lives in one process; each instance calls `born`."""
+    """Base class of objects that are bound to one process; each instance calls `born`."""
 
     __slots__ = ()
 
     def born(self) -> None:
-        """Say that it is here; at the end of the constructor."""
+        """Register the object; call it last in the constructor."""
         _alive[id(self)] = self
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise WrongProcess(f"a {type(self).__name__} cannot be pickled: it lives in one process")
 
 
-# The one table of the process: what to change in a child can only be known by what its parent had.
+# The only table per process: the child can only know from its parent's table which objects to change.
 _alive: Final[WeakValueDictionary[int, Live]] = WeakValueDictionary()
 
 
@@ -45,10 +44,10 @@ def _strand() -> None:
 
 
 def _stranded(kind: type[Live]) -> type[Live]:
-    """The class of an object of `kind` that was left behind by a fork."""
+    """Return the class for an object of `kind` that is left over from before a fork."""
 
     def refuse(self: object, name: str) -> Any:
-        if name.startswith("__"):  # What the interpreter itself asks for.
+        if name.startswith("__"):  # The interpreter itself asks for these.
             return object.__getattribute__(self, name)
         raise WrongProcess(f"this {kind.__name__} was opened before a fork, by the parent process")
 

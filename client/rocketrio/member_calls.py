@@ -1,13 +1,13 @@
-"""What brokers ask of the consumers here, by themselves (40) or because an operator's tool wants it.
+"""Answers requests that brokers send to consumers, on their own initiative (40) or for an operator's tool.
 
-    40  the group's members have changed    nothing is answered
-    220 it was put elsewhere                nothing is answered
-    221 where it is on a topic's queues     GetConsumerStatusBody
-    307 how it is doing                     ConsumerRunningInfo, with stacks on demand
-    309 consume this message now            ConsumeMessageDirectlyResult
+    40  the group's members have changed    no answer
+    220 an operator reset the offsets       no answer
+    221 the offsets on a topic's queues     GetConsumerStatusBody
+    307 the state of the consumer           ConsumerRunningInfo, with stacks on request
+    309 handle this message now             ConsumeMessageDirectlyResult
 
-Answers to: ClientRemotingProcessor, but for transactions and replies.
-Unlike Java: what a consumer without handlers cannot do is refused in words.
+Answers to: ClientRemotingProcessor, except for transactions and replies.
+Unlike Java: a request that a consumer without handlers cannot serve is refused with an explanation.
 """
 
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ from rocketrio_protocol.remoting.dispatch import Processor
 
 @attrs.frozen
 class MemberCalls:
-    """Finds the member that is meant, and asks it."""
+    """Finds the member that a request is for, and asks it."""
 
     members: Mapping[str, ConsumerMembership]
-    """By group."""
+    """The memberships by group."""
     namespace: Namespace
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the method for each request code."""
         return {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self.notify_consumer_ids_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self.reset_consumer_offset,
@@ -48,14 +48,14 @@ class MemberCalls:
         }
 
     def notify_consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
-        """Look at once who shares the group now."""
+        """Rebalance at once with the group's current members."""
         header = request.header(NotifyConsumerIdsChangedRequestHeader)
         member = self._find(header.consumer_group)
         if member is not None:
             member.rebalance_now.wake()
 
     def reset_consumer_offset(self, channel: Channel, request: RemotingCommand) -> None:
-        """Go where an operator has put the group, on the queues that are named."""
+        """Move to the offsets that an operator set, on the given queues."""
         header = request.header(consumer.ResetConsumerClientOffsetRequestHeader)
         member = self._find(header.group)
         if member is not None and member.follow_reset is not None:
@@ -69,7 +69,7 @@ class MemberCalls:
             )
 
     def consumer_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The answer to 221; as in Java an empty table for a group that is not here."""
+        """Answer 221; as in Java with an empty table if the group has no member here."""
         header = request.header(consumer.GetConsumerStatusFromClientRequestHeader)
         answers = self._answers(header.group)
         table = {}
@@ -79,7 +79,7 @@ class MemberCalls:
         return request.response(body=body.to_json())
 
     def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The answer to 307."""
+        """Answer 307."""
         header = request.header(consumer.GetConsumerRunningInfoRequestHeader)
         info = self._member(header.consumer_group).running_info()
         if header.jstack_enable:
@@ -87,7 +87,7 @@ class MemberCalls:
         return request.response(body=info.to_json())
 
     async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The answer to 309, when the handler has ended."""
+        """Answer 309, after the handler has ended."""
         header = request.header(consumer.ConsumeMessageDirectlyRequestHeader)
         member = self._member(header.consumer_group)
         messages = decode_messages(request.body, header.broker_name or "")

@@ -1,9 +1,9 @@
-"""The name servers of a cluster: their addresses, and asking one of them after the other.
+"""The name servers of a cluster: their addresses, and requests to one after the other.
 
-Invariant: the one that answered last is asked first, so that a dead one costs its timeout once.
+Invariant: the one that answered last is asked first, so that a dead one costs its timeout only once.
 Answers to: the name-server half of NettyRemotingClient, MixAll.getNSAddr.
-Unlike Java: an unknown topic is asked of every name server before it counts as unknown; name servers do not tell each
-other anything, and one that was restarted knows nothing for up to 30 s.
+Unlike Java: every name server is asked before a topic counts as unknown; name servers do not exchange data, and a
+restarted one knows nothing for up to 30 s.
 """
 
 import logging
@@ -38,11 +38,11 @@ from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.ports import split_addr
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
-"""The environment variable RocketMQ users know: `host:port`, several separated by semicolons."""
+"""The environment variable that RocketMQ users know: `host:port`, several separated by semicolons."""
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 NAME_SERVER_TIMEOUT: Final = 3.0  # mqClientApiTimeout
 NEXT_AFTER: Final = 1.0
-"""Seconds for one name server while there is another to ask: as long as a send waits for both."""
+"""Seconds for one name server while there is another one to ask, so that a send has time for both."""
 
 logger = logging.getLogger("rocketrio.name_servers")
 
@@ -50,7 +50,7 @@ logger = logging.getLogger("rocketrio.name_servers")
 def name_server_addresses(
     given: str | Sequence[str] | None, environ: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """The addresses to use: those given, else of `NAMESRV_ADDR`, else the local one.
+    """Return the addresses to use: those given, else those of `NAMESRV_ADDR`, else the local one.
 
     Raises ConfigError for anything that is not `host:port`.
     """
@@ -71,7 +71,7 @@ def name_server_addresses(
 
 @attrs.define
 class NameServers:
-    """All name servers of one cluster, as one thing to ask."""
+    """All name servers of one cluster, which are asked as one."""
 
     pool: Caller
     addresses: tuple[str, ...]
@@ -79,9 +79,9 @@ class NameServers:
     _first: int = 0
 
     async def call(self, header: RequestHeader, body: bytes = b"") -> RemotingCommand:
-        """The answer of the first name server that gives one, whatever its code.
+        """Return the answer of the first name server that answers, whatever its code.
 
-        Raises NotReachable when none does, with what each of them said.
+        Raises NotReachable if none does, with the error of each.
         """
         failures: list[Error] = []
         for index in self._order():
@@ -91,7 +91,7 @@ class NameServers:
         raise self._none_answered(failures)
 
     async def topic_route(self, topic: str) -> TopicRouteData | None:
-        """Who serves a topic, or None when no name server that answers knows it. Raises NotReachable."""
+        """Return the route of a topic, or None if no name server that answers knows it. Raises NotReachable."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         failures: list[Error] = []
         unknown = False
@@ -111,14 +111,14 @@ class NameServers:
         raise self._none_answered(failures)
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers. Raises NotReachable, BrokerError."""
+        """Return all brokers. Raises NotReachable, BrokerError."""
         answer = await self._checked(GetBrokerClusterInfoRequestHeader(), "cluster info failed")
         info = ClusterInfo.from_json(answer.body)
         _check_addresses(info.broker_addr_table.values())
         return info
 
     async def unknown_topic(self, topic: str) -> RouteNotFound:
-        """Return the error for a topic that no name server knows: it is missing, or the cluster only starts."""
+        """Return the error for a topic that no name server knows: it is missing, or the cluster is starting."""
         answers = [
             await self._ask(index, GetBrokerClusterInfoRequestHeader(), b"", [])
             for index in self._order()
@@ -130,12 +130,12 @@ class NameServers:
         return RouteNotFound("no name server knows the topic", topic=topic)
 
     async def topics(self) -> list[str]:
-        """Names of all topics. Raises NotReachable, BrokerError."""
+        """Return the names of all topics. Raises NotReachable, BrokerError."""
         answer = await self._checked(GetAllTopicListRequestHeader(), "topic list failed")
         return TopicList.from_json(answer.body).topic_list
 
     async def delete_topic(self, topic: str) -> None:
-        """Let every name server forget a topic. Raises NotReachable when one of them cannot be told."""
+        """Remove a topic from every name server. Raises NotReachable if one of them cannot be reached."""
         header = DeleteTopicInNamesrvRequestHeader(topic=topic)
         for address in self.addresses:
             answer = await self.pool.call(address, header, timeout=self.timeout)
@@ -177,7 +177,8 @@ class NameServers:
         except NotReachable as error:
             logger.info("name server does not answer addr=%s error=%s", address, error.what)
             failures.append(error)
-        finally:  # Also when the caller's own time is over: who did not answer is not asked first again.
+        # Also if the caller's timeout expires: a server that did not answer is not asked first again.
+        finally:
             self._first = index if answer is not None else (index + 1) % count
         return answer
 
@@ -190,7 +191,7 @@ class NameServers:
 
 
 def _check_addresses(brokers: Iterable[BrokerData]) -> None:
-    """Raise RemoteProtocolError for an address that cannot be dialled: a wrong setting here would be looked for."""
+    """Raise RemoteProtocolError for an invalid address: the error shall point at the broker, not at this client."""
     for broker in brokers:
         for addr in broker.broker_addrs.values():
             try:

@@ -1,14 +1,14 @@
-"""Namespaces: several worlds of topics and groups on one cluster, told apart by the beginning of their names.
+"""Namespaces: separate sets of topics and groups on one cluster, distinguished by a prefix of their names.
 
     orders            ns%orders
     %RETRY%billing    %RETRY%ns%billing
-    TBW102            TBW102                 system names belong to all
+    TBW102            TBW102                 system names belong to all namespaces
     lab_REPLY_TOPIC   lab_REPLY_TOPIC        and so do reply topics
 
-Inside a client every name is the short one; requests are rewritten on their way out (`NamespacedConnections`), and
-what brokers say on its way in. Without a namespace none of it takes part.
+Inside a client every name is the short one; outgoing requests and incoming answers are rewritten
+(`NamespacedConnections`). Without a namespace nothing is rewritten.
 
-Invariant: wrapping twice, or unwrapping twice, changes nothing more.
+Invariant: wrapping or unwrapping a second time changes nothing.
 Answers to: NamespaceUtil, ClientConfig.withNamespace and withoutNamespace.
 Unlike Java: names are changed in one place, at the wire; reply topics stay as they are, so that replies find them.
 """
@@ -48,7 +48,7 @@ SEPARATOR: Final = "%"
 _NAMES: Final = (
     "topic", "origin_topic", "group", "group_name", "consumer_group", "producer_group"
 )  # fmt: skip
-"""The fields of requests that name a topic or a group."""
+"""The request fields that contain a topic's or a group's name."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R", bound=RequestHeader | PreparedRequest)
@@ -56,7 +56,7 @@ R = TypeVar("R", bound=RequestHeader | PreparedRequest)
 
 @attrs.frozen
 class Namespace:
-    """One namespace; the empty name stands for none."""
+    """One namespace; the empty name means no namespace."""
 
     name: str = ""
 
@@ -70,7 +70,7 @@ class Namespace:
         return bool(self.name)
 
     def wrapped(self, name: str) -> str:
-        """A topic's or group's name as brokers know it."""
+        """Return a topic's or group's name as brokers know it."""
         if not self.name or not name or _is_of_all(name):
             return name
         prefix, rest = _parts(name)
@@ -79,21 +79,21 @@ class Namespace:
         return f"{prefix}{self.name}{SEPARATOR}{rest}"
 
     def unwrapped(self, name: str) -> str:
-        """The name as users know it; names of other namespaces stay as they are."""
+        """Return the name as users know it; names of other namespaces stay as they are."""
         if not self.name:
             return name
         prefix, rest = _parts(name)
         return prefix + rest.removeprefix(self.name + SEPARATOR)
 
     def known(self, names: Iterable[str]) -> list[str]:
-        """What of a cluster's names is to be seen here, as users know it: the namespace's own, and those of all."""
+        """Return the names that are visible in the namespace, as users know them: its own, and the common ones."""
         if not self.name:
             return list(names)
         short = {name: self.unwrapped(name) for name in names}
         return [known for name, known in short.items() if self.wrapped(known) == name]
 
     def message(self, message: MessageExt) -> MessageExt:
-        """The message with the topic's name as users know it."""
+        """Return the message with the topic's name as users know it."""
         if not self.name:
             return message
         return NamespacedMessage(
@@ -103,7 +103,7 @@ class Namespace:
 
 @attrs.define(eq=False, repr=False)
 class NamespacedMessage(MessageExt):
-    """A message of a namespace, under its short names."""
+    """A message of a namespace, with short names."""
 
     namespace: Namespace = attrs.field(kw_only=True)
 
@@ -112,7 +112,7 @@ class NamespacedMessage(MessageExt):
         return self.namespace.unwrapped(super().topic)
 
     def copy(self) -> "NamespacedMessage":
-        """The same message without the rest of its chunk."""
+        """Return the same message without the rest of its chunk."""
         return NamespacedMessage(
             self.record, 0, self.size, self.broker_name, namespace=self.namespace
         )
@@ -146,7 +146,7 @@ def _is_of_all(name: str) -> bool:
 
 @attrs.define
 class NamespacedConnections(Connections):
-    """Connections on which all names are those of a namespace."""
+    """Connections on which all names belong to a namespace."""
 
     namespace: Namespace = attrs.field(kw_only=True)
 
@@ -159,7 +159,7 @@ class NamespacedConnections(Connections):
         timeout: float,
         now: float | None = None,
     ) -> RemotingCommand:
-        """As `Connections.call`."""
+        """Call as `Connections.call`."""
         rewrite = _BODIES.get(int(request.code))
         if rewrite is not None:
             body = rewrite(self.namespace, body)
@@ -171,7 +171,7 @@ class NamespacedConnections(Connections):
     async def send_oneway(
         self, addr: str, request: RequestHeader, body: Body = b"", *, timeout: float
     ) -> None:
-        """As `Connections.send_oneway`."""
+        """Send as `Connections.send_oneway`."""
         rewrite = _BODIES.get(int(request.code))
         if rewrite is not None:
             body = rewrite(self.namespace, body)
@@ -225,7 +225,7 @@ def _locked(namespace: Namespace, body: Body) -> bytes:
 
 
 def _group(namespace: Namespace, body: Body) -> bytes:
-    # What a newer broker knows beyond our settings stays as it is.
+    # Settings of newer brokers that this client does not know are kept.
     settings = fastjson.loads(body, dict[str, Any], what="group settings")
     return fastjson.dumps({**settings, "groupName": namespace.wrapped(settings["groupName"])})
 

@@ -1,8 +1,8 @@
-"""How long a broker is waited for that failed a moment ago and is asked first all the same.
+"""A shorter timeout for a recently failed broker that must still be tried first.
 
-That is a master, for what it alone knows.
+That is a master, for data that it alone has.
 
-Invariant: it is given little time only where somebody else is healthy.
+Invariant: the timeout is only short if another broker is healthy.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.errors import NotReachable
 
 INSIST_LIMIT: Final = 1.0
-"""Seconds: as long as a broker that is asked whether it is back has for its answer (PROBE_TIMEOUT)."""
+"""Seconds: equal to the time that a broker has to answer a probe (PROBE_TIMEOUT)."""
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def patience(
     candidates: Iterable[FindBrokerResult],
     is_avoided: Callable[[str], bool],
 ) -> Iterator[None]:
-    """Raises NotReachable when the block took too long; what was asked may have been done."""
+    """Raise NotReachable if the block takes too long; the request may have been executed."""
     is_limited = is_avoided(found.addr) and not all(is_avoided(other.addr) for other in candidates)
     if not is_limited:
         yield

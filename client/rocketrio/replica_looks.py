@@ -1,9 +1,9 @@
-"""Looks at the replicas of a queue: how far each is, and how long its answer takes.
+"""Probes the replicas of a queue: how far each is, and how long its answer takes.
 
-Only for policies that read elsewhere than suggested. A look is one cheap request to each replica at the same time,
-before a pull, when what is known has become too old: round trips every 10 s, staleness every second.
+Only for policies that do not follow suggestions. A probe is one cheap request to each replica concurrently, before a
+pull, when the known values are too old: round trips every 10 s, staleness every second.
 
-Invariant: replicas that failed a moment ago are not asked; one that does not answer a look is passed over.
+Invariant: replicas that failed recently are not probed; one that does not answer a probe is avoided.
 """
 
 from typing import Final
@@ -18,27 +18,27 @@ from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageQueue
 
 STALENESS_MAX_AGE: Final = 1.0
-"""Seconds that what is known of a queue's replicas may be old, where it decides."""
+"""Maximum age in seconds of what is known about a queue's replicas, if the policy has a bound on staleness."""
 ROUND_TRIP_MAX_AGE: Final = 10.0
-"""Seconds that a measured round trip holds."""
+"""Maximum age in seconds of a measured round trip."""
 LOOK_TIMEOUT: Final = 1.0
-"""Seconds a replica has to answer: one that needs more is none to read from."""
+"""Seconds that a replica has to answer: a slower one is not suitable for reading."""
 
 
 @attrs.define
 class ReplicaLooks:
-    """The looks of one consumer."""
+    """The replica probes of one consumer."""
 
     client: ClientInstance
     nodes: PullNodes
 
     def are_due(self, queue: MessageQueue, now: float) -> bool:
-        """Whether something that decides is known too little, or was too long ago."""
+        """Return whether the policy needs a value that is unknown or too old."""
         live = self.client.routing.live(queue.broker_name)
         return any(self._is_due(queue, found, now) for found in live)
 
     async def look(self, queue: MessageQueue) -> None:
-        """Ask every live replica. Never fails; takes LOOK_TIMEOUT seconds at most. A cancel leaves what was learnt."""
+        """Probe every live replica. Never fails; takes at most LOOK_TIMEOUT seconds. A cancel keeps earlier answers."""
         async with trio.open_nursery() as nursery:
             for found in self.client.routing.live(queue.broker_name):
                 nursery.start_soon(self._ask, queue, found)
@@ -66,7 +66,7 @@ class ReplicaLooks:
             client.silence.failed(found.addr, queue)
             return
         except Error:
-            return  # It answered, and knows nothing of this queue: as before.
+            return  # It answered, but does not know this queue: nothing changes.
         now = trio.current_time()
         client.round_trips.note(found.addr, now - asked_at, now)
         self.nodes.views_of(queue).note(found.broker_id, end.max_offset, end.level_age, now)

@@ -1,6 +1,6 @@
-"""How long each address takes to answer a cheap request, as measured now and then.
+"""Records how long each address takes to answer a cheap request.
 
-Invariant: a pause of one moment moves a figure by a quarter of what it cost at most.
+Invariant: a single slow answer changes a figure by at most a quarter of its delay.
 """
 
 from typing import Final
@@ -8,31 +8,31 @@ from typing import Final
 import attrs
 
 NEWEST_SHARE: Final = 0.25
-"""How much the newest measurement counts; enough of them in a minute to follow a change of route."""
+"""The weight of the newest measurement: a minute's measurements are enough to follow a change of route."""
 
 
 @attrs.define
 class RoundTrips:
-    """Smoothed round trips in seconds, and when each was measured last."""
+    """Smoothed round trips in seconds, and when each was last measured."""
 
     _seconds: dict[str, float] = attrs.Factory(dict)
     _measured_at: dict[str, float] = attrs.Factory(dict)
 
     def note(self, addr: str, seconds: float, now: float) -> None:
-        """One more measurement."""
+        """Add a measurement."""
         before = self._seconds.get(addr, seconds)
         self._seconds[addr] = before + (seconds - before) * NEWEST_SHARE
         self._measured_at[addr] = now
 
     def seconds(self, addr: str) -> float | None:
-        """None for an address that was never measured."""
+        """Return the round trip to an address; None if it was never measured."""
         return self._seconds.get(addr)
 
     def age(self, addr: str, now: float) -> float:
-        """Seconds since the last measurement; endless without one."""
+        """Return the seconds since the last measurement; infinity without one."""
         return now - self._measured_at.get(addr, float("-inf"))
 
     def forget(self, addr: str) -> None:
-        """No route names it any more."""
+        """Forget an address that is in no route any more."""
         self._seconds.pop(addr, None)
         self._measured_at.pop(addr, None)

@@ -1,16 +1,16 @@
-"""Notices within two seconds that a connection has gone silent on which pulls wait, and when its broker is back.
+"""Detects dead connections under long polls within two seconds, and notices when their brokers are back.
 
-A held pull is silent by right, so silence is told by a question: each second the broker is asked for the end of a
-queue, on the same connection. No byte for a second after that, and the pulls there fail, if there is another replica.
+A held pull sends nothing, so a probe distinguishes idle from dead: each second the broker is asked for the end of a
+queue, on the same connection. If no byte arrives within a second, the pulls there fail, if there is another replica.
 
-    pulls wait on a connection     one prober: asks each second             none waits any more: it ends
-    a question unanswered          its pulls and commits fail, the address is passed over, and asked on
-    three in a row unanswered      the connection is closed, the next question dials anew
-    an address that failed         asked each second until it answers, or no route names it any more
+    pulls wait on a connection     one prober: probes each second           no pull waits any more: it ends
+    a probe unanswered             its pulls and commits fail, the address is avoided, and probed further
+    three in a row unanswered      the connection is closed, the next probe connects again
+    an address that failed         probed each second until it answers, or is in no route any more
 
-Invariant: one task an address, none while nobody waits and nothing has failed.
-Invariant: bytes count, not answers: a slow link on which a large answer arrives is not silent.
-Unlike Java: there nobody notices before the pull's own timeout of 30 s, or the name server's of 120 s.
+Invariant: there is one task per address, and none if no pull waits there and the address has not failed.
+Invariant: bytes count, not answers: a slow link on which a large answer arrives is not dead.
+Unlike Java: Java notices only at the pull's own timeout of 30 s, or at the name server's of 120 s.
 """
 
 import logging
@@ -29,32 +29,33 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import ChannelPool
 
 PROBE_INTERVAL: Final = 1.0
-"""Seconds between questions on a connection that pulls wait on."""
+"""Seconds between probes on a connection on which pulls wait."""
 PROBE_TIMEOUT: Final = 1.0
-"""Seconds without a byte after a question until a connection counts as silent. Pauses of Java's garbage collection are
-mostly shorter; one that is longer costs a pull elsewhere."""
+"""Seconds without a byte after a probe until a connection counts as silent. Pauses of Java's garbage collection are
+usually shorter; a longer one moves a pull elsewhere."""
 SILENCE_LIMIT: Final = PROBE_INTERVAL + PROBE_TIMEOUT
-"""Seconds after which, at the latest, a silent connection is noticed."""
+"""Seconds within which a silent connection is noticed."""
 QUESTIONS_IN_VAIN: Final = 3
-"""Unanswered in a row, after which a connection counts as dead: calls of others may wait on it, so not the first."""
+"""Consecutive unanswered probes after which a connection counts as dead. Not the first one: other calls may wait on
+it."""
 
 _GIVEN_UP: Final = (
     RequestCode.PULL_MESSAGE,
     RequestCode.QUERY_CONSUMER_OFFSET,
     RequestCode.UPDATE_CONSUMER_OFFSET,
 )
-"""Calls that fail with a silent connection: asked of another replica too they do no harm, as sends would."""
+"""Calls that fail with a silent connection: repeating them at another replica is harmless, unlike repeating sends."""
 
 logger = logging.getLogger("rocketrio.pull")
 
 
 @attrs.define(eq=False)
 class Watched:
-    """One address: how many pulls wait there."""
+    """One address, and the number of pulls that wait there."""
 
     addr: str
     queue: MessageQueue
-    """Whose end is asked for: a queue that was pulled there."""
+    """The queue whose end is requested: one that was pulled there."""
     waiting: int = 0
     is_probed: bool = False
 
@@ -67,26 +68,26 @@ class SilenceWatch:
     routing: Router
     faults: AddressFaults
     mark_unreachable: Callable[[str, float], None]
-    """Called with an address and the seconds that noticing took."""
+    """Called with an address and the seconds until the silence was noticed."""
     mark_reachable: Callable[[str], None]
     _watched: dict[str, Watched] = attrs.Factory(dict)
     _nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Probe for as long as the client lives."""
+        """Probe until cancelled."""
         async with trio.open_nursery() as self._nursery:
             for watched in self._watched.values():
-                if watched.is_probed:  # Since before this task had its first turn.
+                if watched.is_probed:  # Requested before this task had its first turn.
                     self._nursery.start_soon(self._probe, watched)
             try:
                 await trio.sleep_forever()
             finally:
-                # What is still asked when a client ends is not watched. In here: the nursery closes a turn before its
-                # block is left, and a pull that begins in that turn would fail.
+                # Requests at the end of a client are not watched. This is inside the nursery: it closes a turn before
+                # its block is left, and a pull that begins in that turn would fail.
                 self._nursery = None
 
     def begin(self, addr: str, queue: MessageQueue) -> Watched:
-        """A pull is sent there; `waiting` is to be lowered when it is over."""
+        """Note that a pull is sent; the caller must decrement `waiting` when it is over."""
         watched = self._watched.get(addr)
         if watched is None:
             watched = self._watched[addr] = Watched(addr, queue)
@@ -97,7 +98,7 @@ class SilenceWatch:
         return watched
 
     def failed(self, addr: str, queue: MessageQueue) -> None:
-        """A pull failed there: ask until the address answers."""
+        """Probe an address where a pull failed, until it answers."""
         watched = self._watched.setdefault(addr, Watched(addr, queue))
         if not watched.is_probed:
             watched.queue = queue
@@ -109,7 +110,7 @@ class SilenceWatch:
             self._nursery.start_soon(self._probe, watched)
 
     async def _probe(self, watched: Watched) -> None:
-        """Until nobody waits there and the address counts as healthy."""
+        """Probe until no pull waits there and the address counts as healthy."""
         addr, in_vain = watched.addr, 0
         try:
             while True:
@@ -135,10 +136,10 @@ class SilenceWatch:
                 self._watched.pop(addr, None)
 
     async def _asked_on_connection(self, watched: Watched) -> bool:
-        """Whether anything came from the broker, on the connection that pulls wait on."""
+        """Probe on the pulls' connection; return whether anything arrived from the broker."""
         channel = self.pool.standing(watched.addr)
         if channel is None:
-            return True  # It is dialled, or its pulls have failed already.
+            return True  # It is being opened, or its pulls have failed already.
         asked_at = trio.current_time()
         try:
             await channel.call(
@@ -147,11 +148,11 @@ class SilenceWatch:
         except RequestTimeout:
             return channel.last_received > asked_at
         except Error:
-            return True  # It is over: its pulls know.
+            return True  # The connection has ended, which its pulls notice themselves.
         return True
 
     async def _asked_anyhow(self, watched: Watched) -> bool:
-        """Whether the address answers, dialled if need be."""
+        """Probe over any connection, opened if necessary; return whether the address answers."""
         try:
             await self.pool.call(
                 watched.addr, max_offset_header(watched.queue), timeout=PROBE_TIMEOUT
@@ -161,11 +162,11 @@ class SilenceWatch:
         return True
 
     def _heard_nothing(self, watched: Watched, in_vain: int) -> None:
-        """Let its pulls move on, where there is another replica; a connection that stays silent is closed."""
+        """Fail the pulls if there is another replica; close a connection that stays silent."""
         addr = watched.addr
         if self._has_alternative(watched):
             was_marked = self.faults.is_marked(addr)
-            self.mark_unreachable(addr, SILENCE_LIMIT)  # Also again: for as long as it is silent.
+            self.mark_unreachable(addr, SILENCE_LIMIT)  # Repeated while the address is silent.
             if not was_marked:
                 logger.warning(
                     "silent, its pulls move on addr=%s waiting=%d", addr, watched.waiting

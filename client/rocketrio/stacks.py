@@ -1,6 +1,6 @@
-"""Where everything in this process is at, as text: its trio tasks, and its other threads.
+"""The current call stacks of this process as text: its trio tasks, and its other threads.
 
-Answers to: UtilAll.jstack, which shows threads; here most of the work is done by tasks of one.
+Answers to: UtilAll.jstack, which shows threads; here tasks of one thread do most of the work.
 """
 
 import sys
@@ -15,7 +15,7 @@ Line = tuple[FrameType, int]
 
 
 def stacks() -> str:
-    """One block each, the innermost call first."""
+    """Return one block per task or thread, with the innermost call first."""
     root = trio.lowlevel.current_root_task()
     blocks = [] if root is None else [_of_task(task) for task in _with_children(root)]
     own = threading.get_ident()

@@ -1,7 +1,7 @@
-"""The routes of one client: who asks the name servers, and when what is known will do.
+"""The routes of one client: requests to the name servers, and when a cached route is used.
 
-Invariant: a route once known is used until a name server gives another, also while none answers.
-Invariant: a route is asked for once at a time, however many tasks want it.
+Invariant: a known route is used until a name server gives another one, even while none answers.
+Invariant: a route is requested only once at a time, however many tasks want it.
 Answers to: MQClientInstance.updateTopicRouteInfoFromNameServer.
 """
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("rocketrio.instance")
 
 @attrs.define(eq=False)
 class _Refresh:
-    """A question for a route under way."""
+    """A request for a route that is under way."""
 
     over: trio.Event = attrs.Factory(trio.Event)
     is_answered: bool = False
@@ -36,12 +36,12 @@ class TopicRoutes:
     name_servers: NameServers
     routing: Router
     changed: Callable[[str], None]
-    """Called, synchronously, with a topic whose route is another one now."""
+    """Called synchronously with a topic whose route has changed."""
     _refreshed_at: dict[str, float] = attrs.Factory(dict)
     _refreshing: dict[str, _Refresh] = attrs.Factory(dict)
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """The cached route, asked for when there is none. Raises RouteNotFound, NotReachable."""
+        """Return the cached route; request it if there is none. Raises RouteNotFound, NotReachable."""
         route = self.routing.topic_route_table.get(topic)
         if route is None:
             await self.refresh(topic)
@@ -49,7 +49,7 @@ class TopicRoutes:
         return route
 
     async def refresh(self, topic: str, *, max_age: float = 0.0) -> bool:
-        """As `ClientInstance.refresh_topic_route`."""
+        """Refresh as `ClientInstance.refresh_topic_route`."""
         asked_at = trio.current_time()
         while (other := self._refreshing.get(topic)) is not None:
             await other.over.wait()

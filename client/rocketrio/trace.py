@@ -1,13 +1,13 @@
-"""Message traces: who sent, got and decided what and when, sent on as messages for Apache's consoles.
+"""Message traces: records of sends, deliveries and decisions, sent as messages for Apache's consoles.
 
-Records wait in a queue of bounded length; a task of its own sends them in messages of their own. Nothing of a traced
-message waits for it.
+Records wait in a bounded queue; a separate task sends them in messages of their own. A traced message never waits for
+its record.
 
-Invariant: tracing never waits, and never fails what it traces: what finds the queue full, or cannot be sent, is
+Invariant: tracing never blocks or fails what it traces: records that find the queue full, or cannot be sent, are
 counted and dropped.
 Invariant: a trace is not traced.
 Answers to: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl, EndTransactionTraceHookImpl.
-Unlike Java: records of one client travel together, whatever producer or consumer they come from.
+Unlike Java: records of one client are sent together, whatever producer or consumer they come from.
 """
 
 import logging
@@ -54,17 +54,17 @@ Given = TypeVar("Given", MessageExt, list[MessageExt])
 
 TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
 WAITING_LIMIT: Final = 2048
-"""Records that may wait to be sent (asyncQueue of AsyncTraceDispatcher)."""
+"""The number of records that may wait to be sent (asyncQueue of AsyncTraceDispatcher)."""
 BATCH_RECORDS: Final = 100
-"""Records of one message, as Java has (traceMsgBatchNum)."""
+"""Records per message, as in Java (traceMsgBatchNum)."""
 BATCH_BYTES: Final = 128_000
-"""Characters of one message's body, about; as Java has (maxMsgSize)."""
+"""Approximate number of characters in one message's body, as in Java (maxMsgSize)."""
 INTERVAL: Final = 1.0
 """Seconds that a record waits for others."""
 KEYS_LIMIT: Final = MAX_PROPERTIES_SIZE // 2
 """Bytes of the keys of one message of records."""
 SEND_TIMEOUT: Final = 5.0
-"""Seconds for a message of records, as Java has."""
+"""Seconds for sending a message of records, as in Java."""
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _JAVA_STATES: Final = {"COMMIT": "COMMIT_MESSAGE", "ROLLBACK": "ROLLBACK_MESSAGE"}
 
@@ -73,7 +73,7 @@ logger = logging.getLogger("rocketrio.trace")
 
 @attrs.frozen
 class TraceStatistics:
-    """What became of the records so far."""
+    """The counts of records so far."""
 
     sent: int
     dropped: int
@@ -81,10 +81,10 @@ class TraceStatistics:
 
 
 class Traces:
-    """The records of one client; made by `open_client(trace=...)`."""
+    """The trace records of one client; made by `open_client(trace=...)`."""
 
     def __init__(self, topic: str, producer: "Producer") -> None:
-        """`producer` sends the records, and is not traced itself."""
+        """Create the traces of a client; `producer` sends them, and is not traced itself."""
         self.topic = topic
         self._producer = producer
         self._waiting: deque[TraceRecord] = deque()
@@ -93,7 +93,7 @@ class Traces:
         self._sending = trio.Lock()
 
     def statistics(self) -> TraceStatistics:
-        """Counts so far."""
+        """Return the counts so far."""
         return TraceStatistics(self._sent, self._dropped, len(self._waiting))
 
     # -------------------------------------------------------------------- what happened, synchronously
@@ -108,10 +108,10 @@ class Traces:
         addr: str,
         seconds: float,
     ) -> None:
-        """A message, or a batch of them, was stored."""
+        """Record that a message, or a batch of messages, was stored."""
         header = answer.header(SendMessageResponseHeader)
         if header.trace_on is False or outgoing.topic == self.topic:
-            return  # The broker wants no traces of it.
+            return  # The broker has switched traces off, or this is a trace.
         properties = decode_properties(outgoing.properties)
         cost_ms = int(seconds * 1000)
         kind = MessageKind.NORMAL
@@ -150,7 +150,7 @@ class Traces:
         state: str,
         by_check: bool,
     ) -> None:
-        """A transaction was committed or rolled back."""
+        """Record that a transaction was committed or rolled back."""
         self.add(
             TransactionEnded(
                 Traced(message.topic, message_id, message.tags, message.keys),
@@ -165,7 +165,7 @@ class Traces:
         )
 
     def consuming(self, group: str, messages: Sequence[MessageExt]) -> "ConsumeTrace":
-        """A consumer begins to work on messages; call `ended` of what comes back when it is done."""
+        """Record that a consumer begins to handle messages; call `ended` of the result when it is done."""
         request_id = self._producer.client.unique_ids.next()
         traced: list[Traced] = []
         now_ms = self._now_ms()
@@ -185,11 +185,11 @@ class Traces:
     def handler(
         self, group: str, handler: Callable[[Given], Awaitable[object]]
     ) -> Callable[[Given], Awaitable[object]]:
-        """The same handler, of single messages or of lists, traced."""
+        """Wrap a handler of single messages or of lists, so that its calls are traced."""
 
         async def traced(given: Given) -> object:
             trace = self.consuming(group, given if isinstance(given, list) else [given])
-            result = ConsumeReturn.FAILED  # A cancel too.
+            result = ConsumeReturn.FAILED  # Remains after a cancel.
             try:
                 outcome = await handler(given)
                 result = ConsumeReturn.SUCCESS
@@ -203,7 +203,7 @@ class Traces:
         return traced
 
     def add(self, record: TraceRecord) -> None:
-        """Take a record; drops it when too many wait."""
+        """Take a record; drop it if too many wait."""
         waiting = self._waiting
         if len(waiting) >= WAITING_LIMIT:
             if not self._dropped:
@@ -220,13 +220,13 @@ class Traces:
     # ------------------------------------------------------------------------------- sending them on
 
     async def run(self) -> None:
-        """Send for as long as the client lives."""
+        """Send records until cancelled."""
         while True:
             await self._wakeup.wait(INTERVAL)
             await self.flush()
 
     async def flush(self) -> None:
-        """Send what waits now; returns when that, and what was on its way, is sent or dropped."""
+        """Send the waiting records; return when they, and those under way, are sent or dropped."""
         async with self._sending:
             for _ in range(-(-len(self._waiting) // BATCH_RECORDS)):
                 await self._send_some()
@@ -255,7 +255,7 @@ class Traces:
 
 
 def _joined(keys: Iterable[str]) -> str:
-    """As many keys as the properties of a message hold; by the others it cannot be found."""
+    """Join as many keys as the properties of a message can hold; the message cannot be found by the others."""
     kept: list[str] = []
     size = 0
     for key in keys:
@@ -268,7 +268,7 @@ def _joined(keys: Iterable[str]) -> str:
 
 @attrs.define
 class ConsumeTrace:
-    """Messages that a consumer works on."""
+    """The trace of messages that a consumer handles."""
 
     traces: Traces
     group: str
@@ -277,7 +277,7 @@ class ConsumeTrace:
     begun_ms: int
 
     def ended(self, result: ConsumeReturn) -> None:
-        """The work is over."""
+        """Record that the handler has ended."""
         now_ms = self.traces._now_ms()
         cost_ms = (now_ms - self.begun_ms) // max(len(self.messages), 1)
         for message in self.messages:

@@ -1,4 +1,4 @@
-r"""What happened to a message, as text that Apache's consoles read.
+r"""Encodes what happened to a message as text that Apache's consoles read.
 
     Pub 1 time 1 region 1 group 1 topic 1 id 1 tags 1 keys 1 broker 1 body size 1 cost 1 kind 1 offset id 1 success 2
     SubBefore 1 time 1 region 1 group 1 request id 1 id 1 redeliveries 1 keys 2
@@ -8,8 +8,8 @@ r"""What happened to a message, as text that Apache's consoles read.
 
 where 1 and 2 are the bytes \x01 and \x02; times and costs are milliseconds.
 
-Invariant: no field is empty: Java's reader drops empty ones at the end of a line, and then misses them. `null` stands
-for what is not known, as in Java's own text.
+Invariant: no field is empty: Java's reader drops empty fields at the end of a line, and then fails because they are
+missing. `null` stands for an unknown value, as in Java's own text.
 Answers to: TraceDataEncoder, TraceContext, TraceBean, TraceType.
 """
 
@@ -25,7 +25,7 @@ DEFAULT_REGION: Final = "DefaultRegion"
 
 
 class MessageKind(IntEnum):
-    """What kind of message was sent (MessageType's order)."""
+    """The kind of message that was sent (MessageType's order)."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -34,7 +34,7 @@ class MessageKind(IntEnum):
 
 
 class ConsumeReturn(IntEnum):
-    """How a consumer's work on a message ended (ConsumeReturnType's order)."""
+    """How a consumer's handling of a message ended (ConsumeReturnType's order)."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -54,13 +54,13 @@ class Traced:
 
     @property
     def search_keys(self) -> list[str]:
-        """What the record can be found by."""
+        """The keys by which the record can be found."""
         return [*self.message_id.split(","), *self.keys.split()]
 
 
 @attrs.frozen
 class Published:
-    """Sent, and stored."""
+    """A message was sent and stored."""
 
     message: Traced
     time_ms: int
@@ -85,7 +85,7 @@ class Published:
 
 @attrs.frozen
 class ConsumeBegun:
-    """Handed to a consumer."""
+    """A message was passed to a consumer."""
 
     message: Traced
     time_ms: int
@@ -104,7 +104,7 @@ class ConsumeBegun:
 
 @attrs.frozen
 class ConsumeEnded:
-    """The consumer is done with it, well or not."""
+    """A consumer has handled a message, successfully or not."""
 
     message: Traced
     time_ms: int
@@ -124,7 +124,7 @@ class ConsumeEnded:
 
 @attrs.frozen
 class TransactionEnded:
-    """Decided by its producer."""
+    """A producer committed or rolled back a transaction."""
 
     message: Traced
     time_ms: int

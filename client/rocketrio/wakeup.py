@@ -1,4 +1,4 @@
-"""Something one task waits for and any other may cause, however often, to happen once soon.
+"""A wakeup for one waiting task; repeated wakes before a wait count as one.
 
 Answers to: ServiceThread.waitForRunning and wakeup.
 """
@@ -13,11 +13,11 @@ class Wakeup:
         self._event = trio.Event()
 
     def wake(self) -> None:
-        """Let the waiting task go on, or the next wait return at once."""
+        """Wake the waiting task, or let the next wait return at once."""
         self._event.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for a wake, `timeout` seconds at most; whether there was one. A cancel leaves it in place."""
+        """Wait up to `timeout` seconds for a wake; return whether there was one. A cancel does not consume it."""
         with trio.move_on_after(timeout):
             await self._event.wait()
         if not self._event.is_set():
