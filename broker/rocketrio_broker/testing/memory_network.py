@@ -322,7 +322,7 @@ class MemoryNetwork:
         self._apply()
 
     def delay(self, host: str, other: str, seconds: float) -> None:
-        """Delay all bytes and dials between two hosts by so many seconds; 0 ends the delay."""
+        """Delay all bytes and dials between two hosts by `seconds`; 0 ends the delay."""
         for direction in ((host, other), (other, host)):
             if seconds:
                 self._delays[direction] = seconds

@@ -80,7 +80,7 @@ class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class BeyondBoundary(msgspec.Struct, rename="camel", kw_only=True):
-    """The end of a slave's log that its master does not have, and that the slave does not cut off by itself."""
+    """The end of a slave's log that its master does not have, and that the slave does not cut off automatically."""
 
     start: int
     end: int

@@ -124,7 +124,7 @@ class ChannelPool:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<ChannelPool to {', '.join(self.open_addrs) or 'nobody'}>"
+        return f"<ChannelPool to {', '.join(self.open_addrs) or 'no server'}>"
 
     @property
     def open_addrs(self) -> list[str]:

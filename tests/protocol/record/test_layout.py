@@ -85,13 +85,13 @@ def test_items_at_every_byte_of_too_few_bytes_are_none() -> None:
     assert items_at_every_byte(b"\0\0\0\1\2", ">i4").tolist() == [1, 0x102]
 
 
-def test_a_host_is_unpacked_as_it_was_packed() -> None:
+def test_unpack_host_of_a_packed_host_returns_it() -> None:
     for ip, size in (("10.0.0.7", 8), ("::1", 20)):
         packed = pack_host(ip, 10911)
         assert (len(packed), unpack_host(packed)) == (size, (ip, 10911))
 
 
-def test_what_is_no_host_is_refused() -> None:
+def test_pack_host_and_unpack_host_of_invalid_input_raise() -> None:
     with pytest.raises(LocalProtocolError):
         pack_host("broker-a", 10911)
     with pytest.raises(LocalProtocolError):
