@@ -62,7 +62,7 @@ def decode_batch(
     while position < size_limit:
         if len(entries) == count_limit:
             raise RemoteProtocolError(
-                f"a batch has more than {count_limit} messages, which is the limit"
+                f"A batch has {count_limit} messages at most"
             )
         try:
             size, _, _, flag, body_size = unpack_head(data, position)

@@ -46,7 +46,7 @@ async def test_greeting_that_cannot_be_read_ends_its_connection_and_nothing_else
         await slave.report(0)
         (transfer,) = await slave.read_log(ours.store.max_physical_offset)
         assert transfer.body == log_bytes(ours.store)
-        assert "cannot be read" in (ours.service.statistics().last_refusal or "")
+        assert "cannot be decoded" in (ours.service.statistics().last_refusal or "")
 
 
 async def test_announcement_far_ahead_is_not_believed_and_not_kept(
