@@ -61,9 +61,7 @@ def decode_batch(
     unpack_head, unpack_properties_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
     while position < size_limit:
         if len(entries) == count_limit:
-            raise RemoteProtocolError(
-                f"A batch has {count_limit} messages at most"
-            )
+            raise RemoteProtocolError(f"A batch has {count_limit} messages at most")
         try:
             size, _, _, flag, body_size = unpack_head(data, position)
             body_end = position + ENTRY_BODY_AT + body_size
