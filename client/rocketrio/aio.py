@@ -145,7 +145,7 @@ class TrioSide:
             raise ClosedError(f"{function!r} was cancelled on the asyncio side")
         return task.result()
 
-    # ---------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------- internals
 
     async def start(self) -> None:
         """Start the trio run."""

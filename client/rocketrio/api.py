@@ -312,7 +312,7 @@ class ClientAPI:
         )
         return answer.header(UpdateConsumerOffsetResponseHeader)
 
-    # -------------------------------------------------------------------------------------- clients
+    # --------------------------------------------------------------------------- groups and members
 
     async def heartbeat(
         self,

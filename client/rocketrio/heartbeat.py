@@ -171,7 +171,7 @@ class HeartbeatService:
     async def leave(
         self, *, consumer_group: str | None = None, producer_group: str | None = None
     ) -> None:
-        """Notify every broker that may know it that a group has no member here any more.
+        """Notify the brokers that may know a group that it has no member here any more.
 
         A broker that keeps the place of this static member is not notified about a consumer group.
         """

@@ -249,7 +249,10 @@ class ClientInstance(Live):
     # --------------------------------------------------------------------------------------- groups
 
     async def join(self, member: ConsumerMembership) -> None:
-        """Announce a consumer group to all brokers, and wait for their answers. Raises ConfigError the second time."""
+        """Announce a consumer group to all brokers, and wait for their answers.
+
+        Raises ConfigError if this client is already a member of the group.
+        """
         if member.group in self.heartbeat.consumers:
             raise ConfigError(
                 f"this client is a member of group {member.group} already; open another"

@@ -1,4 +1,4 @@
-"""Objects that are bound to one process, clients and what is opened on them: they refuse pickling and use after a fork.
+"""Objects that are bound to one process: clients and what is opened on them. They refuse pickling and use after a fork.
 
 A fork copies the memory and shares the sockets: two processes that write to one connection corrupt its frames, and both
 would be the same member of their groups. In the child process every such object therefore gets a class that raises

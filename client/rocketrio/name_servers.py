@@ -191,7 +191,7 @@ class NameServers:
 
 
 def _check_addresses(brokers: Iterable[BrokerData]) -> None:
-    """Raise RemoteProtocolError for an invalid address: the error shall point at the broker, not at this client."""
+    """Raise RemoteProtocolError for an invalid address, so that the error names the broker to be corrected."""
     for broker in brokers:
         for addr in broker.broker_addrs.values():
             try:

@@ -96,7 +96,7 @@ class Traces:
         """Return the counts so far."""
         return TraceStatistics(self._sent, self._dropped, len(self._waiting))
 
-    # -------------------------------------------------------------------- what happened, synchronously
+    # ------------------------------------------------------------------------ recording, synchronously
 
     def sent(
         self,
@@ -217,7 +217,7 @@ class Traces:
     def _now_ms(self) -> int:
         return self._producer.client.wall_clock.now_ms()
 
-    # ------------------------------------------------------------------------------- sending them on
+    # --------------------------------------------------------------------------------------- sending
 
     async def run(self) -> None:
         """Send records until cancelled."""

@@ -190,7 +190,7 @@ class Consumer(ConsumerPositions):
         """Mark all received messages as done."""
         self.hand_out.settle()
 
-    # ------------------------------------------------------------------------------ handlers, and again
+    # -------------------------------------------------------------------------- handlers and redelivery
 
     async def run(
         self,
@@ -337,7 +337,7 @@ class Consumer(ConsumerPositions):
         """Commit the messages that are done; return the errors of queues that could not be committed."""
         return await self.progress.commit_done()
 
-    # ---------------------------------------------------------------------------------- what it sees
+    # -------------------------------------------------------------------------- state and statistics
 
     @property
     def pull_from_which_node_table(self) -> dict[MessageQueue, int]:

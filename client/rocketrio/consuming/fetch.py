@@ -187,7 +187,7 @@ class QueueFetcher:
                     self.offsets.read_in(process_queue.queue, stored.epoch)
 
     async def _where_the_group_is(self) -> tuple[StoredOffset, int | None]:
-        """Return what the group has stored, and the own offset to compare it with."""
+        """Return the group's stored offset, and this consumer's offset to compare it with."""
         process_queue = self.process_queue
         if process_queue.needs_lock:
             stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)

@@ -164,7 +164,7 @@ class HandOut(Live):
     # ------------------------------------------------------------------- handing out, synchronously
 
     def arrived(self, process_queue: ProcessQueue) -> None:
-        """Make messages that a pull brought available."""
+        """Make a queue's newly pulled messages available."""
         self.may_inflate = self.may_inflate or process_queue.may_inflate
         if process_queue not in self.ready and process_queue not in self.taken:
             self.ready.append(process_queue)
@@ -263,7 +263,7 @@ class HandOut(Live):
         self._in_work.clear()
 
     def lost(self, process_queue: ProcessQueue) -> None:
-        """Hand out nothing more of what was pulled: the queue is lost, or continues at another offset."""
+        """Drop a queue's pulled messages: the queue is lost, or continues at another offset."""
         if process_queue is self._current:
             process_queue.position = self.position(process_queue)  # Statistics need it.
             self._handed_out += self._index - self._settled
@@ -273,7 +273,7 @@ class HandOut(Live):
             self.ready.remove(process_queue)
 
     def put_back(self, process_queue: ProcessQueue) -> None:
-        """Hand out nothing more of what was pulled; messages in work stay so until they are settled."""
+        """Drop a queue's pulled messages, except messages in work, which stay so until they are settled."""
         if process_queue is self._current:
             position, done_offset = self.position(process_queue), self.done_offset(process_queue)
             self._handed_out += self._index - self._settled
@@ -383,7 +383,7 @@ class HandOut(Live):
         if process_queue.chunks or process_queue.current is not None:
             self.ready.append(process_queue)
 
-    # ------------------------------------------------------------------------------------ where it stands
+    # ------------------------------------------------------------------------------------------ positions
 
     @property
     def handed_out(self) -> int:
@@ -397,7 +397,7 @@ class HandOut(Live):
         return process_queue.done_offset
 
     def committable(self, process_queue: ProcessQueue) -> int | None:
-        """Return the offset up to which everything was received, without messages that handlers have not finished."""
+        """Return the offset before which all messages were received and no handler is unfinished."""
         if process_queue.in_work:
             return process_queue.done_offset
         return self.position(process_queue)

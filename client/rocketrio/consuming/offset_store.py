@@ -125,7 +125,7 @@ class RemoteBrokerOffsetStore:
         self._claim(queue).is_lost = True
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Forget a queue: nothing more is to be committed."""
+        """Forget a queue, of which nothing is left to commit."""
         self._table.pop(queue, None)
         self._claims.pop(queue, None)
 
@@ -334,13 +334,13 @@ class RemoteBrokerOffsetStore:
         logger.debug("committed queue=%s offset=%d addr=%s", queue, wanted, found.addr)
 
     async def persist_committed(self) -> list[Error]:
-        """Repeat to brokers what they may have lost; nothing new is committed."""
+        """Send brokers again the offsets that they may have lost; commit nothing new; return errors."""
         return await self.persist_all(
             [queue for queue, progress in self._table.items() if progress.wanted == progress.stored]
         )
 
     async def tell_masters(self) -> list[Error]:
-        """Repeat to the masters what perhaps only slaves know, before this store is gone."""
+        """Send the masters the offsets that perhaps only slaves know, before this store is gone; return errors."""
         return await self.persist_all(
             [
                 queue

@@ -78,7 +78,7 @@ class OffsetStore(Protocol):
         ...
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Forget a queue: nothing more is to be committed."""
+        """Forget a queue, of which nothing is left to commit."""
         ...
 
     def overruled(self, queue: MessageQueue) -> CommitRefused | None:
@@ -98,9 +98,9 @@ class OffsetStore(Protocol):
         ...
 
     async def persist_committed(self) -> list[Error]:
-        """Repeat what was stored."""
+        """Store again what was stored before, in case it was lost; return errors."""
         ...
 
     async def tell_masters(self) -> list[Error]:
-        """Repeat to masters what perhaps only slaves know."""
+        """Send the masters the offsets that perhaps only slaves know; return errors."""
         ...

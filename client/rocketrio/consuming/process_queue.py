@@ -208,7 +208,7 @@ class ProcessQueue:
         self._release(self.current)
         self.current = None
 
-    # ------------------------------------------------------------------------ one message to each handler
+    # ----------------------------------------------------------------------- handing messages to handlers
 
     def begin(self) -> InWork | None:
         """Take the next message for a handler; return None if there is none."""
@@ -290,7 +290,7 @@ class ProcessQueue:
         self.message_count += len(chunk.messages)
         self.size += chunk.size
 
-    # ------------------------------------------------------------------------------------ what is here
+    # -------------------------------------------------------------------------- messages that are held
 
     def waiting(self, position: int | None) -> Sequence[MessageExt]:
         """Return the messages of the current chunk that are not handed out, with the queue at `position`."""

@@ -267,7 +267,7 @@ class HandlerRun:
         work.done()
         return True
 
-    # ------------------------------------------------------------------------------------- side by side
+    # ------------------------------------------------------------------------------- concurrent workers
 
     async def _work(self, hand: Hand) -> None:
         while not self.is_stopping:
@@ -303,7 +303,7 @@ class HandlerRun:
                 return
             unit, failure = failed
 
-    # -------------------------------------------------------------------------------------- out of turn
+    # ------------------------------------------------------------- one message at an operator's request
 
     async def handle_apart(self, message: MessageExt) -> Exception | None:
         """Call the handler with a message of a private queue, beside the workers; return its failure.
@@ -332,7 +332,7 @@ class HandlerRun:
             self._hands.remove(hand)
             apart.ended.set()
 
-    # ----------------------------------------------------------------------------------------- in order
+    # ---------------------------------------------------------------------------------- orderly workers
 
     async def _work_in_order(self, hand: Hand) -> None:
         hand_out = self.hand_out

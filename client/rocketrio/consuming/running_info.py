@@ -76,7 +76,7 @@ class RunningMember:
     def _long(self, queue: MessageQueue) -> MessageQueue:
         return attrs.evolve(queue, topic=self.client.namespace.wrapped(queue.topic))
 
-    # --------------------------------------------------------------------------------- how it is doing
+    # ------------------------------------------------------------------------------------------- state
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return the whole report except for the stacks."""
@@ -173,7 +173,7 @@ class RunningMember:
             }
         return properties
 
-    # ------------------------------------------------------------------------------- one message more
+    # ----------------------------------------------------------- one message at an operator's request
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """Call a handler with a message immediately, out of order; no offset moves.

@@ -180,7 +180,7 @@ class SendPipeline(Live):
         if self._failures:
             raise MessagesNotStored(self._failures)
 
-    # ------------------------------------------------------------------------------------ giving
+    # --------------------------------------------------------------------------- taking messages
 
     async def _get_ready(self, name: str) -> Topic:
         await trio.lowlevel.checkpoint()

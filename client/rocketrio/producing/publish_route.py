@@ -190,7 +190,7 @@ def queue_in_turn(
     slow: SlowBrokers | None,
     now: float,
 ) -> MessageQueue:
-    """Return the first queue from `turn` on without a disadvantage; if there is none, the one with the smallest.
+    """Return the first queue from `turn` on whose broker is healthy, or else one of the least bad broker.
 
     Worst is a broker that has just failed for this very message, then one that failed recently, then a slow one.
     """

@@ -105,7 +105,7 @@ class PullNodes:
                 del table[queue]
 
     def views_of(self, queue: MessageQueue) -> ReplicaViews:
-        """Return what the replicas of a queue reported; used only if the policy needs it."""
+        """Return what the replicas of a queue reported; called only if the policy needs it."""
         return self.views.setdefault(queue, ReplicaViews())
 
     def choose(self, queue: MessageQueue, offset: int, *, now: float) -> PullChoice | None:
