@@ -1,7 +1,7 @@
-"""The addresses of one broker: three listeners, and what others are told of them.
+"""The addresses of one broker: its three listeners, and the addresses that it advertises.
 
     listen         clients
-    listen - 2     clients and slaves, but for pulls
+    listen - 2     clients and slaves, but not for pulls
     ha_listen      slaves that replicate
 
 Answers to: BrokerController's remotingServer and fastRemotingServer, BrokerConfig.brokerIP1 and brokerIP2.
@@ -23,28 +23,28 @@ FAST_PORT_DISTANCE: Final = 2
 """The second listener is this far below the first: Apache slaves fetch topics there (fastListenPort)."""
 
 FREE_PORT_ATTEMPTS: Final = 20
-"""Free ports tried until the one two below is free as well."""
+"""The number of free ports that are tried, until the port two below is free as well."""
 
 
 @attrs.frozen
 class BrokerAddresses:
-    """Where a broker listens."""
+    """The listeners of a broker and its advertised addresses."""
 
     main: Listener
     fast: Listener
-    """For everything but pulls."""
+    """For all requests except pulls."""
     ha: Listener
     address: str
-    """Where clients find it."""
+    """The address that clients use."""
     ha_address: str
-    """Where slaves find it."""
+    """The address that slaves use."""
     store_host: bytes
-    """`address` as stored messages and their ids hold it."""
+    """`address` in the form that stored messages and their ids contain."""
 
 
 @asynccontextmanager
 async def listening(config: BrokerConfig, listen: Listen) -> AsyncGenerator[BrokerAddresses]:
-    """Listen for as long as the body runs. Raises ConfigError for an address that cannot be had."""
+    """Listen for as long as the body runs. Raises ConfigError for an address that cannot be used."""
     listeners = await _listen(config.listen, listen)
     try:
         main, fast = listeners
@@ -59,7 +59,7 @@ async def listening(config: BrokerConfig, listen: Listen) -> AsyncGenerator[Brok
 
 
 async def _listen(addr: str, listen: Listen) -> list[Listener]:
-    """The listener for clients and the one two ports below it."""
+    """Open the listener for clients and the one two ports below it."""
     host, port = split_addr(addr)
     for _ in range(1 if port else FREE_PORT_ATTEMPTS):
         main = await listen(addr)
@@ -77,12 +77,12 @@ async def _listen(addr: str, listen: Listen) -> list[Listener]:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether it stands for every address of the machine, so that nobody can dial it."""
+    """Return True if the host stands for every address of the machine, which other hosts cannot dial."""
     return host in ("0.0.0.0", "::")
 
 
 def _told(address: str | None, bound: str) -> str:
-    """The address clients are told: as configured, where port 0 is the one that was bound; otherwise as bound."""
+    """Return the address for clients: the configured one, with the bound port for port 0, or else the bound address."""
     if address is not None:
         host, port = split_addr(address)
         return address if port else join_addr(host, split_addr(bound)[1])
@@ -95,13 +95,13 @@ def _told(address: str | None, bound: str) -> str:
 
 
 def _beside(address: str, bound: str) -> str:
-    """The address slaves are told: as bound, on the host that clients are told where that is any."""
+    """Return the address for slaves: the bound one; for a wildcard host the host of the clients' address."""
     host, port = split_addr(bound)
     return join_addr(split_addr(address)[0], port) if is_wildcard(host) else bound
 
 
 async def _packed_addr(address: str) -> bytes:
-    """The address as stored messages and their ids hold it; a host name is looked up once."""
+    """Return the address in the form that stored messages contain; a host name is resolved once."""
     host, port = split_addr(address)
     try:
         found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)

@@ -1,10 +1,10 @@
 """The attributes of topics and groups (RocketMQ 5): their names, their values, and how a request changes them.
 
-    +message.type=FIFO,-reserve.time        set the first one, take the second one away
+        +message.type=FIFO,-reserve.time        set the first attribute, remove the second
 
-The broker keeps and reports attributes and judges no message by them; proxies do that (docs/decisions/0047).
+The broker keeps and reports attributes and does not apply them to messages; proxies do (docs/decisions/0047).
 
-Invariant: what a request sets is something that this broker does. What Apache's brokers and files say is kept as it is.
+Invariant: a request can set only what this broker does. What Apache's brokers and files contain is kept unchanged.
 Answers to: TopicAttributes, SubscriptionGroupAttributes, AttributeParser, AttributeUtil.
 """
 
@@ -22,7 +22,7 @@ _LONG: Final = re.compile(r"[+-]?\d{1,19}")
 
 @attrs.frozen
 class Attribute:
-    """One attribute, and whether it may change once its topic is there."""
+    """One attribute: its values, and whether it may change after its topic was created."""
 
     values: tuple[str, ...] | range
     changeable: bool
@@ -46,11 +46,11 @@ TOPIC_ATTRIBUTES: Final = {
     "reserve.time": Attribute(range(-1, 2**63), True),
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {}
-"""RocketMQ 5.3 knows none."""
+"""Empty, because RocketMQ 5.3 knows no attributes of groups."""
 
 
 def read_changes(text: str) -> dict[str, str]:
-    """Read `+name=value,-name` as a map whose names have signs. Raises BrokerSystemError for a name twice."""
+    """Read `+name=value,-name` as a map whose names have signs. Raises BrokerSystemError for a repeated name."""
     pairs = [change.strip().partition("=")[::2] for change in text.split(",") if change.strip()]
     if len(changes := dict(pairs)) < len(pairs):
         raise BrokerSystemError(f"An attribute cannot change twice at once: {text}")
@@ -60,7 +60,7 @@ def read_changes(text: str) -> dict[str, str]:
 def topic_attributes(
     topic: str, known: TopicConfig | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the attributes of a topic after a request. Raises BrokerSystemError for changes that cannot be."""
+    """Return the attributes of a topic after a request. Raises BrokerSystemError for changes that are not possible."""
     attributes = None if known is None else known.attributes
     return _changed(f"The topic {topic}", TOPIC_ATTRIBUTES, attributes, changes.items())
 
@@ -68,7 +68,7 @@ def topic_attributes(
 def group_attributes(
     asked: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None
 ) -> dict[str, str]:
-    """Return the attributes of a group after a request, whose names have signs. Raises BrokerSystemError likewise."""
+    """Return the attributes of a group after a request, whose names have signs. Raises BrokerSystemError."""
     attributes = None if known is None else known.attributes
     pairs = asked.attributes.items()
     return _changed(f"The group {asked.group_name}", GROUP_ATTRIBUTES, attributes, pairs)
@@ -80,7 +80,7 @@ def _changed(
     attributes: Mapping[str, str] | None,
     changes: Iterable[tuple[str, str]],
 ) -> dict[str, str]:
-    """Return the attributes with the changes made; `attributes` is None where the topic or group is new."""
+    """Return the attributes with the changes made; `attributes` is None for a new topic or group."""
     result = dict(attributes or {})
     changed: set[str] = set()
     for signed_name, value in changes:

@@ -1,15 +1,15 @@
-"""One broker: composes store, replication, registration, processors and listeners.
+"""One broker: it composes store, replication, registration, processors and listeners.
 
-The order of start is the order of the indentation in `open_broker`, that of the stop the reverse:
+They start in the order of the indentation in `open_broker`, and stop in the reverse order:
 
     listeners bound | store recovered | tables loaded and kept | replication | offsets of slaves taken over | serving
     | registered
 
-Invariant: nothing is served before the tables are loaded and the role is taken (`role.py`).
-Invariant: tables are written and the store closed only when every connection has ended: no answer promises more.
-Invariant: clients are sent here (registration) only once requests are answered.
+Invariant: nothing is served before the tables are loaded and the role has begun (`role.py`).
+Invariant: tables are written and the store is closed only after every connection has ended: no answer promises more.
+Invariant: the broker registers, so that clients come, only once it answers requests.
 Answers to: BrokerController, BrokerStartup.
-Unlike Java: no part reaches another through this class; each was given what it needs.
+Unlike Java: no part reaches another through this class; each part is given what it needs.
 """
 
 import logging
@@ -78,28 +78,28 @@ from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 logger = logging.getLogger("rocketrio_broker")
 
 HAND_OVER_LIMIT: Final = 10.0
-"""Seconds that a stopping broker spends on a hand-over."""
+"""The most seconds that a stopping broker spends on a hand-over."""
 HANDED_OVER_GATHER_LIMIT: Final = 0.5
 """Seconds for the tables of a master that has just handed over: they were copied a moment before."""
 
 
 @attrs.frozen
 class BrokerStatistics:
-    """What a broker is doing."""
+    """What a broker is doing at the moment."""
 
     role: str
     connections: int
     held_pulls: int
     waiting_answers: int
     waits: WaitingStatistics
-    """What sends waited for, on the disk and on slaves."""
+    """What sends waited for: the disk and slaves."""
     store: StoreStatistics
     ha: HAStatistics
     slave: SlaveStatistics | None
 
 
 class Broker:
-    """A broker that serves. Made by `open_broker`."""
+    """A broker that serves. Created by `open_broker`."""
 
     def __init__(
         self,
@@ -116,13 +116,13 @@ class Broker:
         self.parts = parts
         self.ha_service = ha_service
         self.role_service = role_service
-        """What the role asks of it, and how it takes another."""
+        """Runs the current role, and changes it."""
         self.hand_over = hand_over
-        """How it changes places with a slave."""
+        """Makes the broker change places with a slave."""
         self.address = address
-        """Where clients find it."""
+        """The address that clients use."""
         self.ha_address = ha_address
-        """Where slaves find it."""
+        """The address that slaves use."""
         self.registration = registration
         self._connections = connections
 
@@ -131,12 +131,12 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings it goes by now."""
+        """The current settings."""
         return self.parts.config.broker
 
     @property
     def role(self) -> str:
-        """Master or slave."""
+        """The current role: a master's or `slave`."""
         return self.config.role
 
     @property
@@ -146,13 +146,13 @@ class Broker:
 
     @property
     def store(self) -> MessageStore:
-        """Its messages."""
+        """The store of its messages."""
         return self.parts.store
 
     async def hand_over_before_stop(self) -> None:
-        """Change places with a slave, if this is a synchronous master that shall do so before it stops.
+        """Change places with a slave, if this is a synchronous master whose settings want that before a stop.
 
-        Takes a few seconds at most, and never fails: that it could not be done is logged.
+        Takes ten seconds at most, and never fails: if the hand-over was not possible, that is logged.
         """
         if not self.config.ha_hand_over_on_stop or self.config.role != "sync-master":
             return
@@ -178,7 +178,7 @@ class Broker:
 
 
 class _Observer:
-    """Hears of connections of both listeners."""
+    """Tracks the connections of both listeners, and informs the parts."""
 
     def __init__(self, parts: BrokerParts) -> None:
         self.connections: set[Channel] = set()
@@ -205,12 +205,13 @@ async def open_broker(
     rng: random.Random | None = None,
     is_first: bool = False,
 ) -> AsyncGenerator[Broker]:
-    """A broker that serves for as long as the body runs; leaving it is a clean stop.
+    """Serve as a broker for as long as the body runs; leaving the body is a clean stop.
 
-    `is_first`: there was never a broker of this name, so an empty master waits for no slave that may have its log.
+    `is_first` says that there was never a broker of this name, so an empty master waits for no slave that may have its
+    log.
 
-    Raises ConfigError for an address that cannot be had or a key that cannot be read, StoreLockedError when another
-    process has the data directory. A cancel stops it cleanly too.
+    Raises ConfigError for an address that cannot be used or a key that cannot be read, StoreLockedError if another
+    process uses the data directory. A cancel stops the broker cleanly too.
     """
     disk = RealDisk() if disk is None else disk
     wall_clock = SystemWallClock() if wall_clock is None else wall_clock
@@ -416,7 +417,7 @@ async def open_broker(
 async def _gather(
     parts: BrokerParts, peers: Peers, only: str | None, silent: Collection[str] = ()
 ) -> None:
-    """Tables and offsets of the slaves, or of the one broker that has just been the master."""
+    """Collect tables and offsets from the slaves, or only from the broker that has just been the master."""
     limit = GATHER_LIMIT
     if only is not None:
         peers = attrs.evolve(peers, name_servers=(), remembered=lambda: (only,))
@@ -432,7 +433,7 @@ async def _gather(
 
 
 async def _begin_epochs(opener: EpochOpener) -> None:
-    """A broker whose disk is full serves reads, and follows as Apache's do."""
+    """Open the epoch file; a broker whose disk is full still serves reads, and replicates as Apache's do."""
     try:
         await opener.begin()
     except OSError as error:
@@ -465,7 +466,7 @@ def _processor_table(
     second_history: SecondHistory,
     bound: BrokerAddresses,
 ) -> dict[int, Processor]:
-    """All that a broker answers."""
+    """Return the processors of all requests that a broker answers."""
     table = parts.processor_table(
         registration,
         address=bound.address,
@@ -501,7 +502,7 @@ async def _serve(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """All requests on the first listener, all but pulls on the one two ports below."""
+    """Answer all requests on the first listener, and all except pulls on the one two ports below."""
     fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
     async with trio.open_nursery() as nursery:
         for listener, processors in zip(listeners, (table, fast_table), strict=False):

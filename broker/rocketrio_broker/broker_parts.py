@@ -1,4 +1,4 @@
-"""The parts of one broker that live as long as its store is open, each given what it needs.
+"""Creates the parts of one broker that live as long as its store is open, and gives each what it needs.
 
     config/topics.json, subscriptionGroup.json, consumerOffset.json     loaded by `load`
 
@@ -62,13 +62,13 @@ from rocketrio_protocol.remoting.ports import WallClock
 
 
 class Service(Protocol):
-    """Something that runs until it is cancelled."""
+    """A part that runs until it is cancelled."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None: ...
 
 
 class BrokerParts:
-    """Tables, processors and services of one broker."""
+    """The tables, processors and services of one broker."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class BrokerParts:
         )
 
     def load(self) -> None:
-        """Take over what the files hold."""
+        """Load the tables from their files."""
         self.topics.load()
         self.groups.load()
         self.consumer_offsets.load()
@@ -218,12 +218,12 @@ class BrokerParts:
         return keep_tables(self.consumer_offsets, self.queue_locks, tables, disk=self._disk)
 
     async def sync_tables(self) -> None:
-        """Bring topics and groups to the disk. Raises ConfigFileError."""
+        """Write topics and groups through to the disk. Raises ConfigFileError."""
         for table in (self.topics.table, self.groups.table):
             await self._disk.run(table.sync)
 
     def services(self) -> Sequence[Service]:
-        """What runs while the broker serves."""
+        """Return the services that run while the broker serves."""
         return (
             self.waiting_answers,
             self.deleted_topics,
@@ -250,7 +250,7 @@ class BrokerParts:
         )
 
     def leading_services(self) -> Sequence[Service]:
-        """Return what a master has started before it takes writes: they judge by what these have loaded."""
+        """Return the services that a master starts before it takes writes, because writes depend on what they load."""
         return (
             self.absence,
             self.gate_keeper,
@@ -279,7 +279,7 @@ class BrokerParts:
         ha_address: str,
         slave: Callable[[], SlaveStatistics | None],
     ) -> dict[int, Processor]:
-        """Request code to processor, of the first listener; `slave` is a slave's view of its replication."""
+        """Return the processors of the first listener by request code; `slave` returns a slave's replication state."""
         offsets = OffsetProcessor(
             store=self.store,
             topics=self.topics,

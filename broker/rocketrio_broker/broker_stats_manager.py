@@ -1,15 +1,15 @@
-"""How much came in by topic and went out by topic and group, over the last minute, hour and day.
+"""Counts what came in by topic and went out by topic and group, over the last minute, hour and day.
 
-    every put or pull     adds to its key, the only work on their paths
-    every 10 s            what was counted becomes a round of the minute, and is added to
+    every put or pull     adds to its key, which is the only work on its path
+    every 10 s            the counts become a round of the minute, and are added to
     every 10 min, hour    the unfinished round of the hour, and of the day
 
-A round holds only the keys that were busy in it, so idle topics and groups cost nothing.
+A round contains only the keys that were used in it, so idle topics and groups cost nothing.
 
-Invariant: what was counted is in exactly one round of each window, or has left it.
+Invariant: each count is in exactly one round of each window, or has left the window.
 Answers to: BrokerStatsManager, StatsItem.
 Unlike Java: hour and day include their unfinished rounds, so they are never stale and reach back 50 to 60 minutes and
-23 to 24 hours; a key that was not busy for a day is unknown again; latency, reads from disk and commercial statistics
+23 to 24 hours; a key that was not used for a day is unknown again; latency, reads from disk and commercial statistics
 are not counted.
 """
 
@@ -33,7 +33,7 @@ DAY_ROUND_SAMPLES: Final = 360
 DAY_ROUNDS: Final = 23
 
 KEYS_LIMIT: Final = 20_000
-"""Topics with their groups that are counted in one sample; those that come after them are not."""
+"""The largest number of topics with groups that are counted in one sample; further ones are ignored."""
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -45,7 +45,7 @@ BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 @attrs.define(eq=False)
 class Counts:
-    """What was counted for one key: requests, and the messages and bytes in them."""
+    """The counts of one key: requests, and the messages and bytes in them."""
 
     times: int = 0
     messages: int = 0
@@ -62,7 +62,7 @@ Table = dict[str, Counts]
 
 @attrs.define(eq=False)
 class _Round:
-    """What one span of time counted, by topic and by `topic@group`."""
+    """The counts of one period, by topic and by `topic@group`."""
 
     puts: Table = attrs.Factory(dict)
     gets: Table = attrs.Factory(dict)
@@ -74,7 +74,7 @@ class _Round:
 
 
 class _Window:
-    """The last rounds of one length, and the one that is not over."""
+    """The last rounds of one length, and the unfinished one."""
 
     def __init__(self, *, round_samples: int, rounds: int) -> None:
         self._round_samples = round_samples
@@ -90,7 +90,7 @@ class _Window:
             self._unfinished, self._samples = _Round(), 0
 
     def rounds(self) -> tuple[list[_Round], float]:
-        """What counts now, and how many seconds it took."""
+        """Return the rounds that count now, and the number of seconds that they cover."""
         samples = len(self._rounds) * self._round_samples + self._samples
         return [*self._rounds, self._unfinished], max(samples, 1) * SAMPLING_INTERVAL
 
@@ -99,7 +99,7 @@ class BrokerStatsManager:
     """The counters of one broker."""
 
     def __init__(self, cluster_name: Callable[[], str]) -> None:
-        """`cluster_name` is the key of the statistics of the whole broker."""
+        """Create counters; `cluster_name` returns the key of the statistics of the whole broker."""
         self._cluster_name = cluster_name
         self._counting = _Round()
         self._minute = _Window(round_samples=1, rounds=MINUTE_ROUNDS)
@@ -113,7 +113,7 @@ class BrokerStatsManager:
             self.sample()
 
     def put(self, topic: str, messages: int, size: int) -> None:
-        """A producer's request stored so many messages and bytes."""
+        """Count a producer's request with the stored messages and bytes."""
         counts = self._counting.puts.get(topic)
         if counts is None:
             counts = self._counting.puts[topic] = Counts()
@@ -122,7 +122,7 @@ class BrokerStatsManager:
         counts.size += size
 
     def got(self, topic: str, group: str, messages: int, size: int) -> None:
-        """A consumer's pull was answered with so many messages and bytes."""
+        """Count a consumer's pull with the returned messages and bytes."""
         key = f"{topic}@{group}"
         counts = self._counting.gets.get(key)
         if counts is None:
@@ -134,7 +134,7 @@ class BrokerStatsManager:
         counts.size += size
 
     def sample(self) -> None:
-        """A round is over."""
+        """End a round, and add it to the windows."""
         sampled, self._counting = self._counting, _Round()
         for window in (self._minute, self._hour, self._day):
             window.add(sampled)
@@ -142,7 +142,7 @@ class BrokerStatsManager:
     # --------------------------------------------------------------------------------------- asking
 
     def stats_data(self, name: str, key: str) -> BrokerStatsData | None:
-        """One statistic of one key; None when the name is unknown or the key was not busy lately."""
+        """Return one statistic of one key, or None if the name is unknown or the key was not used lately."""
         cluster_name = self._cluster_name()
         windows = (self._minute, self._hour, self._day)
         items = [_item(window, name, key, cluster_name) for window in windows]
@@ -153,7 +153,7 @@ class BrokerStatsManager:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def group_get_tps(self, topic: str, group: str) -> float:
-        """Messages a second that the group got of the topic in the last minute."""
+        """Return how many messages of the topic the group got per second in the last minute."""
         item = _item(self._minute, GROUP_GET_NUMS, f"{topic}@{group}", "")
         return 0.0 if item is None else item.tps
 

@@ -1,7 +1,7 @@
 """The command `rocketrio-broker`: a name server, a broker, or a whole small cluster in one process.
 
 Each member prints one line on standard output once it serves; everything else goes to standard error.
-Exit codes: 0 after a clean stop (SIGTERM or Ctrl-C), 2 for wrong use, 1 for anything else.
+Exit codes: 0 after a clean stop (SIGTERM or Ctrl-C), 2 for wrong usage, 1 for any other error.
 """
 
 import gc
@@ -46,7 +46,7 @@ from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.remoting.tcp import listen_tcp
 
 MAX_SLAVES: Final = 8
-"""Slaves that `cluster` starts in one process at most: beyond that use a process each."""
+"""The most slaves that `cluster` starts in one process; for more, run one process for each."""
 
 LOOPBACK: Final = "127.0.0.1"
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -293,7 +293,7 @@ def cluster(
         {**dict(settings), "cluster_name": cluster_name, "broker_name": broker_name},
     )
 
-    # Its master waits for no slave that may have its log: there is none.
+    # Without old data no slave can have the master's log, so it need not wait for one.
     is_new = not any(data.glob(f"{broker_name}-*"))
 
     async def serve(stop: "_Stop") -> None:
@@ -312,15 +312,15 @@ def cluster(
                     ports.note(broker)
                     _say_ready(broker)
                     serving.append(broker)
-                    if len(serving) > slaves:  # The last one: now slaves hear who their master is.
+                    if len(serving) > slaves:  # Slaves now learn their master.
                         for member in serving:
                             member.registration.register_now()
                     await stopping.wait()
-                    if config.broker_id == MASTER_ID:  # After its slaves, which would miss it.
+                    if config.broker_id == MASTER_ID:  # It stops after its slaves.
                         await stopped.wait_reached(slaves)
                 stopped.advance(stopped.value + 1)
 
-            # Side by side: a master that comes back asks its slaves for what it may lack before it serves.
+            # Concurrently: a master that comes back asks its slaves for what it may lack before it serves.
             for broker_id in range(MASTER_ID, FIRST_SLAVE_ID + slaves):
                 config = attrs.evolve(
                     base,
@@ -358,9 +358,9 @@ def settings(word: str) -> None:
                 shown = "" if default is None else f" = {json.dumps(default, default=str)}"
                 click.echo(f"{path}{shown}\n    {meaning}")
     except OSError as error:
-        # Python flushes once more at its end, and would complain again.
+        # Python flushes once more at exit, and would report the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # Whose reader has what it wanted.
+        if not isinstance(error, BrokenPipeError):  # Its reader needs no more.
             _fail(f"standard output takes no more: {error.strerror}")
 
 
@@ -402,7 +402,7 @@ def _loaded(file: Path | None, given: dict[str, Any]) -> BrokerConfig:
 class _Stop:
     """Turns signals into an orderly stop: what was started last is stopped first.
 
-    A signal while the members still start, or a second one, cancels all at once instead.
+    A signal while the members are still starting, or a second one, cancels everything at once instead.
     """
 
     def __init__(self) -> None:
@@ -410,12 +410,12 @@ class _Stop:
         self._serving = False
 
     async def wait(self) -> None:
-        """Serve until somebody asks for a stop."""
+        """Wait for the first signal."""
         self._serving = True
         await self._asked.wait()
 
     async def listen(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-        """Wait for signals."""
+        """Handle signals until cancelled."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for number in signals:
@@ -426,13 +426,13 @@ class _Stop:
 
 
 def _run(serve: Callable[[_Stop], Awaitable[None]], log_level: str) -> None:
-    """Run until a signal; one line on standard error and exit code 1 for what the world does wrong."""
+    """Run until a signal; on an error print one line to standard error and exit with code 1."""
     log_to(
         sys.stderr,
         level=log_level.upper(),
         form="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    # What was imported stays: to look at it again in each full collection would hold the loop for 20 ms.
+    # Imported objects stay alive: scanning them in each full collection would block the loop for 20 ms.
     gc.freeze()
     try:
         trio.run(_until_signal, serve)

@@ -1,8 +1,8 @@
-"""Who is connected: consumers and producers by group, as their heartbeats tell.
+"""The connected clients: consumers and producers by group, as their heartbeats report them.
 
-The tables are plain: they take the time as an argument, return what changed, and send nothing.
+The tables take the time as an argument, return what changed, and send nothing.
 
-Invariant: a channel stands in a group at most once; a group without channels is not in the table.
+Invariant: a channel is in a group at most once; a group without channels is not in the table.
 Invariant: a static member whose connection ended stays among the client ids for its grace time (static_members.py).
 Answers to: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo; RocketMQ reference, section 2.6.
 """
@@ -23,15 +23,15 @@ logger = logging.getLogger("rocketrio_broker.clients")
 
 CHANNEL_EXPIRED_TIMEOUT: Final = 120.0  # channelExpiredTimeout of ConsumerManager
 SCAN_INTERVAL: Final = 10.0  # ClientHousekeepingService
-_GROUPS_SHOWN: Final = 10  # of a connection that is gone, in its line of the log
+_GROUPS_SHOWN: Final = 10  # In the log line about a connection that ended.
 HOLDER_SILENCE: Final = 45.0
-"""Seconds without a heartbeat, of which one comes in 30, after which another connection may take over a client id."""
+"""Seconds without a heartbeat after which another connection may use a client id; heartbeats come every 30."""
 BROADCASTING: Final = "BROADCASTING"
-"""The message model of a group whose every member reads everything."""
+"""The message model of a group in which every member reads all messages."""
 
 
 class ClientChannel(Protocol):
-    """What the tables need of a connection."""
+    """The methods of a connection that the tables need."""
 
     @property
     def remote_addr(self) -> str: ...
@@ -44,7 +44,7 @@ class ClientChannel(Protocol):
 
 @attrs.define(eq=False)
 class ClientChannelInfo:
-    """One client behind one connection."""
+    """One client of one connection."""
 
     channel: ClientChannel
     client_id: str
@@ -53,7 +53,7 @@ class ClientChannelInfo:
     last_update: float = 0.0
     """Time of the last heartbeat, on the clock of deadlines."""
     static_grace: float = 0.0
-    """Seconds it stays a member after its connection ended; 0 for all but static members."""
+    """Seconds that the client stays a member after its connection ended; 0 unless it is a static member."""
 
 
 @attrs.define(eq=False)
@@ -68,18 +68,18 @@ class ConsumerGroupInfo:
     channels: dict[ClientChannel, ClientChannelInfo] = attrs.Factory(dict)
 
     def client_ids(self) -> list[str]:
-        """The members, each once."""
+        """Return the members' client ids, each once."""
         return list(dict.fromkeys(info.client_id for info in self.channels.values()))
 
     def is_shared(self, client: ClientChannelInfo) -> bool:
-        """Whether another connection has the same client id."""
+        """Return True if another connection has the same client id."""
         return any(
             other.client_id == client.client_id and other.channel is not client.channel
             for other in self.channels.values()
         )
 
     def update_subscription(self, subscriptions: list[SubscriptionData]) -> bool:
-        """Take over what a member subscribes to; true when a topic came or went.
+        """Take over a member's subscriptions; return True if a topic was added or removed.
 
         Members with different subscriptions overwrite each other, as in Java: a group has one subscription.
         """
@@ -108,31 +108,31 @@ class ConsumerManager:
         self._away = AwayMembers()
 
     def sizes_of(self, channel: ClientChannel) -> Mapping[str, int]:
-        """Return the groups of one connection, each with the bytes of the heartbeat by which it is known."""
+        """Return the groups of one connection, each with the size in bytes of the heartbeat that registered it."""
         return self._sizes_of.get(channel, {})
 
     def group(self, group: str) -> ConsumerGroupInfo | None:
-        """The group, if a member is connected."""
+        """Return the group, or None if no member is connected."""
         return self.consumer_table.get(group)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group subscribes to on the topic."""
+        """Return the group's subscription of the topic."""
         info = self.consumer_table.get(group)
         return None if info is None else info.subscription_table.get(topic)
 
     def client_ids(self, group: str) -> list[str]:
-        """Client ids of the group's members, those that are away included."""
+        """Return the client ids of the group's members, including absent static members."""
         info = self.consumer_table.get(group)
         present = [] if info is None else info.client_ids()
         return present + self._away.client_ids(group)
 
     def channels(self, group: str) -> list[ClientChannel]:
-        """Connections of the group's members."""
+        """Return the connections of the group's members."""
         info = self.consumer_table.get(group)
         return [] if info is None else list(info.channels)
 
     def channel(self, group: str, client_id: str) -> ClientChannelInfo | None:
-        """The connection of one member."""
+        """Return the connection of one member, or None."""
         info = self.consumer_table.get(group)
         clients = () if info is None else info.channels.values()
         return next((client for client in clients if client.client_id == client_id), None)
@@ -140,14 +140,14 @@ class ConsumerManager:
     def is_anothers(
         self, group: str, client_id: str, channel: ClientChannel, *, now: float
     ) -> bool:
-        """Return whether the member of this id is another connection, which lives, and not this one's before."""
+        """Return True if another live connection has this client id, and is not an older one of the same client."""
         holder = self.channel(group, client_id)
         return holder is not None and not _may_speak_for(
             holder.channel, channel, silence=now - holder.last_update
         )
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups with a connected member that subscribes to the topic."""
+        """Return the groups with a connected member that subscribes to the topic."""
         return [
             group for group, info in self.consumer_table.items() if topic in info.subscription_table
         ]
@@ -155,7 +155,7 @@ class ConsumerManager:
     def register(
         self, data: ConsumerData, client: ClientChannelInfo, *, now: float, size: int = 0
     ) -> bool:
-        """A heartbeat of one group, with this many bytes; true when the members have to be told."""
+        """Record a heartbeat of one group, with this many bytes; return True if the members must be notified."""
         self._sizes_of.setdefault(client.channel, {})[data.group_name] = size
         info = self.consumer_table.get(data.group_name)
         if info is None:
@@ -168,7 +168,7 @@ class ConsumerManager:
         if known is None or known.client_id != client.client_id:
             was_away = self._away.come_back(data.group_name, client.client_id)
             if client.static_grace:
-                # The list of members stays as it is, so nobody has to look at it again.
+                # The list of members stays the same, so no member has to read it again.
                 is_new = not was_away and not info.is_shared(client)
             logger.info(
                 "consumer connected group=%s client_id=%s addr=%s",
@@ -182,7 +182,7 @@ class ConsumerManager:
         return is_new or changed
 
     def unregister(self, group: str, channel: ClientChannel) -> bool:
-        """One member leaves for good, a static one too; true when the others have to be told."""
+        """Remove a member that leaves for good, also a static one; return True if the others must be notified."""
         return self._remove(group, channel) is not None
 
     def _remove(self, group: str, channel: ClientChannel) -> ClientChannelInfo | None:
@@ -200,7 +200,7 @@ class ConsumerManager:
         return client
 
     def _lose(self, group: str, channel: ClientChannel, now: float) -> bool:
-        """A member's connection is gone; true when the others have to be told."""
+        """Remove a member whose connection ended; return True if the others must be notified."""
         client = self._remove(group, channel)
         if client is None:
             return False
@@ -208,15 +208,15 @@ class ConsumerManager:
             return True
         info = self.consumer_table.get(group)
         if info is not None and info.is_shared(client):
-            return False  # It has come back already, on another connection.
+            return False  # It has already come back on another connection.
         return not self._away.leave(group, client.client_id, until=now + client.static_grace)
 
     def channel_closed(self, channel: ClientChannel, *, now: float) -> list[str]:
-        """A connection ended; returns the groups whose members have to be told."""
+        """Remove a closed connection; return the groups whose members must be notified."""
         return [group for group in list(self.sizes_of(channel)) if self._lose(group, channel, now)]
 
     def scan_not_active(self, now: float) -> tuple[list[str], list[ClientChannel]]:
-        """Forget who has been silent or away for too long; returns the groups to tell and the connections to close."""
+        """Remove clients that were silent or away for too long; return groups to notify and connections to close."""
         silent = [
             (group, client.channel)
             for group, info in self.consumer_table.items()
@@ -241,7 +241,7 @@ class ProducerManager:
     """All producer groups of a broker.
 
     Invariant: while a connection that named a client id lives, no connection from another host gets its replies.
-    Invariant: a connection that is gone leaves nothing behind, and costs no more than what it had registered.
+    Invariant: a closed connection leaves nothing behind, and its removal costs no more than what it had registered.
     """
 
     def __init__(self) -> None:
@@ -260,25 +260,25 @@ class ProducerManager:
         return () if producers is None else producers.client_ids
 
     def channel(self, client_id: str) -> ClientChannel | None:
-        """The live connection of a client, whatever its groups: where a reply for it goes."""
+        """Return the live connection of a client, in any of its groups: replies for the client go there."""
         channel = self._channel_by_client_id.get(client_id)
         return None if channel is None or channel.closed else channel
 
     def clients(self, group: str) -> list[ClientChannelInfo]:
-        """Who is connected for the group."""
+        """Return the clients that are connected for the group."""
         return list(self.group_channel_table.get(group, {}).values())
 
     def available_channel(
         self, group: str, *, choose: Callable[[list[ClientChannel]], ClientChannel]
     ) -> ClientChannel | None:
-        """A live connection of the group, to ask it about a transaction."""
+        """Return a live connection of the group, to ask it about a transaction."""
         alive = [
             channel for channel in self.group_channel_table.get(group, {}) if not channel.closed
         ]
         return choose(alive) if alive else None
 
     def register(self, group: str, client: ClientChannelInfo, *, now: float) -> None:
-        """A heartbeat of one group."""
+        """Record a heartbeat of one group."""
         producers = self._producers_of.setdefault(client.channel, _Producers())
         producers.last_update = now
         if self._may_have(client, now):
@@ -297,7 +297,7 @@ class ProducerManager:
             known.last_update = now
 
     def _may_have(self, client: ClientChannelInfo, now: float) -> bool:
-        """Return whether the client's replies go to this connection: others may name its id, too."""
+        """Return True if the client's replies go to this connection, because others may name its id too."""
         holder = self._channel_by_client_id.get(client.client_id)
         if holder is None or holder.closed:
             return True
@@ -311,7 +311,7 @@ class ProducerManager:
         return False
 
     def unregister(self, group: str, channel: ClientChannel) -> None:
-        """One member leaves."""
+        """Remove a member that leaves."""
         producers = self._producers_of.get(channel)
         if producers is None or group not in producers.groups:
             return
@@ -322,7 +322,7 @@ class ProducerManager:
             self._forget(channel)
 
     def channel_closed(self, channel: ClientChannel) -> None:
-        """A connection ended."""
+        """Remove a closed connection."""
         producers = self._producers_of.get(channel)
         if producers is None:
             return
@@ -346,7 +346,7 @@ class ProducerManager:
                 del self._channel_by_client_id[client_id]
 
     def scan_not_active(self, now: float) -> list[ClientChannel]:
-        """Forget who has been silent for too long; returns the connections to close."""
+        """Remove clients that were silent for too long; return the connections to close."""
         silent = [
             (group, client.channel)
             for group, channels in self.group_channel_table.items()
@@ -359,9 +359,9 @@ class ProducerManager:
 
 
 def _may_speak_for(holder: ClientChannel, channel: ClientChannel, *, silence: float) -> bool:
-    """Return whether a connection may act for the client that another one has named, which was silent for so long.
+    """Return True if a connection may act for the client id that another connection, silent for that time, has named.
 
-    One of the same host has connected again, perhaps, before the end of its old connection is known here.
+    A client of the same host may have connected again before the end of its old connection is known here.
     """
     if holder is channel or holder.closed or silence > HOLDER_SILENCE:
         return True

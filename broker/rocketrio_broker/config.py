@@ -36,7 +36,7 @@ MASTER_ROLES: Final = ROLES[:2]
 
 FIRST_SLAVE_ID: Final = 1
 _HA_PORT_DISTANCE: Final = 1  # haListenPort = listenPort + 1
-_SLAVES_LIMIT: Final = 64  # a master serves no more
+_SLAVES_LIMIT: Final = 64  # The most slaves that a master serves.
 
 
 def _field(default: Any, help_text: str, *checks: Any) -> Any:
@@ -49,7 +49,7 @@ _not_negative = validators.ge(0)
 
 @attrs.frozen(kw_only=True)
 class BrokerConfig:
-    """How one broker runs."""
+    """The settings of one broker."""
 
     cluster_name: str = _field("DefaultCluster", "Cluster the broker belongs to.")
     broker_name: str = _field(
@@ -334,12 +334,12 @@ class BrokerConfig:
 
     @property
     def is_slave(self) -> bool:
-        """Follows a master."""
+        """Whether the broker follows a master."""
         return self.role == "slave"
 
     @property
     def server_limits(self) -> ServerLimits:
-        """What the clients of this broker may take together."""
+        """The limits of what the clients of this broker may use together."""
         return ServerLimits(
             connections=self.connection_limit,
             host_connections=self.host_connection_limit,
@@ -349,7 +349,7 @@ class BrokerConfig:
 
     @property
     def store_settings(self) -> StoreConfig:
-        """The store's settings in this mode: where messages wait for disks none is deleted before its time."""
+        """The store's settings in this mode: if messages wait for disks, none is deleted before its time."""
         waits_for_disks = self.store.flush_disk_type == "sync" or self.ha_acknowledge == "disk"
         if not waits_for_disks or not self.store.clean_file_forcibly_enable:
             return self.store
@@ -357,33 +357,33 @@ class BrokerConfig:
 
     @property
     def gates_readers(self) -> bool:
-        """Return whether readers see only confirmed messages."""
+        """Whether readers see only confirmed messages."""
         return self.role == "sync-master" or (
             self.role == "async-master" and self.ha_confirmed_reads
         )
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """The name servers one by one."""
+        """The name servers as separate addresses."""
         return tuple(addr for part in self.namesrv.split(";") if (addr := part.strip()))
 
     @property
     def config_directory(self) -> Path:
-        """Where topics, groups and offsets are kept."""
+        """The directory of topics, groups and offsets."""
         return self.data / "config"
 
     def ha_listen_for(self, bound: str) -> str:
-        """Where to serve slaves once it is known where clients are served."""
+        """Return the address on which to serve slaves, given the bound address of clients."""
         if self.ha_listen is not None:
             return self.ha_listen
         host, port = split_addr(bound)
         wanted = split_addr(self.listen)[1]
-        # With a free port for clients the next one may be taken: slaves get any.
+        # If clients have a free port, the next port may be in use: slaves get any free port.
         return join_addr(host, port + _HA_PORT_DISTANCE if wanted else 0)
 
 
 class LiveConfig:
-    """The settings a running broker goes by: read `broker` at each use, it may have been replaced."""
+    """The current settings of a running broker: read `broker` at each use, because it may have been replaced."""
 
     def __init__(
         self,
@@ -392,17 +392,17 @@ class LiveConfig:
         wall_clock: WallClock,
         configured: BrokerConfig | None = None,
     ) -> None:
-        """`configured` are the settings it was started with, where it holds another role than they say."""
+        """Create it; `configured` are the settings at the start, if the broker has another role than they say."""
         self._wall_clock = wall_clock
         self.broker = broker
         self.configured = configured or broker
-        """The settings at the start; of these only role and id are looked at."""
+        """The settings at the start, of which only role and id are used."""
         self.data_version = DataVersion(timestamp=wall_clock.now_ms())
         self.changes = Watermark()
-        """Counts the replacements, for parts that have to act on them."""
+        """Counts the replacements, for parts that must act on them."""
 
     def replace(self, broker: BrokerConfig) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         if broker == self.broker:
             return
         self.broker = broker

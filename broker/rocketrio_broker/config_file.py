@@ -1,14 +1,14 @@
-"""One JSON file under `config/`, and its `.bak`.
+"""Reads and writes one JSON file under `config/`, and its `.bak`.
 
     topics.json.tmp  written first
     topics.json.bak  the newest content known to be on the disk itself
     topics.json      the content of the last `write`, at least in the page cache
 
 Invariant: at any moment, also after kill -9, one of `topics.json` and `.bak` can be read.
-Invariant: what a power cut can still take is never moved to `.bak`.
+Invariant: content that a power cut can still remove is never moved to `.bak`.
+Invariant: a write that fails leaves the content as it was, and raises: the caller must not go on as if it were done.
 Answers to: ConfigManager, MixAll.string2File.
-Invariant: a write that fails leaves the content as it was, and is told: the caller must not go on as if it were done.
-Unlike Java: the file is renamed into place, where Java writes the backup anew and deletes before it renames.
+Unlike Java: the file is renamed into place; Java rewrites the backup, and deletes the file before it renames.
 """
 
 import logging
@@ -28,18 +28,18 @@ logger = logging.getLogger("rocketrio_broker.config_file")
 T = TypeVar("T")
 
 SKIPPED_SHOWN: Final = 5
-"""Entries that are named when entries of a table cannot be read; their number is logged too."""
+"""The largest number of unreadable entries that a log line names; their total is logged too."""
 
 
 class ConfigFileError(Error):
-    """A file of `config/` cannot be written, so that the change it stands for was not made."""
+    """A file of `config/` cannot be written, so the change that needed it was not made."""
 
     retryable = True
     remedy = "Make room on the broker's disk, or look whether it fails, and ask again"
 
 
 def read_table(data: Body, kind: type[T], *, what: str, lenient: bool = True) -> T:
-    """Read a table of a file or a peer, and log what had to be left out. Raises RemoteProtocolError."""
+    """Read a table of a file or a peer, and log entries that had to be omitted. Raises RemoteProtocolError."""
     table, skipped = loads_table(data, kind, what=what, lenient=lenient)
     if skipped:
         shown = skipped[:SKIPPED_SHOWN]
@@ -48,7 +48,7 @@ def read_table(data: Body, kind: type[T], *, what: str, lenient: bool = True) ->
 
 
 class TableFullError(ConfigFileError):
-    """A table has as many entries as its setting allows, so that no new one was made."""
+    """A table has as many entries as its setting allows, so a new entry was refused."""
 
     retryable = False
     remedy = "Delete what is not used any more, or raise the setting that is named"
@@ -64,9 +64,9 @@ class ConfigFile:
         self._temporary = path.with_name(path.name + ".tmp")
         self._writes = 0
         self._synced_write = -1
-        """The write that has reached the disk; unknown after a start."""
+        """The number of the last write that has reached the disk; unknown after a start."""
         self.sync_failed = False
-        """Whether the disk may lack the content though a later sync says that it has it: see `renew`."""
+        """True if the disk may lack the content even if a later sync succeeds: see `renew`."""
         self._problem = ""
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class ConfigFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the content, or of the backup where that is larger."""
+        """The size in bytes of the content, or of the backup if that is larger."""
         sizes = [0]
         for path in (self.path, self._backup):
             if self.disk.exists(path):
@@ -84,7 +84,7 @@ class ConfigFile:
         return max(sizes)
 
     def load(self, kind: type[T]) -> T | None:
-        """The content, or the backup's where the file is missing, empty or torn; None when there is neither."""
+        """Return the content, or the backup's if the file is missing, empty or torn; None if there is neither."""
         return self.load_with(
             lambda data, name: fastjson.loads(data, kind, what=name, lenient=False)
         )
@@ -94,9 +94,9 @@ class ConfigFile:
         return self.load_with(lambda data, name: read_table(data, kind, what=name, lenient=False))
 
     def load_with(self, reader: Callable[[bytes, str], T]) -> T | None:
-        """What the reader makes of the content, or of the backup's where it raises RemoteProtocolError.
+        """Return what `reader` makes of the content, or of the backup if it raises RemoteProtocolError for the content.
 
-        It is given the bytes and the file's name.
+        The reader gets the bytes and the file's name.
         """
         for path in (self.path, self._backup):
             data = self._read(path)
@@ -109,13 +109,13 @@ class ConfigFile:
         return None
 
     def write(self, value: Any) -> None:
-        """Replace the content. Returns once a kill -9 cannot take it any more."""
+        """Replace the content. When this returns, a kill -9 cannot undo it."""
         self.write_bytes(fastjson.dumps_pretty(value))
 
     def write_bytes(self, data: bytes, *, safely: bool = False) -> None:
-        """Replace the content with bytes as they are. Raises `ConfigFileError`; it is as before then.
+        """Replace the content with these bytes. Raises `ConfigFileError`, after which the old content remains.
 
-        With `safely` no power cut finds anything but the content before or these bytes; that blocks for longer.
+        With `safely` a power cut leaves either the old content or these bytes; that blocks for longer.
         """
         try:
             self._replace(data, safely=safely)
@@ -126,7 +126,7 @@ class ConfigFile:
         self.sync_failed = False
         self.note_success()
         if safely:
-            with suppress(ConfigFileError):  # It is written, and `sync_failed` says the rest.
+            with suppress(ConfigFileError):  # It is written; `sync_failed` keeps the rest.
                 self.sync()
 
     def _replace(self, data: bytes, *, safely: bool) -> None:
@@ -155,14 +155,14 @@ class ConfigFile:
             raise self.failed("synced", error) from error
 
     def renew(self) -> None:
-        """Write the content anew if a sync of it has failed: the next one could succeed for pages that were dropped."""
+        """Write the content again if a sync of it has failed: the next sync could succeed without the dropped pages."""
         if self.sync_failed:
             self.write_bytes(self._read(self.path))
 
     def _sync(self) -> None:
         if self._synced_write == self._writes or not self.disk.exists(self.path):
             return
-        # A `write` may come while this runs in a worker thread: only what was there before it is synced then.
+        # A `write` may happen while this runs in a worker thread: this sync then covers only the content before it.
         writes = self._writes
         file = self.disk.open(self.path)
         try:
@@ -173,7 +173,7 @@ class ConfigFile:
         self._synced_write = writes
 
     def failed(self, what: str, error: OSError) -> ConfigFileError:
-        """The error to raise; the first of a row of equal ones is for people."""
+        """Return the error to raise; of several equal errors in a row only the first is logged as an error."""
         fault = ConfigFileError(f"{self.path} cannot be {what}: {error}")
         level = logging.DEBUG if str(error) == self._problem else logging.ERROR
         logger.log(level, "config file not %s file=%s error=%s", what, self.path, error)
@@ -181,7 +181,7 @@ class ConfigFile:
         return fault
 
     def note_success(self) -> None:
-        """Tell people that what failed goes again."""
+        """Log that writing works again after a failure."""
         if self._problem:
             logger.warning("config file can be written again file=%s", self.path)
             self._problem = ""

@@ -4,8 +4,8 @@
     [store]
     flush_disk_type = "sync"           ROCKETRIO_STORE_FLUSH_DISK_TYPE=sync    --set store.flush_disk_type=sync
 
-`NAMESRV_ADDR`, which RocketMQ's users know, names the name servers where nothing else does. A relative `data` in a file
-is relative to the file. A field that does not exist is an error that names the ones meant.
+`NAMESRV_ADDR`, which RocketMQ's users know, names the name servers if nothing else does. A relative `data` in a file is
+relative to the file. An unknown setting is an error that suggests similar ones.
 """
 
 import difflib
@@ -26,23 +26,23 @@ from rocketrio_protocol.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "ROCKETRIO_"
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
-_SURE: Final = 0.8  # How alike a variable's name must be to be taken for a misspelt setting.
+_SURE: Final = 0.8  # How similar a variable's name must be to count as misspelt.
 
 _OPTIONS: Final = {
     "name": "broker_name",
     "id": "broker_id",
     "cluster": "cluster_name",
 }
-"""Options of the command that a file spells differently."""
+"""Options of the command that have other names in a file."""
 
 _KINDS: Final[Mapping[Any, str]] = {
     int: "it is a whole number",
     float: "it is a number",
     bool: "it is true or false",
 }
-"""What the settings of a type are, in words."""
+"""The values of a type, in words."""
 
-# typed-settings keeps the parts of its message nowhere else.
+# typed-settings has the parts of its message nowhere else.
 _WRONG_VALUE: Final = re.compile(
     r"Could not convert value (?P<value>.*) for option '(?P<path>[^']+)' "
     r"from loader (?:FileLoader\[)?(?P<where>.*?)\]?: (?P<error>\w+\(.*\))",
@@ -57,9 +57,9 @@ def load_config(
     given: Mapping[str, Any],
     environment: Mapping[str, str],
 ) -> BrokerConfig:
-    """The settings; `given` comes from the command line, by path (`store.flush_disk_type`).
+    """Load the settings; `given` comes from the command line, by path (`store.flush_disk_type`).
 
-    Raises ConfigError naming the field, where it was read and what it may be.
+    Raises ConfigError that names the setting, the place where it was read, and the values that it can have.
     """
     _check_names(given, "the command line")
     _check_environment(environment)
@@ -81,7 +81,7 @@ def load_config(
 
 
 def setting_paths() -> dict[str, str]:
-    """Every setting as it is written in `--set`, with what it means."""
+    """Return every setting as it is written in `--set`, with its meaning."""
     paths = {
         field.name: str(field.metadata["help"])
         for field in attrs.fields(BrokerConfig)
@@ -93,7 +93,7 @@ def setting_paths() -> dict[str, str]:
 
 
 class _Given:
-    """Values by path, from a place that has no file."""
+    """Values by path, from a place that is not a file."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self._values = values
@@ -109,7 +109,7 @@ class _Given:
 
 
 class _CheckedToml(ts.TomlFormat):
-    """A TOML file whose every name is a setting."""
+    """A TOML file in which every name must be a setting."""
 
     def __call__(
         self, path: Path, settings_cls: SettingsClass, options: OptionList
@@ -158,7 +158,7 @@ def _variable(path: str) -> str:
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
-    """Variables of other programs may share the prefix: only what looks like a misspelling is refused."""
+    """Refuse variables that look like misspelt settings; variables of other programs may share the prefix."""
     known = [_variable(path) for path in setting_paths()]
     for name in environment:
         if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
@@ -179,7 +179,7 @@ def _told(message: str) -> str:
 
 
 def _wanted(path: str) -> str | None:
-    """Return which values a setting takes; None where only the error tells."""
+    """Return which values a setting accepts, or None if only the error says it."""
     table, _, name = path.rpartition(".")
     kind = getattr(attrs.fields(StoreConfig if table else BrokerConfig), name).type
     if get_origin(kind) is Literal:
@@ -188,6 +188,6 @@ def _wanted(path: str) -> str | None:
 
 
 def _plain(error: str) -> str:
-    """The words of `Could not ...: ValueError('words')`."""
+    """Return the text in `Could not ...: ValueError('text')`."""
     match = _ERROR.fullmatch(error)
     return error if match is None else match["text"]

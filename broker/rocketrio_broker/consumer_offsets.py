@@ -1,14 +1,14 @@
-"""How far each group has consumed each queue, and the files that keep it.
+"""The offsets that each group has committed for each queue, and the files that keep them.
 
-    config/consumerOffset.json     Apache's, to the byte; its brokers start from it
-    config/rocketrioOffsets.json   the same offsets with their versions, and checksums of what we wrote into the first
+    config/consumerOffset.json     identical to Apache's; its brokers can start from it
+    config/rocketrioOffsets.json   the same offsets with their versions, and checksums of what was written to the first
     config/rocketrioOffsets.?.log  what was committed since (offset_journal.py)
 
-If the first file is not as we wrote it, an Apache broker has run on this directory: what it lowered was lowered, and
-what it raised is progress (`OffsetTable.observe`).
+If the first file is not as this broker wrote it, an Apache broker has run on this directory: decreases in it are
+deliberate, and increases are progress (`OffsetTable.observe`).
 
-Invariant: a commit that was answered survives kill -9; a power cut takes back those of one flush interval at most.
-Invariant: what makes one offset newer than another is decided in offset_version.py alone.
+Invariant: an acknowledged commit survives kill -9; a power cut undoes commits of one flush interval at most.
+Invariant: only offset_version.py decides what makes one offset newer than another.
 Answers to: ConsumerOffsetManager; RocketMQ reference, sections 2.4 and 5.7.
 Unlike Java: offsets have versions, so that those of a master and of its slaves can be joined (docs/decisions/0014).
 """
@@ -48,15 +48,15 @@ logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 FLUSH_CONSUMER_OFFSET_INTERVAL: Final = 5.0  # flushConsumerOffsetInterval
 SNAPSHOT_NAME: Final = "rocketrioOffsets.json"
 CHECKSUMS_KEPT: Final = 16
-"""Of what consumerOffset.json may hold: what was surely written, and what was tried since."""
+"""Checksums of what consumerOffset.json may contain: the last write that succeeded, and the attempts since then."""
 CUTS_SHOWN: Final = 20
-"""Lines in the log for offsets beyond the end of their queue; the number of all is in each."""
+"""The most log lines for offsets beyond the end of their queue; each line has the total."""
 OFFSETS_SIZE_LIMIT: Final = 15 << 20
-"""Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer of 16 MiB at most."""
+"""Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer of at most 16 MiB."""
 STEP_CLONED: Final = 256
-"""Offsets that are cloned at a stretch: some 5 ms."""
+"""Offsets that are cloned in one step: some 5 ms."""
 CLAIMS_LIMIT: Final = 100_000
-"""Queues of groups whose owner is known; the oldest claims are forgotten, and made again when they matter."""
+"""Queues of groups whose owner is known; the oldest claims are dropped, and made again when they matter."""
 
 
 class ConsumerOffsetManager:
@@ -70,7 +70,7 @@ class ConsumerOffsetManager:
         flush_interval: float = FLUSH_CONSUMER_OFFSET_INTERVAL,
         log_end: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`log_end` is the end of the commit log: offsets are looked at again when it has become shorter."""
+        """Create an empty table; `log_end` is the end of the log, and offsets are checked if it became shorter."""
         self._file = file
         self._snapshot_file = ConfigFile(file.path.with_name(SNAPSHOT_NAME), disk=disk)
         self._journal = OffsetJournal(file.path.parent, disk=disk)
@@ -79,7 +79,7 @@ class ConsumerOffsetManager:
         self._written = 0
         self._writes = 0
         self._turn = trio.Lock()
-        """Held by who writes the files in steps."""
+        """Held while the files are written in steps."""
         self._answer = SharedWork(partial(self.body, with_versions=False))
         self._versioned_answer = SharedWork(partial(self.body, with_versions=True))
         self._checksums: list[int] = []
@@ -89,24 +89,24 @@ class ConsumerOffsetManager:
         self._is_copy = False
         self._has_lost_messages = False
         self.offsets_cut = 0
-        """Queues of groups whose offset lay beyond the end of its queue when this broker became master."""
+        """Queues of groups whose offset was beyond the end of the queue when this broker became master."""
         self.messages_cut = 0
         """Messages that those groups had read and that are not in the log."""
         self._is_foreign = False
-        """The offsets are those of a broker without versions: slaves may know better which generation they are of."""
+        """True if the offsets come from a broker without versions; slaves may know their generation better."""
         self.table = OffsetTable()
         self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str]] = {}
-        """Commits to a slave that its master was not told of, with the epochs that members named; one a queue."""
+        """Commits on a slave that its master does not know yet, with the epochs that members named; one for a queue."""
         self.known_in: str | None = None
-        """On a slave, the epoch of the log in which its master last knew, or had judged, all that is here."""
+        """On a slave, the epoch of the log in which its master last knew, or had decided about, every offset here."""
 
     @property
     def offset_table(self) -> dict[TopicAndGroup, dict[int, int]]:
-        """(topic, group) to queue id to offset: to read, not to change."""
+        """(topic, group) to queue id to offset; for reading only."""
         return self.table.offsets
 
     def load(self) -> None:
-        """Take over what the files hold."""
+        """Load the offsets from the files."""
         snapshot = self._snapshot_file.load_table(ConsumerOffsetSnapshot)
         if snapshot is None:
             stored = self._file.load_table(ConsumerOffsetWrapper)
@@ -120,11 +120,11 @@ class ConsumerOffsetManager:
             self._follow_changes(snapshot)
         for key, queue_id, version in self._journal.load():
             self.table.join_version(key, queue_id, version)
-            # Perhaps: it was killed, and nothing says how long the log was then.
+            # Possibly: the broker was killed, and the length of the log at that time is not known.
             self._has_lost_messages = True
 
     def _follow_changes(self, snapshot: ConsumerOffsetSnapshot) -> None:
-        """Follow another program that wrote consumerOffset.json after us; a torn or missing one tells nothing."""
+        """Take over changes of another program to consumerOffset.json; a torn or missing file is ignored."""
         path = self._file.path
         if not self._disk.exists(path):
             return
@@ -146,7 +146,7 @@ class ConsumerOffsetManager:
     # ------------------------------------------------------------------------------------- commits
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store a plain commit: the last one wins. What can be no offset is left out; it may come with a pull."""
+        """Store a plain commit: the last one wins. An invalid offset, which may come with a pull, is ignored."""
         if offset < 0:
             return
         key = topic, group
@@ -163,9 +163,9 @@ class ConsumerOffsetManager:
     def commit_version(
         self, group: str, topic: str, queue_id: int, commit: Commit, *, epoch: str | None = None
     ) -> tuple[CommitOutcome, Version]:
-        """Store a commit by the rules of versions; what became of it, and what stands.
+        """Store a commit by the rules of versions; return its outcome and the stored version.
 
-        `epoch` is the one that its position comes from, on a slave that has to tell its master.
+        `epoch` is the epoch from which the position comes, given on a slave that must report it to its master.
         """
         key = topic, group
         before = self.table.version(key, queue_id)
@@ -185,21 +185,21 @@ class ConsumerOffsetManager:
 
     @property
     def is_full(self) -> bool:
-        """Whether clients may add nothing to the table."""
+        """Whether clients must not add to the table."""
         return self.table.size > OFFSETS_SIZE_LIMIT
 
     def has_room_for(self, group: str, topic: str, queue_id: int, commit: Commit) -> bool:
-        """Return whether a client's commit may be stored: in a full table only what goes on from where a group is."""
+        """Return True if a commit may be stored: into a full table only one that continues from a group's offset."""
         if not self.is_full:
             return True
         is_jump = commit.is_seek or commit.is_reset
         return not is_jump and 0 <= self.query_offset(group, topic, queue_id) <= commit.offset
 
     def claim(self, group: str, topic: str, queue_id: int, client_id: str) -> str:
-        """A client takes a queue over from whoever had it; returns what its commits are to carry."""
+        """Let a client take a queue over from its former owner; return the text that its commits must carry."""
         where = group, topic, queue_id
         self._claim_count += 1
-        # With the client's id: another run of this broker, which counts anew, knows none of the claims of this one.
+        # With the client's id: after a restart the count begins again, and the earlier claims are unknown.
         ownership = f"{self._claim_count}@{client_id}"
         self._claims.pop(where, None)
         self._claims[where] = ownership
@@ -208,29 +208,29 @@ class ConsumerOffsetManager:
         return ownership
 
     def is_owner(self, group: str, topic: str, queue_id: int, ownership: str) -> bool:
-        """Whether nobody else claimed the queue here since."""
+        """Return True if no other client has claimed the queue here since."""
         return self._claims.get((group, topic, queue_id)) == ownership
 
     # --------------------------------------------------------------------------------------- reads
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """The group's offset; -1 when it never committed."""
+        """Return the group's offset, or -1 if it never committed."""
         return self.table.query((topic, group), queue_id)
 
     def query_version(self, group: str, topic: str, queue_id: int) -> Version:
-        """The group's offset with its generation; -1 when it never committed."""
+        """Return the group's offset with its generation; the offset is -1 if it never committed."""
         return self.table.version((topic, group), queue_id)
 
     def query_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """The group's offsets on all queues of a topic."""
+        """Return the group's offsets on all queues of a topic."""
         return dict(self.table.offsets.get((topic, group), {}))
 
     def topics_of_group(self, group: str) -> list[str]:
-        """Topics on which the group has committed."""
+        """Return the topics on which the group has committed."""
         return [topic for topic, committer in self.table if committer == group]
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that have committed on the topic."""
+        """Return the groups that have committed on the topic."""
         return [group for committed, group in self.table if committed == topic]
 
     # ------------------------------------------------------------------------------------ operators
@@ -246,24 +246,24 @@ class ConsumerOffsetManager:
                 yield
 
     async def remove_topic(self, topic: str) -> None:
-        """Forget all offsets on a topic, at once in the file too: a topic made anew is read from its beginning.
+        """Remove all offsets on a topic, also from the files: a topic that is created again is read from its beginning.
 
-        Nothing else runs between the last of it and what the caller does next. Raises ConfigFileError; they are as
-        before then.
+        No other task runs between the end of this and the caller's next action. Raises ConfigFileError, after which the
+        offsets are as before.
         """
         async with self._turn:
             await in_steps(self.removal(topic=topic))
             self.table.remove_rest(topic)
 
     async def remove_group(self, group: str) -> None:
-        """Forget all offsets of a group, at once in the file too. Raises ConfigFileError; they are as before then."""
+        """Remove all offsets of a group, also from the files. Raises ConfigFileError; then nothing is removed."""
         async with self._turn:
             await in_steps(self.removal(group=group))
 
     def removal(
         self, *, topic: str | None = None, group: str | None = None
     ) -> Generator[None, None, None]:
-        """Forget all offsets of a topic or a group in steps: first in the files, then here."""
+        """Remove all offsets of a topic or a group in steps: first from the files, then from memory."""
         take_back = yield from self.table.remove(topic=topic, group=group)
         try:
             yield from self._persist_in_steps()
@@ -273,24 +273,24 @@ class ConsumerOffsetManager:
         yield from self.table.forget_void(topic=topic, group=group)
 
     def topic_floor(self, topic: str) -> Generation:
-        """Below which offsets on the topic are void, as it was deleted."""
+        """Return the generation below which offsets on the topic are void because the topic was deleted."""
         return self.table.topic_floor(topic)
 
     def void_topic(self, topic: str, floor: Generation) -> bool:
-        """Forget the offsets that another broker removed with the topic; whether that is news."""
+        """Remove the offsets that another broker removed with the topic; return True if that changed anything."""
         return self.table.remove_below(topic, floor)
 
     # ---------------------------------------------------------------------------------- other brokers
 
     def join(self, other: OffsetTable) -> int:
-        """Take what is newer at a master with versions, queue by queue; returns how many queues changed."""
+        """Take offsets that are newer at a master with versions; return how many queues changed."""
         self._is_copy = True
         return self.table.join(other)
 
     def cut(self, queue_end: QueueEnd) -> int:
-        """Lower to its end what lies beyond the end of a queue, for a broker that begins to take messages.
+        """Lower offsets beyond the end of their queue to that end; called when this broker becomes master.
 
-        Only where that can be: the log became shorter, or offsets were copied from a master faster than messages.
+        Only needed if the log became shorter, or if offsets were copied from a master faster than messages.
         """
         if not self._is_copy and not self._has_lost_messages:
             return 0
@@ -304,7 +304,7 @@ class ConsumerOffsetManager:
             )  # fmt: skip
         if beyond:
             self._count_cut(beyond)
-        self.table.change_count += 1  # It is no copy any more: that is to be written too.
+        self.table.change_count += 1  # The file must also say that it is not a copy now.
         self._persist_or_later()
         return len(beyond)
 
@@ -324,10 +324,10 @@ class ConsumerOffsetManager:
     def take_over(
         self, body: VersionedConsumerOffsets, *, queue_end: QueueEnd | None = None
     ) -> int:
-        """Take what is newer at a slave, for a master that comes back; returns how many queues changed.
+        """Take offsets that are newer at a slave, for a master that comes back; return how many queues changed.
 
-        From a body without versions, an Apache slave's, only what is higher and was never lowered here. With
-        `queue_end` nothing beyond the end of its queue: messages that come there would be skipped.
+        From a body without versions (an Apache slave's) take only offsets that are higher and were never lowered here.
+        With `queue_end` take nothing beyond the end of its queue, because messages that come there would be skipped.
         """
         if body.rocketrio_versions is None:
             changed = self.table.join_plain(offsets_by_key(body), queue_end=queue_end)
@@ -340,7 +340,7 @@ class ConsumerOffsetManager:
         return changed
 
     def _adopt_generations(self, other: OffsetTable) -> None:
-        """Ours are progress of an unknown generation: of the one that a broker with versions knows."""
+        """Give our offsets, of unknown generation, the generation that a broker with versions knows."""
         for key, queue_id, version in other.versions():
             here = self.table.query(key, queue_id)
             if here >= 0 and version.generation > FIRST:
@@ -351,16 +351,16 @@ class ConsumerOffsetManager:
         before: Mapping[TopicAndGroup, Mapping[int, int]],
         now: Mapping[TopicAndGroup, Mapping[int, int]],
     ) -> None:
-        """Follow an Apache master between two looks at its offsets."""
+        """Take over the changes of an Apache master's offsets between two copies."""
         self._is_copy = True
         self.table.observe(before, now)
 
     async def answer(self, *, with_versions: bool) -> bytes:
-        """Return the answer to 43. Who comes while one is written shares the next one with all who do."""
+        """Return the answer to 43. Requests that come while one is written share the next one."""
         return await (self._versioned_answer if with_versions else self._answer).get()
 
     def body(self, *, with_versions: bool) -> Generator[None, None, bytes]:
-        """Write all offsets as they stand now, in steps, with their versions for those who ask for them."""
+        """Encode all current offsets in steps, with their versions if requested."""
         writing = yield from self.table.written(is_file=False)
         members: dict[str, Any] = {"offsetTable": writing.offsets}
         if with_versions:
@@ -370,11 +370,11 @@ class ConsumerOffsetManager:
     # --------------------------------------------------------------------------------------- files
 
     def persist(self) -> None:
-        """Write the files if there is something new."""
+        """Write the files if something has changed."""
         all_at_once(self._persist_in_steps())
 
     def _persist_in_steps(self) -> Generator[None, None, None]:
-        """Do the same in steps, unless `persist` overtakes it."""
+        """Write the files in steps, unless `persist` overtakes it."""
         if self._written == self.table.change_count:
             return
         written, writes = self.table.change_count, self._writes
@@ -382,7 +382,7 @@ class ConsumerOffsetManager:
         writing = yield from self.table.written(is_file=True)
         if writes != self._writes:
             return
-        # The snapshot first: whoever finds an older consumerOffset.json knows by its checksum that we wrote it.
+        # The snapshot first: its checksums show that an older consumerOffset.json was written by this broker.
         tried = self._checksums[1:][2 - CHECKSUMS_KEPT :]
         self._checksums = [*self._checksums[:1], *tried, writing.checksum]
         snapshot = {
@@ -405,11 +405,11 @@ class ConsumerOffsetManager:
         try:
             self.persist()
         except ConfigFileError as error:
-            # They stay in memory and are written with the next round: a full disk must not end a broker.
+            # They stay in memory and are written in the next round: a full disk must not end a broker.
             logger.debug("consumer offsets not written, will retry error=%s", error)
 
     async def sync(self) -> None:
-        """Return once what is in the files is safe from a power cut too. Raises ConfigFileError."""
+        """Return once the content of the files is safe from a power cut too. Raises ConfigFileError."""
         await self._disk.run(self._sync)
 
     def _sync(self) -> None:
@@ -417,7 +417,7 @@ class ConsumerOffsetManager:
         self._file.sync()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write the files on a period; the last time, when nobody commits any more, is `close`."""
+        """Write the files periodically; `close` writes them the last time, when no commits come any more."""
         self._journal.open()
         task_status.started()
         async for _ in every(self._flush_interval):
@@ -429,11 +429,11 @@ class ConsumerOffsetManager:
                 await self.sync()
                 self._journal.clear_old()
             except (OSError, ConfigFileError) as error:
-                # They stay in memory and are written with the next round: a full disk must not end a broker.
+                # They stay in memory and are written in the next round: a full disk must not end a broker.
                 logger.debug("consumer offsets not written, will retry error=%s", error)
 
     def close(self) -> None:
-        """Write the files for the last time, when nobody commits any more. Raises ConfigFileError."""
+        """Write the files for the last time, when no commits come any more. Raises ConfigFileError."""
         is_covered = False
         try:
             self.persist()
@@ -446,7 +446,7 @@ class ConsumerOffsetManager:
 def count_unread(
     table: OffsetTable, gone: Mapping[tuple[str, int], tuple[int, int]]
 ) -> tuple[int, int]:
-    """How much of these parts of queues (from, to) groups had not read, counted for each, and how many groups."""
+    """Count the messages of these parts of queues (from, to) that groups had not read, for each group; and groups."""
     messages, groups = 0, set()
     for (topic, group), queues in table.offsets.items():
         for queue_id, offset in queues.items():

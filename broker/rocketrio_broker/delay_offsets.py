@@ -1,12 +1,12 @@
-"""How far the delay levels are delivered: `config/delayOffset.json`, and what slaves copy with 45.
+"""The progress of the delay levels: `config/delayOffset.json`, and what slaves copy with request 45.
 
     {"offsetTable":{1:12,3:4}}         level: the queue offset of the next message of SCHEDULE_TOPIC_XXXX
 
-Progress holds for a log that has the delivered messages. A log that lost its end, in a power cut or because a slave
-takes over that had not got everything, must not be told of them, or they are never delivered.
+Progress is valid for a log that has the delivered messages. A log that lost its end, in a power cut or because a slave
+takes over that had not received all of it, must not get that progress, or these messages are never delivered.
 
-Invariant: the file tells of nothing whose delivery could still be lost: it is synced, and confirmed, first.
-Invariant: whoever copies the progress is told how long a log it holds for (`log_end`).
+Invariant: the file records no delivery that could still be lost: the delivery is synced, and confirmed, first.
+Invariant: a slave that copies the progress also gets the length of the log for which it is valid (`log_end`).
 Answers to: ScheduleMessageService's offsetTable, DelayOffsetSerializeWrapper.
 """
 
@@ -17,10 +17,10 @@ from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 
 
 class DelayOffsets:
-    """The progress of one broker's delay levels: its own while it delivers, else its master's."""
+    """The progress of one broker's delay levels: its own while it delivers, otherwise its master's."""
 
     def __init__(self, file: ConfigFile, *, log_end: Callable[[], int]) -> None:
-        """`log_end` is the end of the commit log now."""
+        """Create it without progress; `log_end` returns the current end of the commit log."""
         self.file = file
         self.offset_table: dict[int, int] = {}
         self.log_end = 0
@@ -31,29 +31,29 @@ class DelayOffsets:
         self._written = 0
 
     def begin(self) -> None:
-        """Take over what the file holds, and count on from there."""
+        """Load the progress from the file, and continue from there."""
         self.offset_table = self._stored().offset_table
         self.log_end = self._log_end_now()
         self._written = self.change_count
         self._is_own = True
 
     def end(self) -> None:
-        """From now on the file holds another broker's progress."""
+        """Note that from now on the file holds another broker's progress."""
         self._is_own = False
 
     def advance(self, level: int, queue_offset: int, log_end: int) -> None:
-        """What stands before `queue_offset` is delivered, at addresses before `log_end`."""
+        """Record that messages before `queue_offset` are delivered, at addresses before `log_end`."""
         self.offset_table[level] = queue_offset
         self.log_end = max(self.log_end, log_end)
         self.change_count += 1
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether the file knows less."""
+        """Whether the file is older than the progress."""
         return self._written != self.change_count
 
     def snapshot(self) -> tuple[DelayOffsetWrapper, int, int]:
-        """The progress, how long a log it holds for, and what `write` is to be told."""
+        """Return the progress, the length of the log for which it is valid, and the change count for `write`."""
         return (
             DelayOffsetWrapper(dict(sorted(self.offset_table.items()))),
             self.log_end,
@@ -61,12 +61,12 @@ class DelayOffsets:
         )
 
     def write(self, wrapper: DelayOffsetWrapper, change_count: int) -> None:
-        """Put a snapshot into the file. Raises ConfigFileError."""
+        """Write a snapshot to the file. Raises ConfigFileError."""
         self.file.write(wrapper)
         self._written = change_count
 
     def answer(self) -> tuple[DelayOffsetWrapper, int]:
-        """What a slave is told, and how long a log it holds for."""
+        """Return the progress for a slave, and the length of the log for which it is valid."""
         if self._is_own:
             wrapper, log_end, _ = self.snapshot()
             return wrapper, log_end

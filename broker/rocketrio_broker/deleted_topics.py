@@ -1,10 +1,10 @@
-"""What a broker does about deletions of topics that it finds in its log, beside its queues: their offsets are void.
+"""Voids the committed offsets of topics whose deletion is found in the log.
 
-A slave hears of them with the log, before it copies the next table of offsets; one that is made master by then, or that
-serves readers without a master, would have the next life of a topic read from the middle.
+A slave gets the deletion with the log, before it copies the next table of offsets. If it becomes master in between, or
+serves readers without a master, old offsets would otherwise apply to a topic that was created again.
 
-Invariant: an offset of a life is never void: the floor that the deletion carries lies below all that are committed
-after it, so that it can be met late, twice, or in any order.
+Invariant: an offset of the present incarnation is never voided: the floor in the deletion is below all offsets that are
+committed after it, so a deletion can be processed late, twice, or in any order.
 Answers to: nothing; Apache's brokers keep the offsets of deleted topics.
 """
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("rocketrio_broker.topics")
 
 
 class DeletedTopics:
-    """Follows the log's deletions."""
+    """Processes the deletions in the log."""
 
     def __init__(
         self, dispatcher: QueueDispatcher, consumer_offsets: ConsumerOffsetManager
@@ -30,7 +30,7 @@ class DeletedTopics:
         self._consumer_offsets = consumer_offsets
 
     def follow(self) -> None:
-        """Act on all that were dispatched."""
+        """Process all deletions that were dispatched."""
         for deletion in self._dispatcher.take_deletions():
             try:
                 floor = Generation.parse(deletion.floor)
@@ -41,7 +41,7 @@ class DeletedTopics:
                 logger.info("offsets of a deleted topic are void topic=%s", deletion.topic)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Act on them as they come, until cancelled."""
+        """Process deletions as they come, until cancelled."""
         met = self._dispatcher.met
         seen = met.value
         self.follow()

@@ -1,13 +1,13 @@
-"""A whole cluster in one process: name server, one master and its slaves.
+"""A whole cluster in one process: a name server, one master and its slaves.
 
-    EmbeddedCluster(slaves=1)                          in memory: network, disks; time may be virtual
-    EmbeddedCluster(slaves=1, root=Path("data"))       on loopback ports, so that other processes can join
+    EmbeddedCluster(slaves=1)                          network and disks in memory; time may be virtual
+    EmbeddedCluster(slaves=1, root=Path("data"))       on loopback ports, so that other processes can connect
 
 In memory each member is a host of its own: the name server 10.0.0.9, the master 10.0.0.10, slaves from 10.0.0.11.
-A killed member leaves what kill -9 leaves and comes back at the same addresses with the same files.
+A killed member leaves the files that kill -9 leaves, and comes back with them at the same addresses.
 
 Invariant: leaving the block stops every member; on loopback ports no file is left outside `root`.
-Unlike Java: there is none; Apache's tests start real processes.
+Unlike Java: Java has no such cluster; Apache's tests start real processes.
 """
 
 import random
@@ -48,7 +48,7 @@ from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 NAME_SERVER_HOST: Final = "10.0.0.9"
 MASTER_HOST: Final = "10.0.0.10"
 CLIENT_HOST: Final = "10.0.0.100"
-"""The host that `dial` of a cluster in memory stands for."""
+"""The host from which `dial` of a cluster in memory connects."""
 _FIRST_SLAVE_HOST: Final = 11
 _SEED: Final = 20260101
 LOOPBACK: Final = "127.0.0.1"
@@ -61,7 +61,7 @@ SMALL_STORE: Final = StoreConfig(
     max_hash_slot_num=10_000,
     max_index_num=40_000,
 )
-"""Files that cost a test or a laptop little."""
+"""Files that are small enough for a test or a laptop."""
 
 
 class Member:
@@ -83,7 +83,7 @@ class Member:
 
     @property
     def broker(self) -> Broker:
-        """The running broker. Raises ClosedError when it is down."""
+        """The running broker. Raises ClosedError if it is down."""
         if self._broker is None:
             raise ClosedError(f"{self.config.broker_name}/{self.config.broker_id} is down")
         return self._broker
@@ -93,7 +93,7 @@ class Member:
         return self._broker is not None
 
     async def start(self) -> Broker:
-        """Start it, again at the same addresses. Returns once it serves and is registered."""
+        """Start the broker, at the same addresses as before. Returns once it serves and is registered."""
         assert self._broker is None, f"{self!r} runs already"
         ports = self._cluster.ports
         if ports is not None:
@@ -106,12 +106,12 @@ class Member:
         return broker
 
     async def stop(self) -> None:
-        """Stop it cleanly: what it holds is flushed, and the name server is told."""
+        """Stop the broker cleanly: its data is flushed, and it leaves the name server."""
         self._scope.cancel()
         await self._ended.wait()
 
     async def kill(self) -> None:
-        """End it as kill -9 does: nothing is flushed, nobody is told; its connections break."""
+        """End the broker as kill -9 does: nothing is flushed or sent; its connections break."""
         self._switch.kill()
         self._cluster.cut(self.host)
         await self.stop()
@@ -139,7 +139,7 @@ class Member:
 
 
 class EmbeddedCluster:
-    """`async with EmbeddedCluster(slaves=1) as cluster:` runs the members for as long as the block."""
+    """`async with EmbeddedCluster(slaves=1) as cluster:` runs the members for the length of the block."""
 
     def __init__(
         self,
@@ -157,11 +157,11 @@ class EmbeddedCluster:
         seed: int = _SEED,
         **settings: Any,
     ) -> None:
-        """`root` holds the data and puts the members on loopback ports; without it all is in memory.
+        """Create a cluster; `root` holds the data and puts the members on loopback ports; without it all is in memory.
 
-        `role` is the master's: whether sends to it wait for slaves.
+        `role` is the master's: it decides whether sends wait for slaves.
         `network="loopback"` without `root` keeps the data in memory but lets other processes connect.
-        `make_disk` gives each member its disk; a killed member's `disk` may be replaced before it is started again.
+        `make_disk` makes each member's disk; a killed member's `disk` may be replaced before it is started again.
         `settings` are further fields of BrokerConfig, for every member.
         """
         self.network = network or ("memory" if root is None else "loopback")
@@ -173,7 +173,7 @@ class EmbeddedCluster:
         self.rng = random.Random(seed)
         self.root = root
         self.make_disk: Callable[[], Disk] = make_disk or (MemoryDisk if root is None else RealDisk)
-        """Gives each member a disk of its own."""
+        """Makes a separate disk for each member."""
         self.nursery: trio.Nursery
         self._stack = AsyncExitStack()
         self._name_server_listen = name_server_listen or (
@@ -185,9 +185,9 @@ class EmbeddedCluster:
             cluster_name=cluster_name, broker_name=broker_name, store=store, **settings
         )
         self.is_new = root is None or not any((*root.glob("master"), *root.glob("slave-*")))
-        """Return whether no member has run before, so that an empty master has lost nothing."""
+        """True if no member has run before, so that an empty master has lost nothing."""
         self.ports = None if root is None else MemberPorts(root, disk=RealDisk(), listen=listen_tcp)
-        """Brings members back to their ports in another process; None where they live in memory only."""
+        """Gives members their former ports in another process; None if they exist in memory only."""
         self._slave_count = slaves
         self._role = role
         self.master: Member
@@ -214,7 +214,7 @@ class EmbeddedCluster:
         return self
 
     async def _return(self) -> None:
-        """Start members that have run before, side by side: a master asks its slaves before it serves."""
+        """Start members that have run before, concurrently: a master asks its slaves before it serves."""
         serving = Watermark()
 
         async def start(member: Member) -> None:
@@ -224,7 +224,7 @@ class EmbeddedCluster:
         for member in self.members:
             self.nursery.start_soon(start, member)
         await serving.wait_reached(len(self.members))
-        for member in self.members:  # Now slaves hear who their master is, whoever has which role.
+        for member in self.members:  # Slaves now learn their master, whatever the roles.
             member.broker.registration.register_now()
 
     @trio.lowlevel.enable_ki_protection
@@ -238,7 +238,7 @@ class EmbeddedCluster:
 
     @property
     def name_servers(self) -> list[str]:
-        """What a client is given to find this cluster."""
+        """The name server addresses for clients of this cluster."""
         return [self.name_server.addr]
 
     @property
@@ -248,7 +248,7 @@ class EmbeddedCluster:
 
     @property
     def dial(self) -> Dial:
-        """How a client reaches the members."""
+        """The function by which a client connects to the members."""
         return self.dial_from(CLIENT_HOST)
 
     async def kill_master(self) -> None:
@@ -256,28 +256,28 @@ class EmbeddedCluster:
         await self.master.kill()
 
     async def restart_master(self) -> Broker:
-        """Bring the master back with what it left."""
+        """Start the master again with the files that it left."""
         return await self.master.start()
 
     async def kill_name_server(self) -> None:
-        """End the name server as kill -9 does: it forgets everything."""
+        """End the name server as kill -9 does: it loses everything."""
         self._name_server_scope.cancel()
         self.cut(NAME_SERVER_HOST)
         await trio.lowlevel.checkpoint()
 
     async def restart_name_server(self) -> None:
-        """Bring it back at the same address; brokers register again within their period."""
+        """Start the name server again at the same address; brokers register again within their period."""
         self._name_server_listen = self.name_server.addr
         await self.nursery.start(self._run_name_server)
 
     # --------------------------------------------------------------------------- what members are given
 
     def dial_from(self, host: str) -> Dial:
-        """The way out of one host."""
+        """Return the function by which one host connects to others."""
         return self.memory_network.host(host).dial if self.network == "memory" else dial_tcp
 
     def listen_on(self, host: str) -> Listen:
-        """The way into one host."""
+        """Return the function by which one host listens."""
         return self.memory_network.host(host).listen if self.network == "memory" else listen_tcp
 
     def cut(self, host: str) -> None:
@@ -313,6 +313,6 @@ class EmbeddedCluster:
 
 
 def fast_address(address: str) -> str:
-    """The second listener of a broker at `address`."""
+    """Return the address of the second listener of a broker at `address`."""
     host, port = split_addr(address)
     return join_addr(host, port - FAST_PORT_DISTANCE)

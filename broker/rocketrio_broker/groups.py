@@ -1,7 +1,7 @@
 """The consumer groups of one broker: their settings, their version, and `config/subscriptionGroup.json`.
 
-Invariant: every change bumps the DataVersion and is on file before it is in the table. A change that cannot be written
-is not made, and raises ConfigFileError (versioned_table.py).
+Invariant: every change bumps the DataVersion and is in the file before it is in the table. A change that cannot be
+written is not made, and raises ConfigFileError (versioned_table.py).
 Invariant: no request makes the table larger than `groups_limit`; a copy of another broker's table may be.
 Answers to: SubscriptionGroupManager; RocketMQ reference, sections 2.11, 5.7 and 5.8.
 """
@@ -28,7 +28,7 @@ _SYSTEM_GROUPS: Final = frozenset(names.SYSTEM_GROUPS)
 
 
 def is_system_group(group: str) -> bool:
-    """Belongs to RocketMQ's own tools."""
+    """Return True if the group belongs to RocketMQ's own tools."""
     return group in _SYSTEM_GROUPS or group.startswith(names.SYSTEM_GROUP_PREFIX)
 
 
@@ -48,12 +48,12 @@ class SubscriptionGroupManager:
             possible=_possible,
             wall_clock=wall_clock,
         )
-        """Keeps them in files: its owner syncs and closes it."""
+        """Keeps the groups in files; the table's owner syncs and closes it."""
 
     def load(self) -> None:
-        """Take over what the files hold; groups that every broker has are added to it."""
+        """Load the groups from the files, and add the groups that every broker has."""
         self.table.load()
-        # Now, for the first request that asks for all would have to write all of them.
+        # Done here, because otherwise the first request for all groups would have to encode all of them.
         self._answer_text.of(self.subscription_group_table)
 
     @property
@@ -62,14 +62,14 @@ class SubscriptionGroupManager:
         return self.table.data_version
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings, made with the defaults if it is new; None when that is not allowed.
+        """Return the group's settings; a new group is created with the defaults. None if that is not allowed.
 
-        Where it cannot be kept a new group has the defaults and is not in the table: reading must go on.
+        A new group that cannot be stored gets the defaults and is not in the table, because readers must go on.
         """
         return self.subscription_group_table.get(group) or self.find_all([group]).get(group)
 
     def find_all(self, groups: Iterable[str]) -> dict[str, SubscriptionGroupConfig]:
-        """Return the settings of those groups that are, or may be; new ones are made in one write of the file."""
+        """Return the settings of those groups that exist or may be created; new ones are stored in one write."""
         table = self.subscription_group_table
         found = {group: table[group] if group in table else self._new(group) for group in groups}
         created = {
@@ -106,11 +106,11 @@ class SubscriptionGroupManager:
         self.table.put(groups)
 
     def delete(self, group: str) -> bool:
-        """Forget the group; False when there was none."""
+        """Remove the group; return False if there was none."""
         return self.table.remove(group)
 
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """All groups with their version: the answer to 201, and the file's content."""
+        """Return all groups with their version: the answer to 201, and the file's content."""
         return SubscriptionGroupWrapper(self.data_version, dict(self.subscription_group_table))
 
     def answer(self) -> bytes:
@@ -120,11 +120,11 @@ class SubscriptionGroupManager:
         return fastjson.dumps(members)
 
     def replace(self, wrapper: SubscriptionGroupWrapper) -> bool:
-        """Take over a master's table with its version; False when it is the one already here."""
+        """Replace the table by a master's; return False if it is the one already here."""
         return self.table.replace(wrapper.data_version, wrapper.subscription_group_table)
 
     def join(self, wrapper: SubscriptionGroupWrapper) -> bool:
-        """Add what a slave knows and we do not, unless its table is the older one; False when nothing changed."""
+        """Add what only a slave knows, unless its table is the older one; return False if nothing changed."""
         count = self.table.join(wrapper.data_version, wrapper.subscription_group_table)
         if count is None:
             return False
@@ -133,7 +133,7 @@ class SubscriptionGroupManager:
 
 
 def _possible(table: dict[str, SubscriptionGroupConfig]) -> dict[str, SubscriptionGroupConfig]:
-    """Return the table without entries that no group can have."""
+    """Return the table without invalid entries."""
     kept = {}
     for name, group in table.items():
         problem = names.group_name_problem(name)

@@ -1,6 +1,6 @@
-"""Our settings under RocketMQ's names and units, for administrators' tools: what 25 changes and 26 shows.
+"""Converts settings to RocketMQ's names and units for administrators' tools: what request 25 changes and 26 shows.
 
-Milliseconds, `ASYNC_FLUSH` and `brokerClusterName` there are seconds, `async` and `cluster_name` here.
+RocketMQ's milliseconds, `ASYNC_FLUSH` and `brokerClusterName` are seconds, `async` and `cluster_name` here.
 
 Answers to: Configuration, MixAll.properties2Object.
 Unlike Java: a key that is unknown, or that cannot change while the broker runs, is refused with the reason; Java
@@ -31,15 +31,15 @@ _OWN_NAMES: Final = {
     "check_crc_on_recover": "checkCRCOnRecover",
     "transaction_timeout": "transactionTimeOut",
 }
-"""Where Java's name is not ours in camelCase."""
+"""Settings whose Java name is not their name here in camelCase."""
 
 _FIXED: Final = {"filterServerNums": "0", "msgTraceTopicName": TRACE_TOPIC, "useTLS": "false"}
-"""What nobody can set here and 4.9's `mqadmin exportConfigs` fails without."""
+"""Settings that do not exist here, but without which 4.9's `mqadmin exportConfigs` fails."""
 
 _SHOWN_ELSEWHERE: Final = ("listen", "ha_listen", "address", "ha_address", "store")
 
 _LARGEST: Final = 2**63 - 1
-"""Of any number: Java's long."""
+"""The largest number: Java's long."""
 
 _MILLISECONDS: Final = frozenset(
     {
@@ -112,7 +112,7 @@ CHANGEABLE: Final = frozenset(
         "store.clean_file_forcibly_enable",
     }
 )
-"""Settings that are read at each use; the others are built into what already runs."""
+"""Settings that are read at each use; the others are built into running parts."""
 
 _TO_JAVA: Final = {
     "async": "ASYNC_FLUSH",
@@ -126,7 +126,7 @@ _TO_JAVA: Final = {
 def java_properties(
     config: BrokerConfig, *, broker_addr: str, ha_addr: str, configured: BrokerConfig
 ) -> dict[str, str]:
-    """All settings under Java's names; role and id are those it holds, and beside them what is `configured`."""
+    """Return all settings under Java's names; role and id are the current ones, with those `configured` beside them."""
     host, port = split_addr(broker_addr)
     ha_host, ha_port = split_addr(ha_addr)
     shown = {
@@ -146,12 +146,12 @@ def java_properties(
 
 
 def path_of(java_name: str) -> str | None:
-    """Our name of a setting that RocketMQ calls so; None where there is none."""
+    """Return the name here of the setting that RocketMQ calls `java_name`, or None."""
     return _PATHS.get(java_name)
 
 
 def changed_config(config: BrokerConfig, properties: Mapping[str, str]) -> BrokerConfig:
-    """The settings with these changed. Raises BrokerError or ConfigError, naming what cannot be."""
+    """Return the settings with these changes. Raises BrokerError or ConfigError that names the wrong one."""
     broker: dict[str, Any] = {}
     store: dict[str, Any] = {}
     for java_name, text in properties.items():
@@ -196,7 +196,7 @@ def _value(config: BrokerConfig, path: str) -> Any:
 
 
 def _kind(path: str) -> Any:
-    """The type of a setting: int, float, bool, or something that is text."""
+    """Return the type of a setting: int, float, bool, or a type that is written as text."""
     cls: type = StoreConfig if path.startswith("store.") else BrokerConfig
     return attrs.fields_dict(attrs.resolve_types(cls))[path.removeprefix("store.")].type
 

@@ -131,7 +131,7 @@ class Shell(click.Group):
         try:
             return super().main(*args, **extra)
         except OSError as error:
-            # Commands see the network's errors as ours, and those of files name their file: this is the output.
+            # Network errors arrive as rocketrio's errors, errors of files name the file: this is the output.
             if error.filename is not None:
                 fail(str(error))
             # Python flushes once more at exit, and would report the error again.
