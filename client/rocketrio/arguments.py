@@ -27,7 +27,7 @@ def whole_number(argument: str, value: object, *, least: int) -> None:
 
 
 def seconds(argument: str, value: object, *, may_be_0: bool = False) -> None:
-    """Check for a positive number of seconds; math.inf is accepted."""
+    """Check for a positive number of seconds, or 0 with `may_be_0`; math.inf is accepted."""
     is_one = isinstance(value, Real) and not isinstance(value, bool)
     if not is_one or not (value > 0 or (may_be_0 and value == 0)):  # type: ignore[operator]
         bound = "at least 0" if may_be_0 else "more than 0"

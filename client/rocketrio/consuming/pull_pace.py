@@ -21,7 +21,7 @@ FIRST_PAUSE: Final = 0.05
 MOVED_PAUSE_LIMIT: Final = 30.0
 """Maximum pause in seconds between moves without progress."""
 EARLY_PAUSE_LIMIT: Final = 1.0
-"""Maximum pause in seconds between pulls that are not held, like a broker without long polling holds them."""
+"""Maximum pause in seconds between pulls that are not held: a broker without long polling holds them as long."""
 HELD_LEAST: Final = 0.5
 """Seconds; a pull answered sooner was not held. Brokers without long polling hold one for a second."""
 

@@ -3,7 +3,7 @@
 A broker asks any producer of the group, repeatedly until one knows the outcome, including producers that were started
 after the message's producer died. Therefore the group registers with all masters, not only with those it has sent to.
 
-Invariant: a transaction is not checked here from its send to the end of its block: unfinished work is not "not done".
+Invariant: a transaction is not checked here from its send to the end of its block: open work is not rolled back.
 Invariant: a check that fails, takes too long, or is not answered decides nothing: the broker asks again.
 Invariant: each message has only one check at a time; the answer goes to the latest question, because a half message may
 move when it is checked.
