@@ -1,4 +1,4 @@
-"""Everything that consoles, command-line tools and slaves ask a broker: the table of these codes.
+"""The table of all requests that consoles, command-line tools and slaves send to a broker.
 
     topic_admin    17 18 21 215 305 316 351        group_admin   43 45 200 201 203 204 207 225 308 314 352
     consume_stats  202 208 300 303 315 317          broker_admin  25 26 28 306 329
@@ -57,7 +57,7 @@ def admin_processors(
     wall_clock: WallClock,
     sql: SqlExpressions,
 ) -> dict[int, Processor]:
-    """Request code to processor."""
+    """Return the processors by request code."""
     topic_admin = TopicAdminProcessor(
         config=config,
         store=store,

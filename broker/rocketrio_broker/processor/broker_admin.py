@@ -1,4 +1,4 @@
-"""The broker itself by request: settings (25, 26), what it is doing (28), files past their time (306, 329).
+"""Requests about the broker itself: settings (25, 26), statistics (28), deletion of expired files (306, 329).
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
@@ -43,7 +43,7 @@ _POOLS: Final = ("send", "pull", "litePull", "query", "ack")
 
 
 class BrokerAdminProcessor:
-    """What administrators ask the broker about itself."""
+    """Answers administrators' requests about the broker itself."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BrokerAdminProcessor:
         ha_addr: str,
         slave: Callable[[], SlaveStatistics | None],
     ) -> None:
-        """`slave` is a slave's view of its replication, None on a master."""
+        """`slave` returns a slave's view of its replication, None on a master."""
         self._config = config
         self._store = store
         self._topics = topics
@@ -72,7 +72,7 @@ class BrokerAdminProcessor:
         self._slave = slave
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update_broker_config,
             RequestCode.GET_BROKER_CONFIG: self.broker_config,
@@ -108,7 +108,7 @@ class BrokerAdminProcessor:
     async def delete_expired_files(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        """Files of the log past their time, and with them what queues and index hold of those."""
+        """Delete the log's expired files, and with them the entries for them in queues and index."""
         await self._store.delete_old_files()
         return request.response()
 
@@ -121,7 +121,7 @@ class BrokerAdminProcessor:
             "EndTransactionThreadPoolQueueCapacity": "0",
             "brokerActive": "false" if self._store.is_slave else "true",
         }
-        # There are no thread pools here: requests are acted on as they arrive.
+        # Requests are executed as they arrive, without the thread pools of Java.
         for pool in _POOLS:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
@@ -134,7 +134,7 @@ class BrokerAdminProcessor:
         return table | self._waits_table() | self._slave_table()
 
     def _delay_table(self) -> dict[str, str]:
-        """How many messages of each delay level are delivered, and how many there are."""
+        """Return how many messages of each delay level were delivered, and how many there are."""
         wrapper, _ = self._delay_offsets.answer()
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{self._store.next_queue_offset(SCHEDULE_TOPIC, level - 1)}"
@@ -142,7 +142,7 @@ class BrokerAdminProcessor:
         }
 
     def _slave_table(self) -> dict[str, str]:
-        """Keys of our own: how a slave follows, and how far a long copy is."""
+        """Return rocketrio's keys about how a slave follows, and how far a long copy is."""
         slave = self._slave()
         if slave is None:
             return {}
@@ -161,7 +161,7 @@ class BrokerAdminProcessor:
         return table
 
     def _waits_table(self) -> dict[str, str]:
-        """Keys of our own: what sends have waited for, and how the slaves stand that they wait for."""
+        """Return rocketrio's keys about what sends have waited for, and about the slaves that they wait for."""
         waits, slaves = self._waiting.statistics(), self._group_transfer.statistics()
         table = {
             f"rocketrio{_STATUS_NAMES[code]}": str(count) for code, count in waits.answered.items()

@@ -1,12 +1,13 @@
-"""What a console asks clients through their broker: 222 (as 220), 223 (as 221), 307, 309.
+"""Requests that a console sends to clients through their broker: 222 (as 220), 223 (as 221), 307, 309.
 
-    222 reset a group's offsets to a time     stored here, and told to every member (220)
-    223 the offsets members hold in memory    asked of all members at once (221)
-    307 how a member is doing; 309 have it consume a message now     handed on, and the answer back as it is
+    222 reset a group's offsets to a time     stored here, and sent to every member (220)
+    223 the offsets members hold in memory    asked of all members at the same time (221)
+    307 a member's state; 309 have it consume a message now     forwarded, and the answer returned unchanged
 
 Answers to: AdminBrokerProcessor's resetOffset, getConsumerStatus, getConsumerRunningInfo, consumeMessageDirectly;
 Broker2Client; RocketMQ reference, section 2.10.
-Unlike Java (4.x): a reset is stored at once, under a generation of its own, and so holds where nobody is connected.
+Unlike Java (4.x): a reset is stored immediately, under a generation of its own, so it also works if no member is
+connected.
 """
 
 from typing import Final
@@ -43,14 +44,15 @@ STATUS_TIMEOUT: Final = 5.0
 RESET_VERSION: Final = 28
 """3.0.7-SNAPSHOT: from this version on Java's clients know 220 and 221 (MQVersion)."""
 CALL_VERSION: Final = 62
-"""3.1.8-SNAPSHOT: from this version on they know 307 and 309."""
+"""3.1.8-SNAPSHOT: from this version on Java's clients know 307 and 309."""
 CREDENTIALS: Final = frozenset({"AccessKey", "Signature", "SecurityToken"})
-"""Header fields that prove who asks: for this broker alone, as the client could use them elsewhere."""
+"""Header fields that prove who sent the request: they are not forwarded, because the client could use them
+elsewhere."""
 _NOT_GIVEN: Final = -1
 
 
 class ClientCallProcessor:
-    """Puts a console's questions to clients."""
+    """Forwards a console's requests to clients."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class ClientCallProcessor:
         self._groups = groups
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
@@ -128,7 +130,7 @@ class ClientCallProcessor:
     def _refuse_unknown(
         self, header: ResetOffsetRequestHeader, version: int, *, has_members: bool
     ) -> None:
-        """Raise Refused for a topic or group that is not known, as 5.x judges it or as 4.x does."""
+        """Raise Refused for an unknown topic or group, by the rules of 5.x or of 4.x."""
         group, is_5 = header.group, version >= VERSION_5
         if self._topics.topic_config(header.topic) is None:
             raise Refused(
@@ -147,14 +149,14 @@ class ClientCallProcessor:
     def _reset_queues(
         self, header: ResetOffsetRequestHeader, queue_ids: range, boundary: Boundary
     ) -> dict[MessageQueue, int]:
-        """Store where each of these queues is to go on, and return it."""
+        """Store where the group continues in each of these queues, and return it."""
         committed = self._offsets.query_offsets(header.group, header.topic)
         table = {}
         for queue_id in queue_ids:
             wanted = self._wanted_offset(header, queue_id, boundary)
             is_place = header.offset is not None and header.offset != _NOT_GIVEN
             if header.timestamp == consumer.TO_THE_END and not is_place:
-                # A group may be ahead of what readers see, after a change of masters.
+                # After a change of masters a group may be ahead of what readers see.
                 end = self._store.next_queue_offset(header.topic, queue_id)
                 wanted = max(wanted, min(committed.get(queue_id, 0), end))
             if not header.is_force:
@@ -203,7 +205,7 @@ class ClientCallProcessor:
                     status = ConsumerStatusBody.from_json(answer.body)
                     table[member.client_id] = status.message_queue_table or {}
             except Error:
-                pass  # Who does not answer is not in the table; the others are.
+                pass  # A member that does not answer is omitted from the table.
 
         async with trio.open_nursery() as nursery:
             for member in members:
@@ -235,7 +237,7 @@ class ClientCallProcessor:
     async def _hand_on(
         self, request: RemotingCommand, group: str, client_id: str | None
     ) -> RemotingCommand:
-        """The same request to a member, without the asker's credentials, and its answer as it is."""
+        """Forward the request to a member, without the sender's credentials, and return its answer unchanged."""
         member = self._consumers.channel(group, client_id or "")
         if member is None:
             raise Refused(

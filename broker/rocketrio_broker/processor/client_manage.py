@@ -1,9 +1,9 @@
 """Heartbeats and group members: 34, 35, 38, 46, and the notification 40 that they cause.
 
-Invariant: members are told of a change (40) before the heartbeat that made it is answered, the new one too, unless
-they are very many. Groups that broadcast are told nothing, as in 5.x.
-Answers to: ClientManageProcessor, ConsumerManageProcessor, ClientHousekeepingService,
-DefaultConsumerIdsChangeListener; RocketMQ reference, section 2.6.
+Invariant: members are notified of a change (40) before the heartbeat that made it is answered, including the new
+member, unless there are very many. Groups that broadcast are not notified, as in 5.x.
+Answers to: ClientManageProcessor, ConsumerManageProcessor, ClientHousekeepingService, DefaultConsumerIdsChangeListener;
+RocketMQ reference, section 2.6.
 """
 
 import logging
@@ -48,21 +48,21 @@ from rocketrio_protocol.remoting.tasks import every
 logger = logging.getLogger("rocketrio_broker.clients")
 
 GROUPS_LIMIT: Final = 500
-"""Groups of one connection, producers' and consumers' together; a program with so many listeners shares one client."""
+"""The most groups of one connection, producers' and consumers' together: as many as one large program may need."""
 SUBSCRIPTIONS_LIMIT: Final = 2000
-"""Subscriptions in one heartbeat: a topic each of 500 groups, their retry topics, and as many again."""
+"""The most subscriptions in one heartbeat: one topic for each of 500 groups, their retry topics, and as many again."""
 SIZE_LIMIT: Final = 1 << 20
-"""Bytes of heartbeats by which one connection is known: its groups and subscriptions are kept while it lasts."""
+"""The most bytes of heartbeats per connection: its groups and subscriptions are kept while it lasts."""
 NOTICES_TOGETHER: Final = 2000
-"""Members that are told of a change (40) at a stretch: some 8 ms."""
+"""The most members that are notified of a change (40) without a pause: some 8 ms."""
 CLIENT_IDS_LIMIT: Final = 64
-"""Client ids of one connection; a client has one."""
+"""The most client ids of one connection; a client has one."""
 CLIENT_ID_LENGTH_LIMIT: Final = 512
-"""Characters: an address, the name of an instance and of a unit."""
+"""The most characters of a client id: an address, the names of an instance and of a unit."""
 
 
 class ClientManageProcessor:
-    """The requests by which clients make themselves known."""
+    """Answers the requests with which clients register."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class ClientManageProcessor:
         self._topics = topics
         self._sql = sql
         self._untold: dict[str, None] = {}
-        """Groups whose members are to be told of a change,"""
+        """Groups whose members must still be notified of a change."""
         self._untold_members: list[ClientChannel] = []
-        """those of the group that is under way,"""
+        """The members still to be notified of the group that is being processed."""
         self._order = client.NotifyConsumerIdsChangedRequestHeader("")
-        """and what they are told."""
+        """The notification for these members."""
         self._notices = Watermark()
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.HEART_BEAT: self.heart_beat,
             RequestCode.UNREGISTER_CLIENT: self.unregister_client,
@@ -128,7 +128,7 @@ class ClientManageProcessor:
     def _heartbeat_problem(
         self, channel: Channel, heartbeat: HeartbeatData, size: int
     ) -> str | None:
-        """Return why this connection cannot be known by a heartbeat of this many bytes."""
+        """Return why this connection cannot register with a heartbeat of `size` bytes; None if it can."""
         consumed = {consumer.group_name for consumer in heartbeat.consumer_data_set}
         produced = {producer.group_name for producer in heartbeat.producer_data_set}
         for group in consumed | produced:
@@ -183,9 +183,9 @@ class ClientManageProcessor:
         return request.response()
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of these groups that their number changed, where the group wants that.
+        """Notify the members of these groups that their number changed, if the group is configured so.
 
-        Most are told here; what is beyond NOTICES_TOGETHER is left to `run`.
+        At most NOTICES_TOGETHER members are notified here; `run` notifies the others.
         """
         if not self._config.broker.notify_consumer_ids_changed_enable:
             return
@@ -194,7 +194,7 @@ class ClientManageProcessor:
             self._notices.advance(self._notices.value + 1)
 
     def _tell_some(self) -> bool:
-        """Tell some members; whether there are more."""
+        """Notify some members; return whether there are more."""
         for _ in range(NOTICES_TOGETHER):
             while not self._untold_members and self._untold:
                 group = next(iter(self._untold))
@@ -209,27 +209,27 @@ class ClientManageProcessor:
         return True
 
     def _members_to_tell(self, group: str) -> list[ClientChannel]:
-        """Return the members in reverse order."""
+        """Return the members to notify, in reverse order."""
         known = self._groups.subscription_group_table.get(group)
         if known is not None and not known.notify_consumer_ids_changed_enable:
             return []
         members = self._consumers.group(group)
         if members is None or members.message_model == BROADCASTING:
-            return []  # Who broadcasts shares no queues: nothing to divide anew.
+            return []  # Members that broadcast do not share queues, so no queue changes its owner.
         return list(reversed(members.channels))
 
     # ------------------------------------------------------------------- connections that end or go silent
 
     def channel_opened(self, channel: Channel) -> None:
-        """A client connected; nothing to do until its heartbeat."""
+        """Do nothing: a client registers with its first heartbeat."""
 
     def channel_closed(self, channel: Channel) -> None:
-        """A connection ended: its groups lose a member."""
+        """Remove the members of a connection that ended from their groups."""
         self._producers.channel_closed(channel)
         self.notify(self._consumers.channel_closed(channel, now=trio.current_time()))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Drop clients that have been silent for too long, and tell members what was left over."""
+        """Drop clients that have been silent for too long, and send the remaining notifications."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell_the_rest)
             task_status.started()
@@ -244,7 +244,7 @@ class ClientManageProcessor:
                 await trio.lowlevel.checkpoint()
 
     def scan(self, now: float) -> None:
-        """One look for silent clients."""
+        """Drop the clients that are silent at this time."""
         groups, silent = self._consumers.scan_not_active(now)
         silent += self._producers.scan_not_active(now)
         for channel in silent:
@@ -253,7 +253,7 @@ class ClientManageProcessor:
         self.notify(groups)
 
     def _prepare_groups(self, consumers: Sequence[ConsumerData]) -> None:
-        """Create the groups and their retry topics that are new, each table in one write."""
+        """Create the groups and retry topics that do not exist yet, with one write for each table."""
         groups = self._groups.find_all(consumer.group_name for consumer in consumers)
         for sys_flag in (0, UNIT_SUB):
             wanted = [
@@ -263,14 +263,14 @@ class ClientManageProcessor:
             ]
             with suppress(
                 ConfigFileError
-            ):  # They are made at the next heartbeat; reading must go on.
+            ):  # They are created at the next heartbeat; clients must be able to read.
                 self._topics.create_retry_topics(wanted, sys_flag=sys_flag)
 
 
 def tell(channel: ClientChannel, order: RemotingCommand, *, what: str, group: str) -> None:
-    """Send a client something that it does not answer; that it cannot be told is logged."""
+    """Send a one-way request; a failure is logged."""
     try:
         channel.send_oneway(order)
     except Error as error:
-        # It will find out by its own period; the others still have to be told.
+        # The client polls periodically and finds out; the other clients must still be notified.
         logger.info("%s failed group=%s addr=%s error=%s", what, group, channel.remote_addr, error)

@@ -1,4 +1,4 @@
-"""How far topics and groups are: 202, 208, 300, 303, 317; how busy: 315.
+"""Statistics of topics and groups: 202, 208, 300, 303, 317, and rates: 315.
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
@@ -39,7 +39,7 @@ from rocketrio_protocol.remoting.ports import WallClock
 
 
 class ConsumeStatsProcessor:
-    """Progress, queue by queue."""
+    """Answers requests for the progress in each queue."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ConsumeStatsProcessor:
         self._wall_clock = wall_clock
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats_info,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
@@ -159,7 +159,7 @@ class ConsumeStatsProcessor:
         return request.response(body=data.to_json())
 
     def _consumed_topics(self, group: str, topics: list[str]) -> Iterator[str]:
-        """Those that exist, and that the group still subscribes to if it is connected."""
+        """Yield the topics that exist, and that the group still subscribes to if it is connected."""
         connected = self._consumers.group(group)
         for topic in topics:
             if self._topics.topic_config(topic) is None:
@@ -173,7 +173,7 @@ class ConsumeStatsProcessor:
             yield topic
 
     async def _progress_body(self, group: str, topics: Sequence[str]) -> tuple[bytes, int]:
-        """Return the progress of a group on topics as ConsumeStats, and the messages it has not consumed."""
+        """Return the progress of a group on topics as ConsumeStats, and the number of messages it has not consumed."""
         tps = sum(self._stats.group_get_tps(topic, group) for topic in topics)
         body, diff = JoinedBody(ConsumeStats({}, tps).to_json(), "offsetTable"), 0
         for topic in topics:
@@ -192,7 +192,7 @@ class ConsumeStatsProcessor:
         for queue_id in queue_ids:
             _, high = self._bounds(topic, queue_id)
             consumed = max(0, self._consumer_offsets.query_offset(group, topic, queue_id))
-            # A group may be ahead of what readers see, after a change of masters; it lacks nothing then.
+            # After a change of masters a group may be ahead of what readers see; then it is not behind.
             high = max(high, consumed)
             table[self._queue(topic, queue_id)] = OffsetWrapper(
                 broker_offset=high,
@@ -214,7 +214,7 @@ class ConsumeStatsProcessor:
             self._store_time(topic, queue_id, consumed - 1) if consumed > 0 else span.min_time_stamp
         )
         next_stored = self._store_time(topic, queue_id, max(consumed, 0))
-        # Not below 0 where store times are ahead of the clock.
+        # Not negative if store times are ahead of the clock.
         waits_ms = self._wall_clock.now_ms() - next_stored if next_stored >= 0 else 0
         span.delay_time = max(0, waits_ms)
         return span

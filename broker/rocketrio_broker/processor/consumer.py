@@ -1,4 +1,4 @@
-"""What consumers ask beside pulls, and what is asked of them: the table of these codes.
+"""The table of requests that consumers send besides pulls, and of requests that are sent to consumers.
 
     send_back 36 | queue_locks 41 42 | client_calls 222 223 307 309 | reply 324 325
 
@@ -43,7 +43,7 @@ def consumer_processors(
     wall_clock: WallClock,
     rng: random.Random,
 ) -> dict[int, Processor]:
-    """Request code to processor; `put` stores a message, delayed where its properties say so."""
+    """Return the processors by request code; `put` stores a message, delayed if its properties say so."""
     send_back = SendBackProcessor(
         store,
         put=put,

@@ -1,10 +1,10 @@
-"""What became of a transaction: END_TRANSACTION (37); asking again about one that was given up (323).
+"""Decisions about transactions: END_TRANSACTION (37); checking a transaction again that was given up (323).
 
 Invariant: an answer of 0 to a commit means that the message is stored for its topic, as safe as a producer's, or was
-before.
+stored before.
 Invariant: checks come in Java's order, each refusal with Java's code.
 Answers to: EndTransactionProcessor; RocketMQ reference, section 2.9.
-Unlike Java: who asks for an answer gets one, once the message is as safe as its own flush and replication make it.
+Unlike Java: a request that is not one-way is answered, once flush and replication have made the message safe.
 """
 
 import logging
@@ -51,7 +51,7 @@ class EndTransactionProcessor:
         self._waiting = waiting
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.END_TRANSACTION: self.end_transaction,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
@@ -64,7 +64,7 @@ class EndTransactionProcessor:
                 ResponseCode.SLAVE_NOT_AVAILABLE, "Slave mode end transaction is forbidden."
             )
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            return request.response()  # Unknown: its producer will be asked.
+            return request.response()  # Undecided: the broker will ask the producer.
         named = self._half_message(header)
         half = self._decisions.standing(named)
         is_commit = header.commit_or_rollback == TRANSACTION_COMMIT
@@ -86,7 +86,10 @@ class EndTransactionProcessor:
         return self._answer(channel, request, result)
 
     def resume_check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """An operator's request: the message is half again, and its producer is asked from the beginning."""
+        """Turn a message that was given up into a half message again, so that its producer is asked from the beginning.
+
+        An operator sends this request.
+        """
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
         message = stored_message(self._store, physical_offset)

@@ -1,4 +1,4 @@
-"""Consumer groups by request: settings (200, 201, 207, 225, 352), offsets (43, 45, 308, 314), connections (203, 204).
+"""Requests about groups: settings (200, 201, 207, 225, 352), offsets (43, 45, 308, 314), connections (203, 204).
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
@@ -43,12 +43,13 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
 GROUP_SETTINGS_LIMIT: Final = 64 * 1024
-"""Bytes of one group's settings in JSON: they are in memory, in a file and in what slaves copy. Usual ones have 400."""
-_NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the group compared is behind already.
+"""The most bytes of one group's settings in JSON: they are kept in memory, in a file and in slaves' copies. Usual
+settings have 400."""
+_NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the compared group is already behind.
 
 
 class GroupAdminProcessor:
-    """What administrators and slaves ask about groups."""
+    """Answers administrators' and slaves' requests about groups."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class GroupAdminProcessor:
         self._live_slaves = live_slaves
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_and_create_group,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_and_create_groups,
@@ -111,7 +112,7 @@ class GroupAdminProcessor:
         return request.response()
 
     def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """Return the group with its attributes as they will be. Raises BrokerSystemError for one that cannot be."""
+        """Return the group with the attributes that it will have. Raises BrokerSystemError for invalid settings."""
         if (size := len(fastjson.dumps(group))) > GROUP_SETTINGS_LIMIT:
             raise BrokerSystemError(
                 f"The settings of a group cannot have {size} bytes; {GROUP_SETTINGS_LIMIT} are allowed"
@@ -256,7 +257,7 @@ class GroupAdminProcessor:
 async def _with_connections(
     empty: ConsumerConnection | ProducerConnection, clients: Collection[ClientChannelInfo]
 ) -> bytes:
-    """Write the body with these clients, in steps."""
+    """Return the body with these clients, encoded in steps."""
     body, all_of_them = JoinedBody(empty.to_json(), "connectionSet"), list(clients)
     for numbers in steps_of(range(len(all_of_them))):
         connections = [

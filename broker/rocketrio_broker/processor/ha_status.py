@@ -1,8 +1,8 @@
-"""How replication stands, by request (907): for `rocketrio cluster status` and Java's `mqadmin haStatus`.
+"""Answers requests for the state of replication (907): for `rocketrio cluster status` and Java's `mqadmin haStatus`.
 
-Invariant: what is not known is left out, never 0.
+Invariant: an unknown value is omitted, never 0.
 Answers to: AdminBrokerProcessor.getBrokerHAStatus, DefaultHAService.getRuntimeInfo (5.x).
-Unlike Java: a slave's lag also in seconds, and members of our own (`ha/status.py`).
+Unlike Java: a slave's lag is also given in seconds, and there are rocketrio fields (`ha/status.py`).
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock
 
 PUT_OK = "PUT_OK"
-"""What a send that got all it waited for is called here, as in RocketMQ's PutMessageStatus."""
+"""The name here of a send that got all it waited for, as in RocketMQ's PutMessageStatus."""
 
 
 class HAStatusProcessor:
-    """Puts together what the parts of replication say of themselves."""
+    """Combines the statistics of the parts of replication."""
 
     def __init__(
         self,
@@ -59,10 +59,11 @@ class HAStatusProcessor:
         log_problems: Callable[[], list[str]],
         role_problem: Callable[[], str | None],
     ) -> None:
-        """`slave` gives the slave's side of replication, None on a master.
+        """`slave` returns the slave's side of replication, None on a master.
 
-        `claims` says whether it is a master that leads or is about to, `role_problem` what it does not know of its
-        role. `log_problems` is what checks of the log found, here and at slaves, and of who else has the name.
+        `claims` returns whether this broker is a master that leads or is about to, `role_problem` what is uncertain
+        about its role. `log_problems` returns what checks found: in the log here and at slaves, and about other brokers
+        with the same name.
         """
         self._role_problem = role_problem
         self._claims = claims
@@ -80,14 +81,14 @@ class HAStatusProcessor:
         self._rates = _Rates()
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {RequestCode.GET_BROKER_HA_STATUS: self.ha_status}
 
     def ha_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=self.status().to_json())
 
     def status(self) -> HARuntimeInfo:
-        """The body."""
+        """Return the body of the answer."""
         slave = self._slave()
         end = self._store.max_physical_offset
         connections = [
@@ -148,7 +149,7 @@ class HAStatusProcessor:
         )
 
     def _connection(self, one: HAConnectionStatistics, end: int) -> HAConnectionRuntimeInfo:
-        # What is deleted here nobody can lack: an empty slave is sent the log from its first byte on.
+        # A slave cannot lack bytes that are deleted here: an empty one is sent the log from its first byte.
         behind = end - max(one.slave_ack_offset, self._store.min_physical_offset)
         return HAConnectionRuntimeInfo(
             addr=one.addr,
@@ -214,7 +215,7 @@ _RATE_INTERVAL_MS = 1000
 
 @attrs.frozen
 class _Look:
-    """A counter at one time, and how fast it had grown until then."""
+    """A counter at one time, and its rate until then."""
 
     at_ms: int
     total: int
@@ -223,7 +224,7 @@ class _Look:
 
 @attrs.define
 class _Rates:
-    """Bytes a second between two requests a second or more apart; before the second one, since the connection came."""
+    """Computes bytes per second between two requests at least a second apart, first since the connection began."""
 
     _looks: dict[str, _Look] = attrs.Factory(dict)
 
@@ -239,13 +240,13 @@ class _Rates:
         return rate
 
     def forget_others(self, keys: set[str]) -> None:
-        """Keep what was seen of these alone."""
+        """Drop the counters of all other keys."""
         for key in self._looks.keys() - keys:
             del self._looks[key]
 
 
 def status_name(code: ResponseCode) -> str:
-    """What a send was answered, as people say it."""
+    """Return the name of a send's status for people."""
     return PUT_OK if code == ResponseCode.SUCCESS else code.name
 
 

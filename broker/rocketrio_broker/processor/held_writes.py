@@ -1,9 +1,9 @@
-"""Keeps requests that write waiting while a hand-over decides which broker answers them.
+"""Holds requests that write while a hand-over decides which broker answers them.
 
-They are answered here, in the order they came, once it is decided: stored if this broker remains the master, refused
-with SERVICE_NOT_AVAILABLE (14) if it does not; then the client asks for the route and finds the new master.
+Once it is decided, they are answered here in the order in which they came: stored if this broker remains the master,
+otherwise refused with SERVICE_NOT_AVAILABLE (14); then the client asks for the route and finds the new master.
 
-Invariant: a request that is kept was not acted on yet.
+Invariant: a held request has not been executed yet.
 Answers to: nothing of Java's.
 """
 
@@ -19,7 +19,8 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Answer, Processor, answer_of
 
 HELD_LIMIT: Final = 10_000
-"""Requests kept at once, as many as answers may wait (WAITING_ANSWERS_LIMIT); more are told to try later."""
+"""The most requests held at once, as many as answers may wait (WAITING_ANSWERS_LIMIT); further ones are refused as
+busy."""
 
 WRITE_CODES: Final = (
     RequestCode.SEND_MESSAGE,
@@ -38,7 +39,7 @@ WRITE_CODES: Final = (
 
 
 class HeldWrites:
-    """The waiting requests of one broker."""
+    """The held requests of one broker."""
 
     def __init__(self) -> None:
         self._is_holding = False
@@ -52,24 +53,24 @@ class HeldWrites:
         return len(self._held)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run the processors that wait, until cancelled."""
+        """Run the processors that await, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             await trio.sleep_forever()
 
     def over(self, table: Mapping[int, Processor]) -> dict[int, Processor]:
-        """Return the same table, in which requests that write can be kept waiting."""
+        """Return the same table with processors that can hold the requests that write."""
         return {
             code: self._kept(processor) if code in WRITE_CODES else processor
             for code, processor in table.items()
         }
 
     def hold(self) -> None:
-        """Keep writing requests from now on."""
+        """Hold requests that write from now on."""
         self._is_holding = True
 
     def release(self) -> None:
-        """Execute the kept requests, and later ones at once."""
+        """Execute the held requests, and later ones immediately."""
         self._is_holding = False
         held, self._held = self._held, []
         for channel, request, processor in held:

@@ -1,16 +1,16 @@
-"""Refuses what only the leading broker of a name may answer, while this broker stands aside.
+"""Refuses requests that only the leading broker of a name may answer, while this broker stands aside.
 
     another master is alive    pulls, offsets, commits and claims, heartbeats and members, locks, resets, transactions,
-                               topics and groups: its clients have an old route, and are to find that master
-    not taken over yet         locks, resets, clones: they decide for members whom this broker does not know yet;
-                               it is read from as a slave is, and moves no reader
+                               topics and groups: its clients have an old route, and must find that master
+    not taken over yet         locks, resets, clones: they decide for members that this broker does not know yet;
+                               it is read from like a slave, and moves no reader
 
 The code is SERVICE_NOT_AVAILABLE (14): rocketrio's clients ask for the route and repeat the request at the master.
-Java's clients keep their position and their locks, pause for seconds, and refresh the route within 30 s; what they
-commit meanwhile they send again every five seconds. Requests about the broker itself are answered: settings, status,
-roles, copies of tables, registered names.
+Java's clients keep their position and their locks, pause for seconds, and refresh the route within 30 s; their commits
+in that time are repeated every five seconds. Requests about the broker itself are answered: settings, status, roles,
+copies of tables, registered names.
 
-Invariant: a refused request leaves nothing behind.
+Invariant: a refused request changes nothing.
 Answers to: nothing of 4.x; a 5.x broker whose `isIsolated` is set leaves the route, and answers everything.
 """
 
@@ -32,7 +32,7 @@ LEADERS_ONLY: Final = frozenset(
         RequestCode.CLONE_GROUP_OFFSET,
     }
 )
-"""Refused until the broker leads."""
+"""The codes that are refused until the broker leads."""
 
 NOT_BESIDE_A_MASTER: Final = LEADERS_ONLY | {
     RequestCode.PULL_MESSAGE,
@@ -55,13 +55,14 @@ NOT_BESIDE_A_MASTER: Final = LEADERS_ONLY | {
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
 }
-"""Refused while another master of the name is alive. Sends are refused where they are stored, with the same code."""
+"""The codes that are refused while another master of the name is alive. Sends are refused by the store, with the same
+code."""
 
 
 def only_while_leading(
     table: Mapping[int, Processor], leadership: Leadership
 ) -> dict[int, Processor]:
-    """Return the same table, whose processors refuse what a broker that stands aside must not answer."""
+    """Return the same table with processors that refuse what a broker that stands aside must not answer."""
     return {
         code: _guarded(processor, leadership, is_leaders_only=code in LEADERS_ONLY)
         if code in NOT_BESIDE_A_MASTER

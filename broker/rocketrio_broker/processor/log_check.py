@@ -1,4 +1,7 @@
-"""The check of the whole log by request: begin one, see how it stands (71021), compare a part (71022). Ours alone."""
+"""Requests about the check of the whole log: start one and get its status (71021), compare a part (71022).
+
+Only rocketrio has these requests.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -15,11 +18,11 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
 DEFAULT_RATE: Final = 32 << 20
-"""Bytes a second of a check that an operator asks for, where the request does not say."""
+"""Bytes per second of a check that an operator requests without a rate."""
 
 
 class LogCheckProcessor:
-    """Answers for a broker's LogCheckService."""
+    """Answers requests for a broker's LogCheckService."""
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class LogCheckProcessor:
         self._digest = digest
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.CHECK_LOG: self.check_log,
             RequestCode.GET_LOG_DIGEST: self.log_digest,

@@ -1,8 +1,8 @@
-"""What consoles look at one by one: queue entries (321), producers (328), a group's topics and subscription (343, 345).
+"""Console queries for queue entries (321), producers (328), and a group's topics and subscription (343, 345).
 
 Answers to: AdminBrokerProcessor's queryConsumeQueue, getAllProducerInfo, queryTopicsByConsumer,
 querySubscriptionByConsumer.
-Unlike Java: of a queue's entries each says whether the group would be given it, not only those with extension files.
+Unlike Java: each entry of a queue says whether the group would receive it, not only entries with extension files.
 """
 
 from typing import Final
@@ -36,14 +36,14 @@ from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock
 
 ENTRIES_LIMIT: Final = 1000
-"""Queue entries in one answer: 100 kB of JSON."""
+"""The most queue entries in one answer: 100 kB of JSON."""
 
 NO_FILTER_DATA: Final = "null"
-"""What Apache's brokers report of a subscription by tags: they compile nothing for it."""
+"""The filter data that Apache's brokers report for a subscription by tags: they compile nothing for it."""
 
 
 class LookingProcessor:
-    """Shows single things."""
+    """Answers console queries for queue entries, producers and subscriptions."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class LookingProcessor:
         self._sql = sql
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.QUERY_CONSUME_QUEUE: self.queue_entries,
             RequestCode.GET_ALL_PRODUCER_INFO: self.producers,
@@ -101,7 +101,7 @@ class LookingProcessor:
         topic: str,
         entries: list[Entry],
     ) -> None:
-        """Say of each entry whether the group would be given it, and leave out those that would take too long."""
+        """Set for each entry whether the group would receive it, and omit those that would take too long."""
         subscription = self._consumers.subscription(group, topic)
         if subscription is None:
             body.filter_data = f"{group}@{topic} is not online!"

@@ -1,9 +1,10 @@
-"""What the name server answers: registration, routes, lists, key-value configuration.
+"""The requests that the name server answers: registration, routes, lists, key-value configuration.
 
-Every unknown code is answered too (4.x leaves it without any answer).
+Unknown codes are answered too (4.x does not answer them at all).
 
-Invariant: a registration of many topics is read in steps, one such at a time, so that nobody waits for the whole of it.
-Invariant: names and addresses that brokers register are checked before they are stored, logged or told to anybody.
+Invariant: a registration of many topics is read in steps, one registration at a time, so that no request waits for all
+of it.
+Invariant: names and addresses that brokers register are checked before they are stored, logged or sent to any peer.
 Answers to: DefaultRequestProcessor, ClientRequestProcessor of the name server; RocketMQ reference, section 2.12.
 """
 
@@ -52,32 +53,32 @@ from rocketrio_protocol.steps import all_at_once
 T = TypeVar("T")
 
 LARGE_BODY_SIZE: Final = 256 << 10
-"""Bytes of a registration, inflated, from which on it is read in steps: some 2,000 topics in JSON, and 10 ms."""
+"""The size in bytes, inflated, from which on a registration is read in steps: some 2,000 topics in JSON, and 10 ms."""
 
 WAITING_BODIES_LIMIT: Final = 64 << 20
-"""Bytes of such registrations that may wait for their turn, half of them of one host; who comes then is told to come
-again."""
+"""The most bytes of such registrations that may wait for their turn, half of them of one host; further ones are refused
+as busy."""
 
 FILTER_SERVERS_LIMIT: Final = 16
-"""Filter servers of one broker."""
+"""The most filter servers of one broker."""
 
 _SLICE: Final = 5_000
-"""Topics that are checked at a stretch."""
+"""The number of topics that are checked in one step."""
 
 
 @attrs.define
 class NameServerSettings:
-    """What an operator may change while the name server runs (318)."""
+    """The settings that an operator may change while the name server runs (318)."""
 
     order_message_enable: bool = False
-    """Whether routes carry the text stored for the topic in the namespace ORDER_TOPIC_CONFIG."""
+    """Whether routes include the text stored for the topic in the namespace ORDER_TOPIC_CONFIG."""
 
     def to_properties(self) -> dict[str, str]:
-        """With Java's names."""
+        """Return the settings under Java's names."""
         return {"orderMessageEnable": "true" if self.order_message_enable else "false"}
 
     def update(self, properties: Mapping[str, str]) -> None:
-        """Take over what is known here. Raises BrokerSystemError, and changes nothing, for anything else."""
+        """Change known settings. Raises BrokerSystemError, and changes nothing, if there is an unknown one."""
         known = self.to_properties()
         if unknown := sorted(properties.keys() - known.keys()):
             raise BrokerSystemError(
@@ -89,7 +90,7 @@ class NameServerSettings:
 
 
 class NameServerProcessor:
-    """The name server's requests."""
+    """Answers the name server's requests."""
 
     def __init__(
         self,
@@ -102,20 +103,20 @@ class NameServerProcessor:
         self._kv_config = kv_config
         self._settings = settings
         self._turn = trio.Lock()
-        """Held by the large registration that is being read."""
+        """Held while a large registration is being read."""
         self._waiting_sizes = Share(WAITING_BODIES_LIMIT)
-        """Bytes of the large ones, that one among them."""
+        """The bytes of the large registrations that wait or are being read."""
         self._list_turn = trio.Lock()
-        """Held by the request that goes through all topics."""
+        """Held by the request that iterates over all topics."""
         self._rare_log = RareLog()
 
     @property
     def is_reading(self) -> bool:
-        """Return whether a large registration is being read."""
+        """Whether a large registration is being read."""
         return self._turn.locked()
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.PUT_KV_CONFIG: self.put_kv_config,
             RequestCode.GET_KV_CONFIG: self.kv_config,
@@ -178,7 +179,7 @@ class NameServerProcessor:
     ) -> Generator[None, None, Answer]:
         registration = yield from self._read_registration(request, header)
         if channel.closed:
-            return None  # Nothing would ever end this registration.
+            return None  # The connection has closed: nothing would remove this registration.
         host = split_addr(channel.remote_addr)[0]
         try:
             result = yield from self._routes.registration_steps(
@@ -210,7 +211,7 @@ class NameServerProcessor:
     def _read_registration(
         self, request: RemotingCommand, header: cluster.RegisterBrokerRequestHeader
     ) -> Generator[None, None, Registration]:
-        """Read and check what a broker registers, in steps."""
+        """Read and check a broker's registration, in steps."""
         registration = Registration(
             cluster_name=header.cluster_name,
             broker_name=header.broker_name,
@@ -336,7 +337,7 @@ class NameServerProcessor:
         return _topic_list(request, topics)
 
     async def _in_turn(self, work: Callable[[], Generator[None, None, T]]) -> T:
-        """Go through all topics in steps, for one request at a time: each keeps a list of them meanwhile."""
+        """Iterate over all topics in steps, for one request at a time: each keeps a list of them meanwhile."""
         async with self._list_turn:
             return await in_steps(work())
 
@@ -390,7 +391,10 @@ def _topic_list(request: RemotingCommand, topics: list[str]) -> RemotingCommand:
 
 
 def _check_broker(header: cluster.RegisterBrokerRequestHeader) -> None:
-    """Raise RegistrationRefusedError for names and addresses that are none, or would be a line of a log, or a path."""
+    """Raise RegistrationRefusedError for invalid names and addresses.
+
+    Among these are names that could forge a line of a log, or a path.
+    """
     for name, kind in ((header.cluster_name, "cluster"), (header.broker_name, "broker")):
         if (problem := registered_name_problem(name, kind)) is not None:
             raise RegistrationRefusedError(problem)

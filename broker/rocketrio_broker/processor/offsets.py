@@ -1,11 +1,11 @@
 """Offsets of groups (14, 15) and of queues (29, 30, 31, 32).
 
 Answers to: ConsumerManageProcessor, AdminBrokerProcessor; RocketMQ reference, section 2.4.
-Unlike Java: a commit that can mean no progress is refused, where 4.x stores all and 5.x what names a known topic and
-group: a negative offset would read as none afterwards, a name with `@` would not come back from the file of offsets,
-and offsets on queues that a topic does not have would fill the table.
-Unlike Java: our clients claim a queue with 14 and name their claim and generation with 15 (docs/decisions/0014); who
-does not gets the answers and the rule of Apache's brokers, where the last commit wins.
+Unlike Java: a commit that cannot be a group's progress is refused, where 4.x stores all and 5.x those for a known topic
+and group: a negative offset would later read as no offset, a name with `@` could not be read from the file of offsets,
+and offsets of queues that a topic does not have would fill the table.
+Unlike Java: rocketrio clients claim a queue with 14 and name their claim and generation with 15 (docs/decisions/0014);
+other clients get the answers and the rule of Apache's brokers, where the last commit wins.
 """
 
 from collections.abc import Coroutine
@@ -35,12 +35,15 @@ _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UP
 
 
 def usual_boundary(version: int) -> Boundary:
-    """What a time means to who does not say: the message nearest to it in 4.x, the first not before it in 5.x."""
+    """Return what a time means in a request without a boundary.
+
+    In 4.x that is the message nearest to the time, in 5.x the first one that is not before it.
+    """
     return "LOWER" if version >= VERSION_5 else "4.x"
 
 
 class OffsetProcessor:
-    """Where groups and queues stand."""
+    """Answers requests for the offsets of groups and queues."""
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class OffsetProcessor:
         self._epochs = epochs
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query_consumer_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
@@ -110,8 +113,8 @@ class OffsetProcessor:
     def _known(self, group: str, topic: str, queue_id: int) -> int:
         """Return what the group committed, or -1.
 
-        On a slave that is to learn it from its master yet, no more than what is in both logs: beyond that it may count
-        messages that are lost.
+        A slave that has not copied the offset from its master yet returns at most what is in both logs: beyond that the
+        offset may count messages that are lost.
         """
         known = self._consumer_offsets.query_offset(group, topic, queue_id)
         epoch = self._consumer_offsets.known_in
@@ -126,7 +129,7 @@ class OffsetProcessor:
         if problem is not None:
             raise BrokerSystemError(f"The offset is not stored: {problem}")
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        # A member's heartbeat has made its group, so that only a tool of 5.x can mistake the name.
+        # A member's heartbeat has created its group, so only a tool of 5.x can send an unknown name.
         is_5 = request.version >= VERSION_5
         if not (self._is_known(group) if is_5 else self._groups.find(group)):
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
@@ -160,14 +163,14 @@ class OffsetProcessor:
         )
 
     def _is_known(self, group: str) -> bool:
-        """Return whether the group is in the table, or has members though the table could not take it."""
+        """Return whether the group is in the table, or has members although the table was full."""
         is_kept = group in self._groups.subscription_group_table
         return is_kept or self._consumers.group(group) is not None
 
     def _refuse_unknown_queue(self, topic: str, queue_id: int) -> None:
-        """Raise Refused for a topic that this broker does not have, as 5.x does, and for a queue of it."""
+        """Raise Refused for an unknown topic, as 5.x does, and for a queue that the topic does not have."""
         if (topic, queue_id) in self._store.queue_table.by_key:
-            return  # It has messages, and perhaps the topic has fewer queues now, or is not copied yet.
+            return  # It has messages; perhaps the topic has fewer queues now, or is not copied yet.
         config = self._topics.topic_config(topic)
         retried = topic.removeprefix(RETRY_PREFIX)
         if config is not None:
@@ -184,7 +187,10 @@ class OffsetProcessor:
             )
 
     def _refuse_beyond_the_end(self, header: offset.UpdateConsumerOffsetRequestHeader) -> None:
-        """A log that lost its end got no epoch yet, by which such a commit will be known (14: ask again)."""
+        """Raise Refused (14, so that the client repeats the request later) for a commit beyond the end of its queue.
+
+        The log may have lost its end, and has no new epoch yet by which such a commit could be recognized.
+        """
         end = self._store.next_queue_offset(header.topic, header.queue_id)
         if header.commit_offset > end:
             raise Refused(
@@ -193,14 +199,17 @@ class OffsetProcessor:
             )
 
     def _is_parted(self, header: offset.UpdateConsumerOffsetRequestHeader) -> bool:
-        """Whether a member's position comes from another epoch, and lies where this log went on differently."""
+        """Return whether a member's position is from another epoch, and lies where this log continued differently."""
         if header.ownership is None:
             return False
         parting = self._parting(header)
         return parting is not None and header.commit_offset > parting
 
     def _parting(self, header: offset.UpdateConsumerOffsetRequestHeader) -> int | None:
-        """Up to which offset a sender of another epoch knows this log; None for one of the last epoch."""
+        """Return the offset up to which the sender knows this log, by the epoch that it names.
+
+        None if it names no epoch, the last one, or, on a slave, one that this slave does not know to be over.
+        """
         epoch = header.epoch
         if epoch is None or epoch == self._epochs.current:
             return None
@@ -209,7 +218,7 @@ class OffsetProcessor:
         return self._epochs.parting(epoch, header.consumer_group, header.topic, header.queue_id)
 
     def _versioned_commit(self, header: offset.UpdateConsumerOffsetRequestHeader) -> Commit | None:
-        """A commit of our own clients, operators and slaves; None for a plain one."""
+        """Return the commit of a rocketrio client, an operator or a slave; None for a plain one."""
         if header.reset:
             return Commit(header.commit_offset, is_reset=True)
         if header.generation is None:
@@ -235,10 +244,10 @@ class OffsetProcessor:
     def _told_by_a_slave(
         self, header: offset.UpdateConsumerOffsetRequestHeader, generation: Generation
     ) -> Commit:
-        """What a slave has is progress, up to where its log and this one part.
+        """Return a slave's offset as a commit: it is progress, up to where the slave's log and this one part.
 
-        Beyond that it knows of messages that were lost here, or of another topic. That opens a generation, so that the
-        slave does not tell the same again when this queue is as long.
+        Beyond that it counts messages that were lost here, or of another topic. The commit then opens a generation, so
+        that the slave does not send the same offset again when this queue has become as long.
         """
         end = self._store.next_queue_offset(header.topic, header.queue_id)
         if not end and header.commit_offset > 0:
@@ -277,7 +286,7 @@ class OffsetProcessor:
         if bounds is not None:
             lowest = bounds[0]
         else:
-            # A queue that has not got its first message yet begins at 0; one that nobody made has no beginning.
+            # A queue without messages begins at 0; one that does not exist has no beginning.
             topic = self._topics.topic_config(header.topic)
             lowest = 0 if topic is not None and 0 <= header.queue_id < topic.read_queue_nums else -1
         return request.response(offset.OffsetResponseHeader(lowest))
@@ -288,9 +297,9 @@ class OffsetProcessor:
         return request.response(offset.TimestampResponseHeader(-1 if stored is None else stored))
 
     def _starts_at_zero(self, header: offset.QueryConsumerOffsetRequestHeader) -> bool:
-        """Whether a group without offset starts at the queue's first message, which is young.
+        """Return whether a group without an offset starts at the queue's first message, because that is recent.
 
-        As 4.x a queue without messages counts as young: 5.x answers that nothing was found.
+        A queue without messages counts as recent, as in 4.x; 5.x answers that no offset was found.
         """
         if header.set_zero_if_not_found is False:
             return False
@@ -304,7 +313,7 @@ class OffsetProcessor:
 
 
 def _commit_problem(header: offset.UpdateConsumerOffsetRequestHeader) -> str | None:
-    """Why a commit can be no group's progress on any queue; None if it can."""
+    """Return why a commit cannot be a group's progress on any queue; None if it can."""
     topic = header.topic
     problem = kept_topic_problem(topic) or group_name_problem(header.consumer_group)
     if problem is not None:

@@ -1,21 +1,22 @@
 """Pulling: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
-Checks, read, answer, without an await; a pull that finds nothing and may wait goes to `HeldPulls`.
+Checks, read, and answer are done without an await; a pull that finds no message and may wait is added to `HeldPulls`.
 
 Invariant: checks come in Java's order, each refusal with Java's code.
 Invariant: a pull that is executed again neither waits again nor commits again.
-Invariant: a slave moves no reader because it is behind: it repeats the offset it was asked for.
-Invariant: a master that has not taken over moves none either: what lies beyond its bounds may come from a slave.
-Invariant: a reader is never moved past a message that its group has not committed: where the log became shorter, or a
+Invariant: a slave moves no reader because the slave is behind: it returns the offset it was asked for.
+Invariant: a master that has not taken over moves no reader either: an offset beyond its bounds may come from a slave.
+Invariant: a reader is never moved past a message that its group has not committed: if the log became shorter, or a
 reader lies beyond the end, it is sent back to what its group committed (docs/decisions/0036).
 Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
 Unlike Java: a reader whose newer tags are not known yet is not refused (25) until its next heartbeat, up to 30 s, but
-given everything: clients choose by tag themselves as well, as the hashes here are not exact.
-Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not
-store it either): reading should not write.
+receives every message: clients filter by tag themselves as well, as the hashes here are not exact.
+Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not store it
+either): reading should not write.
 Unlike Java: a commit that comes with a pull and lies beyond the end of its queue is not stored: messages that get those
-offsets would be skipped. One of our clients names its claim and generation, and is stored where it raises what its
-present owner stands at; all else is left to its next commit of its own (15), which is answered.
+offsets would be skipped. The commit of a rocketrio client names its claim and generation, and is stored if it raises
+the offset of the queue's present owner; any other case is left to the client's next separate commit (15), which is
+answered.
 """
 
 import logging
@@ -62,9 +63,9 @@ from rocketrio_protocol.remoting.dispatch import answer_of
 logger = logging.getLogger("rocketrio_broker.pull")
 
 ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
-"""Bytes of messages in one answer, whatever the settings allow: a frame must hold them, with its header."""
+"""The most bytes of messages in one answer, whatever the settings allow: a frame must hold them, with its header."""
 
-# Plain numbers where every pull passes: IntFlag arithmetic costs a microsecond.
+# Plain numbers, because every pull uses them: IntFlag arithmetic takes a microsecond.
 _COMMIT_OFFSET: Final = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
@@ -86,7 +87,7 @@ _CODE_BY_STATUS: Final = {
 
 
 def code_of_status(status: GetStatus, requested_offset: int) -> ResponseCode:
-    """What a pull is answered; a queue without messages is no error for a reader that begins at 0."""
+    """Return the code of a pull's answer; an empty queue is not an error for a reader that starts at 0."""
     code = _CODE_BY_STATUS.get(status)
     if code is not None:
         return code
@@ -135,9 +136,9 @@ class PullMessageProcessor:
         return self._pull(channel, request, header, is_first=True)
 
     def execute_held(self, pull: HeldPull) -> RemotingCommand | None:
-        """Answer a pull that has waited, whatever there is now; raises as the first time.
+        """Answer a pull that has waited, with whatever there is now; raises the same errors as the first time.
 
-        A peer that does not read what it was sent gets it later: what many pulls bring must not pile up.
+        A peer that does not read what it was sent is answered later, so that the answers to many pulls do not pile up.
         """
         if pull.channel.closed:
             return None
@@ -211,8 +212,9 @@ class PullMessageProcessor:
         )
         if code is _MOVED:
             if is_slave and not self._store.config.offset_check_in_slave:
-                # A slave that lags must not move its readers: they are to ask again at home, or at the master if
-                # home is here: this log may also begin later, and never have what they want.
+                # A slave that lags must not move its readers: redirect them to the group's preferred broker, or to
+                # the master if this broker is the preferred one. This log may also begin later than the master's, and
+                # never have what they want.
                 is_home = group.broker_id == broker.broker_id
                 code, suggested = _RETRY, MASTER_ID if is_home else group.broker_id
             else:
@@ -231,7 +233,7 @@ class PullMessageProcessor:
         )
         if is_slave:
             answer.level_millis = self._level_clock.age_millis()
-        # Only a rocketrio client names it, and only of a position that was checked.
+        # Only a rocketrio client uses the epoch, and only for a position that was checked.
         if header.limited_by_bytes and not (self._leadership.stands_aside or (is_slave and parted)):
             answer.epoch = self._epochs.current
         channel.reply(
@@ -242,9 +244,10 @@ class PullMessageProcessor:
         return None
 
     def _parted(self, header: PullMessageRequestHeader) -> GetResult | None:
-        """Send a reader back whose position comes from another epoch, and lies where this log went on differently.
+        """Return a result that sends the reader back, if its position lies where its epoch and this log differ.
 
-        A slave sends it to its master, which may know of epochs that this log has not got to.
+        None if it does not. A slave sends the reader to its master, which may know epochs that this log has not
+        reached.
         """
         topic, queue_id = header.topic, header.queue_id
         assert header.epoch is not None
@@ -257,7 +260,7 @@ class PullMessageProcessor:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, back_to, low, high)
 
     def _not_past_the_group(self, header: PullMessageRequestHeader, result: GetResult) -> int:
-        """Where a reader beyond the end goes on: what its group has not committed is not passed over."""
+        """Return where a reader beyond the end continues, without skipping what its group has not committed."""
         committed = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
         if committed < 0:
             return result.next_begin_offset
@@ -275,7 +278,7 @@ class PullMessageProcessor:
         matches: PropertiesFilter | None,
         broker: BrokerConfig,
     ) -> bool:
-        """Let the pull wait; false when it may not, or when too many wait already."""
+        """Let the pull wait; return False if it may not wait, or if too many wait already."""
         seconds = (
             min(header.suspend_timeout_millis / 1000, SUSPEND_LIMIT)
             if broker.long_polling_enable
@@ -336,8 +339,8 @@ class PullMessageProcessor:
         topic = self._topics.topic_config_table.get(header.topic)
         if topic is None:
             if self._store.is_slave and self._store.queue_bounds(header.topic, header.queue_id):
-                # The log brought messages of a topic that the next copy of the tables will bring,
-                # or would have brought: the master may be gone by now.
+                # The log contains messages of a topic that is not copied yet. The next copy of the tables may never
+                # come, because the master may be gone by now.
                 return group
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -363,7 +366,7 @@ class PullMessageProcessor:
         group: SubscriptionGroupConfig,
         broker: BrokerConfig,
     ) -> tuple[frozenset[int] | None, PropertiesFilter | None]:
-        """What the reader wants: tags, or what judges properties, or neither for everything."""
+        """Return what the reader wants: hashes of tags, or a filter of properties, or neither for every message."""
         if header.sys_flag & _SUBSCRIPTION:
             if not is_tag_type(header.expression_type):
                 return None, self._sql.filter(
@@ -387,7 +390,7 @@ class PullMessageProcessor:
             )
         if subscription.sub_version < header.sub_version:
             if is_tag_type(header.expression_type):
-                # Its tags are not known here yet: it gets all, and chooses itself.
+                # Its tags are not known here yet: it receives every message, and filters itself.
                 return None, None
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"

@@ -1,4 +1,4 @@
-"""Which broker id a reader shall pull from next: the broker's half of read/write splitting.
+"""Chooses the broker id from which a reader should pull next: the broker's half of read/write splitting.
 
     slave_read_enable   behind memory   the group names
     no                  either          0, the master, whatever its settings say
@@ -12,13 +12,14 @@
     one slave   master         that id while it is live; otherwise as any slave
     one slave   slave          that id
 
-Of several slaves each group gets one of its own, by rendezvous hash: groups spread, all members of a group agree, and
-a slave that comes or goes moves no more groups than it must.
+Of several slaves each group gets one, by rendezvous hash: groups are spread, all members of a group get the same one,
+and when a slave connects or leaves, only the groups that must move do.
 
-Invariant: a caught-up reader is sent home by the slave, and a slave that may not be read sends everybody to the master.
+Invariant: a slave sends a caught-up reader back to the group's preferred broker, and a slave that must not be read from
+sends every reader to the master.
 Answers to: PullMessageProcessor's use of GetMessageResult.isSuggestPullingFromSlave; RocketMQ reference, section 8.4.
-Unlike Java: a master there suggests the named id whether or not such a slave exists, and sends all groups to 1 that
-nobody sent elsewhere. Its tools write the 1 with every change of a group, so that it tells no wish.
+Unlike Java: a master there suggests the named id whether or not such a slave exists, and sends every group without a
+setting to 1. Its tools write the 1 with every change of a group, so the value does not express a preference.
 """
 
 from collections.abc import Callable, Collection
@@ -30,10 +31,10 @@ from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.codes import MASTER_ID
 
 ANY_SLAVE: Final = SubscriptionGroupConfig("").which_broker_when_consume_slowly
-"""What a group names that has left memory, unless somebody named another one."""
+"""The setting of a group without a preference: any slave, once the group is behind memory."""
 
 _WEIGHT_SIZE: Final = 8  # bytes
-_WEIGHTS_KEPT: Final = 4096  # pairs of group and slave; each costs a microsecond to work out again
+_WEIGHTS_KEPT: Final = 4096  # pairs of group and slave; computing one again takes a microsecond
 
 
 def suggest_which_broker_id(
@@ -44,9 +45,9 @@ def suggest_which_broker_id(
     own_id: int,
     live_slaves: Callable[[int], Collection[int]],
 ) -> int:
-    """The id for the next pull; `is_behind_memory` is the store's `suggest_pulling_from_slave`.
+    """Return the id for the next pull; `is_behind_memory` is the store's `suggest_pulling_from_slave`.
 
-    `live_slaves`, given the named id, says which slaves can be read; asked only where it matters.
+    `live_slaves`, called with the named id, returns which slaves can be read from; it is only called if needed.
     """
     if not slave_read_enable:
         return MASTER_ID

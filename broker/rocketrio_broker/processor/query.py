@@ -1,6 +1,6 @@
-"""Finding messages: QUERY_MESSAGE (12) by key or unique id, VIEW_MESSAGE_BY_ID (33) by place in the log.
+"""Finds messages: QUERY_MESSAGE (12) by key or unique id, VIEW_MESSAGE_BY_ID (33) by place in the log.
 
-Invariant: an answer fits a frame: of more messages than that the newest are given.
+Invariant: an answer fits into a frame: if the messages do not, only the newest are returned.
 Answers to: QueryMessageProcessor; RocketMQ reference, section 2.5.
 Unlike Java: an answer has a limit in bytes; Java's of 64 messages can be larger than its clients read.
 """
@@ -20,20 +20,20 @@ from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body
 from rocketrio_protocol.remoting.channel import Channel
 
 DEFAULT_QUERY_MAX_NUM: Final = 32
-"""Messages a look-up by unique id answers with at most (defaultQueryMaxNum)."""
+"""The most messages in the answer to a query by unique id (defaultQueryMaxNum)."""
 
 QUERY_ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
-"""Bytes of messages in one answer: a frame must hold them, with its header."""
+"""The most bytes of messages in one answer: a frame must hold them, with its header."""
 
 
 class QueryMessageProcessor:
-    """Answers look-ups of single messages."""
+    """Answers queries for single messages."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Code 12."""
+        """Answer QUERY_MESSAGE (12)."""
         header = request.header(QueryMessageRequestHeader)
         max_num = DEFAULT_QUERY_MAX_NUM if header.unique_key_query else header.max_num
         found = self._store.query_message(
@@ -51,7 +51,7 @@ class QueryMessageProcessor:
         return request.response(answer, b"".join(_that_fit(found.buffers)))
 
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Code 33."""
+        """Answer VIEW_MESSAGE_BY_ID (33)."""
         offset = request.header(ViewMessageRequestHeader).offset
         record = self._store.message_at(offset)
         if record is None:
@@ -63,7 +63,7 @@ class QueryMessageProcessor:
 
 
 def _that_fit(records: Sequence[Body]) -> Sequence[Body]:
-    """The first records, which are the newest, up to the limit; at least one."""
+    """Return the first records, which are the newest, up to the limit; at least one."""
     size = 0
     for count, record in enumerate(records):
         size += len(record)

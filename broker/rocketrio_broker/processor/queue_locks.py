@@ -1,10 +1,10 @@
 """Queue locks of orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
-Invariant: only a master locks: its successor knows nothing of what a former one would go on renewing.
+Invariant: only a master locks: its successor does not know the locks that the former master would continue to renew.
 Invariant: while locks of a former run may be in use, members that do not say whether they hold one get an error.
 Answers to: AdminBrokerProcessor's lockBatchMQ and unlockBatchMQ; RocketMQ reference, section 2.7.
-Invariant: nobody lets go of the locks of a member that is connected from another host, and lives.
-Unlike Java: a slave refuses, where 4.x locks in any role; and there is no strict mode (5.x), by which a majority of a
+Invariant: the locks of a live member that is connected from another host cannot be released.
+Unlike Java: a slave refuses, where 4.x locks in any role; and strict mode (5.x) is missing, in which a majority of a
 broker's replicas must agree.
 """
 
@@ -26,11 +26,11 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
 QUEUES_LIMIT: Final = 10_000
-"""Queues of one request: some 20 ms."""
+"""The most queues of one request: some 20 ms."""
 
 
 class QueueLockProcessor:
-    """Locks and unlocks by request."""
+    """Answers requests to lock and unlock queues."""
 
     def __init__(
         self, locks: QueueLocks, *, config: LiveConfig, consumers: ConsumerManager
@@ -40,7 +40,7 @@ class QueueLockProcessor:
         self._consumers = consumers
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.LOCK_BATCH_MQ: self.lock,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
@@ -56,7 +56,7 @@ class QueueLockProcessor:
         now = trio.current_time()
         holds = request.header(LockBatchMqRequestHeader).holds
         if holds is None and self._locks.is_unknown(now):
-            # To Java's members "not locked" would mean to stop; an error lets them work on for as long as they may.
+            # Java's members would stop at "not locked"; after an error they continue for as long as they may.
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
                 f"members may have queues since before this broker took over: it locks none for {FORMER_RUN:g} s",

@@ -1,6 +1,6 @@
-"""Why a request is refused: raised by the checks of a processor, answered with its code and words.
+"""Why a request is refused: raised by the checks of a processor, answered with its code and remark.
 
-Invariant: a refusal leaves nothing behind; the request may be sent again as it is.
+Invariant: a refused request changes nothing; it may be sent again unchanged.
 """
 
 from rocketrio_protocol.codes import ResponseCode
@@ -8,7 +8,7 @@ from rocketrio_protocol.errors import Error
 
 
 class Refused(Error):
-    """The answer is `code` with `remark`, and no header."""
+    """A request is refused with `code` and `remark`, and without a response header."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark, code=code, remark=remark)

@@ -1,13 +1,13 @@
-"""Answers to messages that ask for one: SEND_REPLY_MESSAGE (324, 325), pushed to who waits (326).
+"""Replies to request messages: SEND_REPLY_MESSAGE (324, 325), pushed to the waiting requester (326).
 
     requester: message with REPLY_TO_CLIENT, CORRELATION_ID -> broker -> replier
     replier: 325 with the same properties -> any broker that the requester is connected to -> 326 -> requester
 
-The reply is stored too, in <cluster>_REPLY_TOPIC; whether it was answered is told by the push alone.
+The reply is also stored, in <cluster>_REPLY_TOPIC; the answer to the replier depends on the push alone.
 
 Answers to: ReplyMessageProcessor; RocketMQ reference, section 2.2.
-Unlike Java: a reply that cannot be stored (on a slave, or where the broker takes no writes) is pushed all the same, and
-the replier told of the push.
+Unlike Java: a reply that cannot be stored (on a slave, or while the broker takes no writes) is pushed anyway, and the
+replier gets the result of the push.
 """
 
 import logging
@@ -48,13 +48,13 @@ from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
 
 logger = logging.getLogger("rocketrio_broker.reply")
 
-NO_MESSAGE_ID: Final = "0"  # for clients that want the field where nothing was stored, as Java's do
+NO_MESSAGE_ID: Final = "0"  # for clients that always need the field, as Java's do
 
 ReplyHeader = SendReplyMessageRequestHeader | SendReplyMessageRequestHeaderV2
 
 
 class ReplyMessageProcessor:
-    """Hands replies to those who wait for them."""
+    """Pushes replies to the requesters that wait for them."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class ReplyMessageProcessor:
         self._rng = rng
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.SEND_REPLY_MESSAGE: self.reply,
             RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
         }
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Push the reply, and answer whether that went well."""
+        """Push the reply, and answer whether that succeeded."""
         header: ReplyHeader
         if request.code == RequestCode.SEND_REPLY_MESSAGE:
             header = request.header(SendReplyMessageRequestHeader)
@@ -145,7 +145,7 @@ class ReplyMessageProcessor:
         return topic
 
     async def _push(self, channel: Channel, request: RemotingCommand, header: ReplyHeader) -> str:
-        """Hand the reply to who waits for it; what went wrong, or nothing."""
+        """Push the reply to its requester; return the problem, or an empty text if there is none."""
         properties = decode_properties(header.properties or "")
         client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if client_id is None:

@@ -1,14 +1,14 @@
-"""Messages that a consumer sends to %RETRY%group itself: where they go, and when they are dead letters.
+"""Messages that a consumer itself sends to %RETRY%group: where they are stored, and when they are dead letters.
 
-Stock consumers do so where sending back (36) failed, and where they keep order: RECONSUME_TIME and MAX_RECONSUME_TIMES
+Stock consumers do so if sending back (36) failed, and if they consume in order: RECONSUME_TIME and MAX_RECONSUME_TIMES
 arrive as fields of the header, the delay level as a property.
 
-    more often than the limit, or the group holds queue locks     %DLQ%group, at once
+    more often than the limit, or the group holds queue locks     %DLQ%group, without a delay
     otherwise                                                      as it was sent
 
 Answers to: SendMessageProcessor.handleRetryAndDLQ of 5.x; RocketMQ reference, sections 2.2 and 9.6.
-Unlike Java 4.x: as often as the limit is not too often. A consumer counts the delivery that failed before it sends, the
-broker after it was asked to (36): by 4.x's rule a message sent this way had one chance less.
+Unlike Java 4.x: exactly as often as the limit is not too often. A consumer counts the failed delivery before it sends,
+the broker after it received the request (36): by 4.x's rule a message sent this way had one delivery less.
 """
 
 import trio
@@ -34,7 +34,7 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class ResentMessages:
-    """Knows what has failed too often."""
+    """Decides which messages have failed too often."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ResentMessages:
         locks: QueueLocks,
         at_once: bool,
     ) -> None:
-        """`at_once`: whether a new topic is to be on the disk before its first message is answered."""
+        """`at_once`: whether a new topic must be on the disk before its first message is answered."""
         self._topics = topics
         self._groups = groups
         self._locks = locks
@@ -53,7 +53,7 @@ class ResentMessages:
     def destination(
         self, header: SendHeader, version: int, topic: TopicConfig, queue_id: int
     ) -> tuple[TopicConfig, int, str | None]:
-        """Topic, queue and properties under which to store a message sent to a retry topic. Raises Refused."""
+        """Return topic, queue and properties under which to store a message sent to a retry topic. Raises Refused."""
         group_name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.find(group_name)
         if group is None:
@@ -75,7 +75,7 @@ class ResentMessages:
 
 
 def _undelayed(text: str | None) -> str | None:
-    """Nobody waits for a dead letter."""
+    """Return the properties without a delay: dead letters are stored without one."""
     properties = decode_properties(text or "")
     if PROPERTY_DELAY_TIME_LEVEL not in properties:
         return text

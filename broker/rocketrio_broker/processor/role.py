@@ -1,9 +1,9 @@
-"""Requests about roles, ours alone.
+"""Requests about roles; only rocketrio has them.
 
     71001   an operator gives the broker another role
     71011   a broker asks for an id, to follow this one
-    71012   an operator has this master change places with a slave
-    71013   a master has this slave take over, step by step (hand_over.py)
+    71012   an operator makes this master change places with a slave
+    71013   a master makes this slave take over, step by step (hand_over.py)
 
 Answers to: nothing of 4.x; 5.x's controller sends NOTIFY_BROKER_ROLE_CHANGED (1008).
 """
@@ -31,14 +31,14 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
 CHANGE_LIMIT: Final = 60.0
-"""Seconds after which the asker is answered though the new role does not serve yet; the change goes on."""
+"""Seconds after which the sender is answered even if the new role does not serve yet; the change continues."""
 
 ChangeRole = Callable[[Role, int], Awaitable[None]]
 GiveId = Callable[[str], Awaitable[int]]
 
 
 class HandsOver(Protocol):
-    """`HandOver.run`."""
+    """The signature of `HandOver.run`."""
 
     async def __call__(self, to_id: int | None, *, dry_run: bool) -> HandOverResponseHeader: ...
 
@@ -47,7 +47,7 @@ TakesOver = Callable[[TakeOverRequestHeader, Body], Awaitable[str]]
 
 
 class RoleProcessor:
-    """Takes orders to change the role, and gives ids to brokers that want to follow."""
+    """Answers requests to change the role, and gives ids to brokers that want to follow."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RoleProcessor:
         self._give_id = give_id
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.CHANGE_BROKER_ROLE: self.change_role,
             RequestCode.CLAIM_SLAVE_ID: self.claim_slave_id,

@@ -1,9 +1,9 @@
 """Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
-From request to answer without an await: header, checks, append, answer; with synchronous flush or replication the
-answer joins `WaitingAnswers`.
+Header, checks, append and answer are done without an await; with synchronous flush or replication the answer is added
+to `WaitingAnswers`.
 
-Invariant: a refused message is not stored; a stored one is answered with its id, also when its flush is late.
+Invariant: a refused message is not stored; a stored one is answered with its id, even if its flush is late.
 Invariant: checks come in Java's order, each refusal with Java's code.
 Answers to: SendMessageProcessor, AbstractSendMessageProcessor; RocketMQ reference, section 2.2.
 Unlike Java: code 320 is a batch whatever its field `m` says.
@@ -44,7 +44,7 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import split_addr
 
 _CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
-# Plain names where every send passes: a member of an enumeration costs as much as a call.
+# Plain names, because every send uses them: looking up a member of an enumeration takes as long as a call.
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_BATCH_MESSAGE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _PUT_OK: Final = PutStatus.PUT_OK
@@ -65,7 +65,7 @@ def _packed_addr(addr: str) -> bytes:
 
 
 class SendMessageProcessor:
-    """Stores what producers send."""
+    """Stores the messages that producers send."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class SendMessageProcessor:
         store_host: bytes,
         rng: random.Random,
     ) -> None:
-        """`special` parks what must not be seen yet, `resent` knows what failed too often.
+        """`resent` decides which messages failed too often, `special` parks those that readers must not see yet.
 
-        `store_host` is the packed address that message ids name.
+        `store_host` is the packed address that message ids contain.
         """
         self._store = store
         self._config = config
@@ -100,7 +100,10 @@ class SendMessageProcessor:
         self._waits_for_flush = store.config.flush_disk_type == "sync"
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Store the message or batch of one request; the answer goes out here, later, or never if oneway."""
+        """Store the message or batch of one request.
+
+        The answer is sent here, or later, or never if the request is one-way.
+        """
         try:
             self._send(channel, request)
         except (Refused, RemoteProtocolError) as refusal:
@@ -176,7 +179,7 @@ class SendMessageProcessor:
             self._waiting.answer_early(channel, frame)
 
     def _current_answers(self, broker: BrokerConfig) -> SendAnswers:
-        """What writes the answers, made anew when the settings were replaced."""
+        """Return the writer of answers, made again when the settings were replaced."""
         if broker is not self._answers_of:
             self._answers_of = broker
             self._answers = SendAnswers(
@@ -208,7 +211,7 @@ class SendMessageProcessor:
 
     def _created_topic(self, header: SendHeader) -> TopicConfig:
         if not self._store.writable:
-            # Before the topic is made: on a slave it would stand there until the next copy of the master's.
+            # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
         is_retry = header.topic.startswith(RETRY_PREFIX)
         sys_flag = (UNIT_SUB if is_retry else UNIT) if header.unit_mode else 0
@@ -248,7 +251,7 @@ def _entries(request: RemotingCommand) -> UniformEntries | MixedEntries:
 
 
 def _described(topic: TopicConfig) -> str:
-    """The topic in Java's words, as its error says it."""
+    """Return a text for the topic as Java's error contains it."""
     perm = "".join(
         letter if topic.perm & bit else "-"
         for letter, bit in (

@@ -1,18 +1,18 @@
 """Messages that a consumer could not handle: CONSUMER_SEND_MSG_BACK (36).
 
-    level 0     %RETRY%group, delay level 3 + times so far: longer each time
+    level 0     %RETRY%group, delay level 3 + redeliveries so far: longer each time
     level n     %RETRY%group, delay level n
-    level < 0, or often enough     %DLQ%group, at once
+    level < 0, or at the limit of redeliveries     %DLQ%group, without a delay
 
-The message is stored anew with its body and properties; DELAY holds the level, RETRY_TOPIC the topic it had first and
-ORIGIN_MESSAGE_ID the id it had first. From there on it takes the way of every delayed message.
+The message is stored again with its body and properties; DELAY contains the level, RETRY_TOPIC its first topic and
+ORIGIN_MESSAGE_ID its first id. From then on it is handled like every delayed message.
 
 Invariant: an answer of 0 means that the message is stored, and as safe as a producer's.
 Invariant: checks come in Java's order, each refusal with Java's code.
 Answers to: AbstractSendMessageProcessor.consumerSendMsgBack; RocketMQ reference, section 2.8.
-Unlike Java: the answer waits for disk and slaves as a producer's does, though WAIT=false is stored; when they are late
-it is 0 all the same, as the consumer would store the message a second time otherwise. A queue that the retry topic
-does not have is never chosen.
+Unlike Java: the answer waits for disk and slaves as a producer's does, although WAIT=false is stored; if they are late
+it is still 0, as otherwise the consumer would store the message a second time. A queue that the retry topic does not
+have is never chosen.
 """
 
 import logging
@@ -56,7 +56,7 @@ NO_DELAY: Final = 0
 
 
 class SendBackProcessor:
-    """Takes back what consumers could not handle."""
+    """Stores messages again that consumers could not handle."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SendBackProcessor:
         store_host: bytes,
         rng: random.Random,
     ) -> None:
-        """`put` stores a message, delayed where its properties say so."""
+        """`put` stores a message, delayed if its properties say so."""
         self._store = store
         self._put = put
         self._config = config
@@ -84,11 +84,11 @@ class SendBackProcessor:
         self._waits_for_flush = store.config.flush_disk_type == "sync"
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Store the message again; the answer goes out here, or once it is safe."""
+        """Store the message again; the answer is sent here, or once the message is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
         if self._waiting.is_full:
             raise Refused(
@@ -128,7 +128,7 @@ class SendBackProcessor:
         return None
 
     def _again(self, message: MessageExt, topic: TopicConfig, level: int) -> PutMessage:
-        """The message as it is stored for its next time."""
+        """Return the message as it is stored for its next delivery."""
         properties = message.properties
         properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.offset_message_id)
@@ -167,7 +167,7 @@ class SendBackProcessor:
         self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig
     ) -> TopicConfig:
         if not self._store.writable:
-            # Before the topic is made: on a slave it would stand there until the next copy of the master's.
+            # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
             raise Refused(ResponseCode.SYSTEM_ERROR, self._store.refusal)
         topic = self._created(
             retry_topic(header.group),
@@ -190,7 +190,7 @@ class SendBackProcessor:
         return topic
 
     def _message(self, offset: int) -> MessageExt:
-        # Seen elsewhere perhaps, by a reader of the master before this one.
+        # A consumer may have received it from the previous master, although it is not confirmed here yet.
         record = self._store.message_at(offset, unconfirmed=True)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")

@@ -1,4 +1,4 @@
-"""What becomes of a send that is more than a message to store: delayed, or the first part of a transaction.
+"""Handles sends that are not stored as they are: delayed messages, and the first part of a transaction.
 
     DELAY=n                             delayed: parked until it is due
     TRAN_MSG=true                       half message: parked until END_TRANSACTION (37) or a check decides
@@ -7,8 +7,8 @@
 A committed half message with a level is delayed from its commit on.
 
 Answers to: SendMessageProcessor's transaction branch, HookUtils.handleScheduleMessage.
-Unlike Java: 4.9 delivers messages with an arbitrary time at once, and 5.x without its timer wheel refuses them with
-code 1, which its clients try again at other brokers; here the code is 13, which they do not.
+Unlike Java: 4.9 delivers messages with an arbitrary time immediately, and 5.x without its timer wheel refuses them with
+code 1, which makes its clients try other brokers; here the code is 13, which does not.
 """
 
 from typing import Final
@@ -35,7 +35,7 @@ _TIMERS: Final = (PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELAY_SEC, PROPERTY_TI
 
 
 class SpecialSends:
-    """Parks what must not be seen yet."""
+    """Parks messages that readers must not see yet."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class SpecialSends:
         self._topics = topics
 
     def parked(self, put: PutMessage, text: str | None, *, is_batch: bool) -> PutMessage:
-        """What to store instead; `text` are the properties as they were sent. Raises Refused."""
+        """Return the message to store instead; `text` are the properties as they were sent. Raises Refused."""
         properties = property_map(text or "", self._config.broker.cluster_name)
         level = delay_level(properties.get(PROPERTY_DELAY_TIME_LEVEL))
         is_half = is_true(properties.get(PROPERTY_TRANSACTION_PREPARED, ""))
         if is_half and put.reconsume_times > 0:
-            # A message of a transaction on its way to its retry topic: clients before 4.6.1 leave the mark on it.
+            # A transaction's message that is sent to its retry topic: clients before 4.6.1 leave the mark on it.
             is_half, put.sys_flag = False, put.sys_flag & ~TRANSACTION_MASK
         if not level and any(name in properties for name in _TIMERS):
             raise Refused(
@@ -69,7 +69,7 @@ class SpecialSends:
                 raise Refused(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction"
                 )
-            return put  # The store refuses batches with the other marks, each entry may have one.
+            return put  # The store refuses batches with the other marks; any entry may have one.
         if is_half:
             return self._half(put, properties)
         if put.sys_flag & TRANSACTION_MASK:
@@ -88,7 +88,7 @@ class SpecialSends:
                 f"the broker[{broker.broker_name}] sending transaction message is forbidden",
             )
         if not self._store.writable:
-            # Before topics are made: on a slave they would stand there until the next copy of the master's.
+            # Checked before topics are created: a slave would keep them until the next copy of the master's topics.
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
         for topic in (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC):
             if self._topics.topic_config(topic) is None:

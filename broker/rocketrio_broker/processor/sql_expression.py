@@ -1,12 +1,12 @@
-"""An SQL92 subscription as what judges a message's properties, or as the refusal that Java answers with.
+"""Compiles an SQL92 subscription into a predicate over message properties, or refuses it as Java does.
 
     enable_property_filter off, or another type     1   the broker does not support it
-    no such expression in a pull, or in 46          23  where it is wrong
-    no such expression in a heartbeat               27  at the pulls that it is for
+    invalid expression in a pull, or in 46          23  answered to that request
+    invalid expression in a heartbeat               27  answered to the pulls that use it
 
-Invariant: no host makes the broker compile more than COMPILE_RATE characters a second, after COMPILE_BURST at once.
+Invariant: no host makes the broker compile more than COMPILE_RATE characters per second, after COMPILE_BURST at once.
 Answers to: FilterFactory, ConsumerFilterManager, ClientManageProcessor; RocketMQ reference, sections 2.6 and 8.2.
-Unlike Java: a pull that names a wrong expression is refused; Java's broker filters nothing then.
+Unlike Java: a pull that names an invalid expression is refused; Java's broker filters nothing then.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 SQL92: Final = "SQL92"
 
 COMPILE_RATE: Final = 4 << 10
-"""Characters a second that one host may have compiled, in 18 ms. What is compiled already is free."""
+"""The most characters per second that one host may have compiled, in 18 ms. An expression that is already compiled is
+free."""
 COMPILE_BURST: Final = 16 << 10
-"""Characters that a host may have compiled at once, in 70 ms: hundreds of expressions of the usual length."""
+"""The most characters that a host may have compiled at once, in 70 ms: hundreds of expressions of the usual length."""
 _HOSTS_KEPT: Final = 1000
-"""Hosts in the table from which those are taken out that have compiled nothing lately."""
+"""The number of hosts in the table from which on those are removed that have compiled nothing recently."""
 
 
 def load_parser(broker: BrokerConfig) -> None:
@@ -41,11 +42,11 @@ def load_parser(broker: BrokerConfig) -> None:
 
 
 class SqlExpressions:
-    """Compiles subscriptions, within what each host may have compiled."""
+    """Compiles subscriptions, within a limit per host."""
 
     def __init__(self) -> None:
         self._paid_until: dict[str, float] = {}
-        """By host: when what it had compiled would be done at COMPILE_RATE."""
+        """By host: the time at which its expressions would be compiled at COMPILE_RATE."""
 
     def filter(
         self,
@@ -56,13 +57,13 @@ class SqlExpressions:
         *,
         wrong: ResponseCode = ResponseCode.SUBSCRIPTION_PARSE_FAILED,
     ) -> "Matcher":
-        """Return what judges messages. Raises Refused, with `wrong` for a text that is no expression."""
+        """Return the predicate over messages. Raises Refused, with the code `wrong` for an invalid expression."""
         if expression_type != SQL92 or not broker.enable_property_filter:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {expression_type}",
             )
-        # The parser's library is 1.5 MiB and a tenth of a second: only where it is wanted (`load_parser`).
+        # The parser's library takes 1.5 MiB and a tenth of a second: load it only if it is used (`load_parser`).
         from rocketrio_broker.filter.sql92 import (
             EXPRESSION_SIZE_LIMIT,
             ExpressionError,

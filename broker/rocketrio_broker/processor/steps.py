@@ -1,6 +1,6 @@
-"""Long work in steps, so that other requests have their turn: no request holds the event loop for more than some ms.
+"""Splits long work into steps, so that no request holds the event loop for more than a few milliseconds.
 
-An answer with thousands of queues is made of the JSON of a few hundred at a time, joined at the end.
+An answer with thousands of queues is encoded as the JSON of a few hundred at a time, joined at the end.
 """
 
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 
 STEP_QUEUES: Final = 256
-"""Queues of one step: some 3 ms."""
+"""The number of queues of one step: some 3 ms."""
 ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
-"""Bytes of an answer that is joined: a frame must hold it, with its header."""
+"""The most bytes of a joined answer: a frame must hold it, with its header."""
 
 
 def steps_of(numbers: range) -> Iterator[range]:
-    """Cut numbers of queues into those of one step; between two of them belongs a checkpoint."""
+    """Split a range of queue numbers into steps; the caller needs a checkpoint between two of them."""
     for start in range(numbers.start, numbers.stop, STEP_QUEUES):
         yield range(start, min(start + STEP_QUEUES, numbers.stop))
 
 
 class JoinedBody:
-    """JSON objects that differ in one member, a map or a list, as one object with all its entries."""
+    """Joins JSON objects that differ in one member, a map or a list, to one object with all its entries."""
 
     def __init__(self, empty: bytes, member: str) -> None:
         """`empty` is the object without entries."""
@@ -33,11 +33,11 @@ class JoinedBody:
         self._size = len(empty)
 
     def add(self, body: bytes) -> None:
-        """Add the entries of an object. Raises BrokerSystemError where no frame could hold the whole."""
+        """Add the entries of an object. Raises BrokerSystemError if no frame could hold the whole."""
         self.add_entries(body[self._head_size : -len(self._end)])
 
     def add_entries(self, part: bytes) -> None:
-        """Add entries, written as JSON with commas between them. Raises as `add`."""
+        """Add entries, written as JSON with commas between them. Raises BrokerSystemError as `add` does."""
         if part:
             self._parts.append(part)
             self._size += len(part) + 1
@@ -47,5 +47,5 @@ class JoinedBody:
             )
 
     def joined(self, end: bytes | None = None) -> bytes:
-        """Return the whole object; `end` is what follows the entries where that was not known at first."""
+        """Return the whole object; `end` replaces what follows the entries if that was not known at first."""
         return self._head + b",".join(self._parts) + (self._end if end is None else end)

@@ -1,12 +1,12 @@
-r"""What the broker makes of a message's properties before it stores them.
+r"""Changes a message's properties before the broker stores them.
 
 A plain message loses WAIT and gets CLUSTER in its place; a batch keeps WAIT, with CLUSTER before it:
 
     KEYS 1 k 2 WAIT 1 true 2 TAGS 1 t        (1 and 2 are the separators \x01 and \x02)
     KEYS 1 k 2 CLUSTER 1 lab 2 TAGS 1 t
 
-That is where Java's map of hashes puts it too, for every message of the recorded traffic; the text is cut
-and joined because reading it into a dict and writing it again costs four times as much.
+Java's map of hashes puts it in the same place, for every message of the recorded traffic. The text is cut and joined
+because decoding it into a dict and encoding it again takes four times as long.
 
 A message that is parked is stored with all of its properties, as a map in Java's order (`parked.py`).
 
@@ -30,13 +30,13 @@ _WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
 _CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
 _UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
 DELAY_MARK: Final = "DEL"
-"""Stands in the properties of every message to be delivered later: in DELAY, and in the names of 5.x's timers."""
+"""A text in the properties of every message to be delivered later: in DELAY, and in the names of 5.x's timers."""
 TRANSACTION_MARK: Final = PROPERTY_TRANSACTION_PREPARED + NAME_VALUE_SEPARATOR
-"""The same for half messages. Most messages have neither and need no closer look."""
+"""A text in the properties of every half message. Most messages contain neither text and need no further check."""
 
 
 def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) -> tuple[str, bool]:
-    """The text to store, and whether the producer waits for flush and replication."""
+    """Return the text to store, and whether the producer waits for flush and replication."""
     cluster = _CLUSTER + cluster_name
     if not text:
         return cluster, True
@@ -58,19 +58,19 @@ def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) ->
 
 
 def unique_key(text: str | None) -> str | None:
-    """Return the id that the producer gave the message; None without one."""
+    """Return the id that the producer gave the message; None if it has none."""
     if not text:
         return None
     before, found, rest = text.rpartition(_UNIQUE_KEY)
     if not found:
         return None
-    if before and before[-1] != PAIR_SEPARATOR:  # The end of a longer name.
+    if before and before[-1] != PAIR_SEPARATOR:  # It is the end of a longer name.
         return decode_properties(text).get(PROPERTY_UNIQUE_KEY)
     return rest.partition(PAIR_SEPARATOR)[0]
 
 
 def property_map(text: str, cluster_name: str) -> dict[str, str]:
-    """The properties of a message that is stored with all of them, WAIT too, in the order in which Java put them."""
+    """Return the properties of a message that is stored with all of them, also WAIT, in Java's order."""
     properties = decode_properties(text)
     wait = properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
     properties[PROPERTY_CLUSTER] = cluster_name
@@ -80,7 +80,7 @@ def property_map(text: str, cluster_name: str) -> dict[str, str]:
 
 
 def _rewritten(text: str, cluster_name: str, *, is_batch: bool) -> tuple[str, bool]:
-    """The slow way, for names that occur twice or only look like ours."""
+    """Return the same as `stored_properties`, slower, for names that occur twice or that end like WAIT or CLUSTER."""
     properties = decode_properties(text)
     wait = properties.get(PROPERTY_WAIT_STORE_MSG_OK)
     if not is_batch:
@@ -93,5 +93,5 @@ def _rewritten(text: str, cluster_name: str, *, is_batch: bool) -> tuple[str, bo
 
 
 def is_true(text: str) -> bool:
-    """As Java's parseBoolean."""
+    """Return whether a text means true, by the rule of Java's parseBoolean."""
     return text == "true" or text.lower() == "true"

@@ -1,4 +1,4 @@
-"""A tag expression as the set of hashes that queue entries hold of their tags.
+"""Converts a tag expression to the set of hashes by which queue entries name their tags.
 
 Invariant: None means every message. Tags are compared by hash here; the client compares them by string.
 Answers to: FilterAPI.buildSubscriptionData, ExpressionMessageFilter.
@@ -15,20 +15,21 @@ TAG: Final = "TAG"
 ALL: Final = "*"
 _SEPARATOR: Final = "||"
 EXPRESSION_SIZE_LIMIT: Final = 64 << 10
-"""Characters of an expression: twice as many as a message's properties may have, and read in a few milliseconds."""
+"""The most characters of an expression: twice as many as a message's properties may have, parsed in a few
+milliseconds."""
 _SHORT_SIZE: Final = 1000
-_CACHE_SIZE: Final = 1024  # short expressions in use at once; each pull names its own, and a long one is read each time
+_CACHE_SIZE: Final = 1024  # short expressions, one per pull; a long one is parsed each time
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether the expression is one of tags: the type is named so, or not named."""
+    """Return whether the expression is one of tags: the type says so, or is missing."""
     return expression_type is None or expression_type == "" or expression_type == TAG
 
 
 def tags_codes(expression: str | None) -> frozenset[int] | None:
-    """The hashes that `a || b` lets through; None for all.
+    """Return the hashes of the tags in `a || b`; None for all messages.
 
-    Raises Refused (23) where there is no tag in it, and where it is longer than EXPRESSION_SIZE_LIMIT.
+    Raises Refused (23) if it contains no tag, or is longer than EXPRESSION_SIZE_LIMIT.
     """
     if not expression or expression == ALL:
         return None

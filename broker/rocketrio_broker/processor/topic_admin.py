@@ -1,9 +1,9 @@
-"""Topics by request: create (17, 18), delete (215), look up (21, 351, 305), clean up (316).
+"""Requests about topics: create (17, 18), delete (215), look up (21, 351, 305), clean up (316).
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
-Unlike Java: `order` is kept as asked for, as in 5.x (4.9 stores false); deleting a topic forgets its offsets too, or a
-topic made again under the name would be consumed from the middle. A deletion stands in the log (store/deletion.py), and
-is answered once that is on this disk, and on the slaves that a message would wait for.
+Unlike Java: `order` is stored as requested, as in 5.x (4.9 stores false); deleting a topic also deletes its offsets, as
+otherwise a topic created again under the name would be consumed from the middle. A deletion is recorded in the log
+(store/deletion.py), and is answered once the record is on this disk, and on the slaves that a message would wait for.
 """
 
 import logging
@@ -41,11 +41,11 @@ from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.topics")
 
-MAX_PERM: Final = 15  # All the bits there are.
+MAX_PERM: Final = 15  # All permission bits.
 LIST_LIMIT: Final = 1000
-"""Topics, or groups, that one request changes: some 15 ms."""
+"""The most topics, or groups, that one request changes: some 15 ms."""
 TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
-"""The enum of Java: its peers cannot read a topic table with another name in it."""
+"""The names of Java's enum: Java peers cannot read a topic table with another name in it."""
 
 
 def refuse_on_slave(config: LiveConfig) -> None:
@@ -64,7 +64,7 @@ def refuse_long_list(entries: Sized) -> None:
 
 
 class TopicAdminProcessor:
-    """What administrators do with topics."""
+    """Answers administrators' requests about topics."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class TopicAdminProcessor:
         self._wall_clock = wall_clock
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to method."""
+        """Return the methods of this processor by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_and_create_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_and_create_topics,
@@ -128,14 +128,14 @@ class TopicAdminProcessor:
         """Create or change all of these topics, or none; the names of their attributes have signs."""
         refuse_on_slave(self._config)
         self._topics.update_all([self._checked(topic) for topic in topics])
-        # Messages that a power cut leaves cannot be read without their topic. It blocks for some milliseconds.
+        # Messages that survive a power cut cannot be read without their topic. This blocks for some milliseconds.
         self._topics.table.sync()
-        # Whoever created it asks for its route next.
+        # The client that created the topic asks for its route next.
         await self._registration.wait_registered()
         return request.response()
 
     def _checked(self, topic: TopicConfig) -> TopicConfig:
-        """Return the topic with its attributes as they will be. Raises BrokerSystemError for one that cannot be."""
+        """Return the topic with the attributes that it will have. Raises BrokerSystemError for invalid settings."""
         name = topic.topic_name
         self._refuse_name(name)
         for queue_nums in (topic.read_queue_nums, topic.write_queue_nums):
@@ -160,7 +160,7 @@ class TopicAdminProcessor:
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
         if self._config.broker.is_slave and request.version >= VERSION_5:
-            # Tools of 5.x ask slaves too, and stop at a refusal. The master's deletion comes here by its log.
+            # Tools of 5.x ask slaves too, and stop at a refusal. The master's deletion arrives here with its log.
             return request.response()
         refuse_on_slave(self._config)
         header = request.header(admin.DeleteTopicInBrokerRequestHeader)
@@ -169,16 +169,18 @@ class TopicAdminProcessor:
             raise BrokerSystemError(
                 "Nothing is deleted while no message is taken", remark=self._store.refusal
             )
-        # Offsets first: after a crash in between they are read again, not taken for those of a new topic.
+        # Offsets are deleted first: after a crash in between the topic is consumed again from its beginning, and its
+        # old offsets are not taken for those of a new topic.
         await self._consumer_offsets.remove_topic(header.topic)
         self._topics.delete(header.topic)
         self._end_life(header.topic)
-        # On the disk, with what becomes of offsets and queues: a recovery begins behind it then, and does not meet it.
+        # Write the deletion to the disk with the new state of offsets and queues, so that a recovery begins after the
+        # record and does not process it again.
         await self._consumer_offsets.sync()
         await self._store.checkpoint()
         if request.is_oneway or not self._waiting.is_needed:
             return request.response()
-        # It stands here in any case: who asks again would delete it a second time.
+        # The topic is deleted here in any case: a client that repeats the request would delete it a second time.
         self._waiting.add(
             self._store.max_physical_offset,
             channel,
@@ -216,7 +218,7 @@ class TopicAdminProcessor:
         return request.response()
 
     def _end_life(self, topic: str) -> None:
-        """Forget its queues, here and wherever this log is read. Raises BrokerSystemError."""
+        """Delete the topic's queues, here and on every broker that reads this log. Raises BrokerSystemError."""
         record = deletion_record(
             topic,
             str(self._consumer_offsets.topic_floor(topic)),
@@ -240,7 +242,7 @@ class TopicAdminProcessor:
 def _without_attributes(wrapper: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
     """Return the table as Apache's slaves up to 5.3.3 can copy it.
 
-    They empty their own table first and stop at the first topic with an attribute, so that the rest is lost.
+    They empty their own table first and stop at the first topic with an attribute, so that the other topics are lost.
     """
     table = {
         name: msgspec.structs.replace(topic, attributes={}) if topic.attributes else topic

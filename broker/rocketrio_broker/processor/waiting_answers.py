@@ -1,19 +1,20 @@
-"""Answers that wait until their message is safe: on this disk, on the slaves, or both; a line and a task for each.
+"""Answers that wait, in two lines, until their message is safe: on this disk, on the slaves, or both.
 
-    a put joins at once  ┬ flush line    the log is flushed   or sync_flush_timeout: FLUSH_DISK_TIMEOUT
-                         └ slave line    enough slaves have   or slave_timeout:      FLUSH_SLAVE_TIMEOUT
+    a put joins immediately  ┬ flush line    the log is flushed   or sync_flush_timeout: FLUSH_DISK_TIMEOUT
+                             └ slave line    enough slaves have   or slave_timeout:      FLUSH_SLAVE_TIMEOUT
 
-Sends are appended in the order of the log, so whoever stands first in a line waits for the least. The task of the flush
-line sleeps until `flushed` has reached the first one; the slave line is told by `GroupTransferService` while it takes a
-report, as each turn of the scheduler would be one more wait of a send in flight, and its task minds the time alone. An
-answer goes out when every line it stands in has decided, those of one decision in one write a connection.
+Sends are appended in the order of the log, so the first answer in a line waits for the least. Each line has a task.
+That of the flush line sleeps until `flushed` has reached the first answer. `GroupTransferService` itself notifies the
+slave line while it takes a report, because each turn of the scheduler would make a send in flight wait longer; the task
+of the slave line only checks the time. An answer is sent when every line it is in has decided; those of one decision
+are sent with one write per connection.
 
 Invariant: an answer says SUCCESS only when each watermark it waits for has reached its end offset; each is sent once.
 Invariant: end offsets and deadlines rise along a line.
-Invariant: on a synchronous master an answer of success that waited for no slave goes out once the epoch's line says
-that there are such answers: what lies in its epoch is then never cut off without being asked for.
+Invariant: on a synchronous master a successful answer that did not wait for a slave is sent once the epoch's line
+records that there are such answers: messages of its epoch are then never cut off automatically.
 Answers to: GroupCommitService's and GroupTransferService's request queues, handlePutMessageResult.
-Unlike Java: no future and no timer per message, and one that waits long holds up no other.
+Unlike Java: there is neither a future nor a timer per message, and a message that waits long delays no other.
 """
 
 import logging
@@ -33,9 +34,9 @@ from rocketrio_protocol.remoting.channel import Channel
 logger = logging.getLogger("rocketrio_broker")
 
 WAITING_ANSWERS_LIMIT: Final = 100_000
-"""Answers that wait; a broker that far behind sheds load (ten times Java's send queue of 10,000)."""
+"""The most answers that wait; a broker that far behind sheds load (ten times Java's send queue of 10,000)."""
 
-# Plain numbers: hashing a member of an enumeration costs more than all else that is counted here.
+# Plain numbers: hashing a member of an enumeration takes longer than all the counting here.
 _OK: Final = int(ResponseCode.SUCCESS)
 _FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 _FLUSH_SLAVE_TIMEOUT: Final = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
@@ -51,20 +52,20 @@ _REMARKS: Final = {
 
 
 class Slaves(Protocol):
-    """What the slave line goes by: `GroupTransferService`."""
+    """What the slave line needs of `GroupTransferService`."""
 
     is_required: bool
     replicated: Watermark
     last_slave: str | None
 
     available_until: int
-    """They are not waited for from this address on."""
+    """Answers do not wait for slaves from this address on."""
 
     def tell(self, waiting: "WaitingAnswers") -> None: ...
 
 
 class EarlyAnswers(Protocol):
-    """Where it is written down that something is answered before slaves have it: `Epochs`."""
+    """Records that a message is answered before slaves have it: `Epochs`."""
 
     @property
     def notes_early_answers(self) -> bool: ...
@@ -79,11 +80,11 @@ class LastWait:
     code: ResponseCode
     end_offset: int
     flush_seconds: float | None
-    """Until its flush was done or late; None if it waited for none."""
+    """Seconds until its flush was done or late; None if it did not wait for a flush."""
     slave_seconds: float | None
-    """Until the slaves had it or were late; None if it waited for none."""
+    """Seconds until the slaves had it or were late; None if it did not wait for slaves."""
     slave: str | None
-    """Whose report let it go, or was the last before its time was up."""
+    """The slave whose report released it, or was the last one before its time was up."""
 
     def __str__(self) -> str:
         told = [self.code.name]
@@ -96,7 +97,7 @@ class LastWait:
 
 @attrs.frozen
 class WaitingStatistics:
-    """Answers that wait, and those that waited."""
+    """How many answers wait, and how the others were answered."""
 
     waiting_count: int
     answered: Mapping[ResponseCode, int]
@@ -110,13 +111,13 @@ class _Waiting:
     begin: float
     channel: Channel
     frame: bytes
-    """What it says when all is well."""
+    """The answer in case of success."""
     undecided: int = 0
-    """In how many lines it stands."""
+    """The number of lines it is in."""
     flush_code: int = _OK
     slave_code: int = _OK
     flushed_at: float = 0.0
-    """When its flush was done or late; 0 where it waits for none."""
+    """The time when its flush was done or late; 0 if it does not wait for a flush."""
     replicated_at: float = 0.0
     late_is_success: bool = False
 
@@ -127,7 +128,7 @@ class _Waiting:
 
 
 class _Line:
-    """Answers that wait for one watermark, first come first."""
+    """Answers that wait for one watermark, the first one first."""
 
     def __init__(self, reached: Watermark, timeout: float) -> None:
         self.waiting: deque[_Waiting] = deque()
@@ -145,13 +146,13 @@ class _Line:
             self._added.advance(self._added.value + 1)
 
     async def wait_first_covered(self) -> None:
-        """Return when the first one is covered, or its time is up, or the line was emptied."""
+        """Wait until the first answer is covered, until its deadline, or until the line was emptied."""
         first = await self._wait_any()
         with trio.CancelScope(deadline=first.begin + self.timeout) as self._scope:
             await self.reached.wait_reached(first.end_offset)
 
     async def wait_first_late(self) -> None:
-        """Return when the time of whoever was first is up, or the line was emptied."""
+        """Wait until the first answer's deadline, or until the line was emptied."""
         first = await self._wait_any()
         with trio.CancelScope() as self._scope:
             await trio.sleep_until(first.begin + self.timeout)
@@ -162,21 +163,21 @@ class _Line:
         return self.waiting[0]
 
     def take_covered(self) -> list[_Waiting]:
-        """Take out whose message is safe."""
+        """Remove and return the answers whose message is safe."""
         line, reached, taken = self.waiting, self.reached.value, []
         while line and line[0].end_offset <= reached:
             taken.append(line.popleft())
         return taken
 
     def take_late(self, now: float) -> list[_Waiting]:
-        """Take out whose time is up."""
+        """Remove and return the answers whose time is up."""
         line, taken = self.waiting, []
         while line and line[0].begin + self.timeout <= now:
             taken.append(line.popleft())
         return taken
 
     def take_all(self) -> list[_Waiting]:
-        """Take out everybody, and have the task look again."""
+        """Remove and return all answers, and wake the line's task."""
         taken = list(self.waiting)
         self.waiting.clear()
         self._scope.cancel()
@@ -198,7 +199,7 @@ class WaitingAnswers:
         limit: int = WAITING_ANSWERS_LIMIT,
         current_time: Callable[[], float] = trio.current_time,
     ) -> None:
-        """`flushed` is None where no put waits for the disk. Both timeouts are seconds from the put on."""
+        """`flushed` is None if no put waits for the disk. Both timeouts are in seconds, counted from the put."""
         self._waits_for_flush = flushed is not None
         self._slaves = slaves
         self._flush_line = _Line(flushed or Watermark(), flush_timeout)
@@ -225,11 +226,11 @@ class WaitingAnswers:
 
     @property
     def is_full(self) -> bool:
-        """Whether sends have to be refused, before they are stored."""
+        """Whether sends must be refused, before they are stored."""
         return self._waiting_count >= self._limit
 
     def statistics(self) -> WaitingStatistics:
-        """How many wait, and what came of the others."""
+        """Return how many answers wait, and how the others were answered."""
         last, last_wait = self._last_answered, None
         if last is not None:
             last_wait = LastWait(
@@ -245,10 +246,10 @@ class WaitingAnswers:
     def add(
         self, end_offset: int, channel: Channel, frame: bytes, *, late_is_success: bool = False
     ) -> None:
-        """Answer once everything before `end_offset` is safe, or at once where waiting would not help.
+        """Answer once everything before `end_offset` is safe, or immediately if waiting would not help.
 
-        `frame` is the answer when all is well; with `late_is_success` also when it is not, for askers who would store
-        the message again.
+        `frame` is the answer in case of success; with `late_is_success` it is sent in any case, for clients that would
+        store the message again.
         """
         waiting = _Waiting(
             end_offset, self._current_time(), channel, frame, late_is_success=late_is_success
@@ -275,19 +276,19 @@ class WaitingAnswers:
         if early is None or not self._slaves.is_required or not early.notes_early_answers:
             channel.reply(frame)
             return
-        # Once in an epoch: its line has to say so first.
+        # Once per epoch the answer waits until the epoch's line records it.
         self._waiting_count += 1
         self._unnoted.append((channel, frame))
         self._to_note.advance(self._to_note.value + 1)
 
     def answer_replicated(self) -> None:
-        """The slaves have more: answer whom that covers."""
+        """Answer the puts that are covered now that the slaves have more."""
         covered = self._slave_line.take_covered()
         if covered:
             self._slaves_decided(covered)
 
     def answer_all(self) -> None:
-        """Answer everybody now, as if their time were up: the log is cut or the role changes."""
+        """Answer all puts now, as if their time were up: the log is cut or the role changes."""
         for line, decided in (
             (self._slave_line, self._slaves_decided),
             (self._flush_line, self._flush_decided),
@@ -354,7 +355,7 @@ class WaitingAnswers:
         self._answer_decided(decided)
 
     def _answer_decided(self, decided: list[_Waiting]) -> None:
-        """Answer those that wait for nothing else, in one write a connection."""
+        """Send the answers that wait for nothing else, with one write per connection."""
         by_channel: dict[Channel, list[bytes]] = {}
         last: Channel | None = None
         frames: list[bytes] = []
@@ -373,13 +374,13 @@ class WaitingAnswers:
             channel.reply_all(frames)
 
     def _frame(self, waiting: _Waiting) -> bytes:
-        """The answer, counted as given."""
+        """Return the answer to send, and count it as sent."""
         self._waiting_count -= 1
         self._last_answered = waiting
         self._put_times.add(
             max(waiting.flushed_at, waiting.replicated_at, waiting.begin) - waiting.begin
         )
-        # What is wrong with the slaves before what is wrong with the disk, as in Java.
+        # A problem with the slaves comes before one with the disk, as in Java.
         code = waiting.slave_code or waiting.flush_code
         self._answered[code] += 1
         if not code or waiting.late_is_success:
