@@ -105,7 +105,7 @@ def copy_tables_of_any_log(patch: pytest.MonkeyPatch) -> None:
 
 def ask_no_slave(patch: pytest.MonkeyPatch) -> None:
     """A master takes writes without what its slaves have of its log."""
-    patch.setattr(MissingTail, "fetch", _answering(None))
+    patch.setattr(MissingTail, "fetch", _answering(FetchedTail()))
 
 
 def forget_locks(patch: pytest.MonkeyPatch) -> None:

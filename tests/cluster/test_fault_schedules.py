@@ -26,7 +26,7 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha import connection
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
-from rocketrio_broker.ha.missing_tail import MissingTail
+from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.second_history import SecondHistory
@@ -127,8 +127,8 @@ def test_new_master_without_the_last_message_is_seen(monkeypatch: pytest.MonkeyP
     # It gets back what only the old master has left.
     assert broken_promises(switching(SWITCH)) == set()
 
-    async def asks_nobody(*_: object) -> None:
-        pass
+    async def asks_nobody(*_: object) -> FetchedTail:
+        return FetchedTail()
 
     monkeypatch.setattr(ReplicatedLog, "end_replication", forgetting)
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
@@ -221,8 +221,8 @@ def test_acknowledging_before_the_disk_is_seen(monkeypatch: pytest.MonkeyPatch) 
     def flushed_in_words(files: MappedFileQueue | None, log: list[MappedFile]) -> None:
         pass
 
-    async def asks_nobody(*_: object) -> None:
-        pass
+    async def asks_nobody(*_: object) -> FetchedTail:
+        return FetchedTail()
 
     monkeypatch.setattr(flush, "_flush_files", flushed_in_words)
     # A slave would give back what the disk never had.
@@ -328,8 +328,8 @@ def test_slave_that_grabs_for_the_place_of_a_living_master_is_refused(
 
 
 def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asks_nobody(*_: object) -> None:
-        pass
+    async def asks_nobody(*_: object) -> FetchedTail:
+        return FetchedTail()
 
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     assert "a slave still had the tail" in broken_promises(schedule_of(POWER_CUT, mode="async"))
@@ -338,8 +338,8 @@ def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.Monk
 def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a slave that compares nothing: its master comes back shorter, and outgrows it."""
 
-    async def asks_nobody(*_: object) -> None:
-        pass
+    async def asks_nobody(*_: object) -> FetchedTail:
+        return FetchedTail()
 
     def trusting(resync: Resync) -> HistoryCheck:
         return HistoryCheck(resync._log, resync._log.max_offset)
