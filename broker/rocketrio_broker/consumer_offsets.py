@@ -23,6 +23,7 @@ import trio
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offset_journal import OffsetJournal
 from rocketrio_broker.offset_table import (
+    STEP_OFFSETS,
     OffsetTable,
     QueueEnd,
     TopicAndGroup,
@@ -445,13 +446,20 @@ class ConsumerOffsetManager:
 
 def count_unread(
     table: OffsetTable, gone: Mapping[tuple[str, int], tuple[int, int]]
-) -> tuple[int, int]:
-    """Count the messages of these parts of queues (from, to) that groups had not read, for each group; and groups."""
-    messages, groups = 0, set()
-    for (topic, group), queues in table.offsets.items():
+) -> Generator[None, None, tuple[int, int]]:
+    """Count the messages of these parts of queues (from, to) that groups had not read, for each group; and groups.
+
+    It is done in steps.
+    """
+    messages, groups, seen = 0, set(), 0
+    for (topic, group), queues in list(table.offsets.items()):
         for queue_id, offset in queues.items():
             start, end = gone.get((topic, queue_id), (0, 0))
             if max(start, offset) < end:
                 messages += end - max(start, offset)
                 groups.add(group)
+        seen += len(queues)
+        if seen >= STEP_OFFSETS:
+            seen = 0
+            yield
     return messages, len(groups)

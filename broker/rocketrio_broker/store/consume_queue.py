@@ -343,9 +343,15 @@ class ConsumeQueue:
         physical_offset, size = _PHYSICAL_AND_SIZE.unpack_from(data)
         return bool(physical_offset >= 0 and size > 0)
 
-    def raise_min(self, physical_offset: int) -> None:
-        """Move the lower bound to the first message that is still in the log."""
-        self.min_offset = self.first_at_or_after(physical_offset)
+    def raise_min(self, physical_offset: int) -> bool:
+        """Move the lower bound to the first message at or after this address; return whether the bound changed."""
+        before = self.min_offset
+        # Most queues are idle, and this avoids reading their files.
+        if self.last_physical_end <= physical_offset:
+            self.min_offset = self.max_offset
+        else:
+            self.min_offset = self.first_at_or_after(physical_offset)
+        return self.min_offset != before
 
     def delete_before_min(self) -> int:
         """Delete files without an entry at or above `min_offset`, except the last file. Return how many."""
@@ -377,6 +383,10 @@ class ConsumeQueue:
             self._path(start) for start in self._file_starts() if start >= self._unsynced_start
         ]
         return [*files, self.directory, self.directory.parent]
+
+    def note_synced(self) -> None:
+        """Count only later writes as unsynced from now on."""
+        self.has_unsynced = self._has_new_names = False
 
     def _note_unsynced(self, file_start: int) -> None:
         if not self.has_unsynced or file_start < self._unsynced_start:

@@ -6,7 +6,7 @@ Invariant: the next queue offset of a (topic, queue id) is the queue's `max_offs
 Answers to: ConsumeQueueStore, DefaultMessageStore.consumeQueueTable, CommitLog.topicQueueTable.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.mapped_file import is_number
 from rocketrio_broker.store.open_files import OpenFiles
-from rocketrio_broker.store.queue_bounds import QueueBounds, bounds_of
+from rocketrio_broker.store.queue_bounds import QueueBounds
 from rocketrio_broker.store.read_gate import EVERYTHING
 
 QUEUE_ID_LIMIT: Final = 2**31 - 1
@@ -24,6 +24,10 @@ NAME_LIMIT: Final = 255
 
 ONE_BY_ONE_LIMIT: Final = 64
 """Up to this count files and folders are synced one by one, in some milliseconds each; more of them all at once."""
+
+
+QUEUES_A_STEP: Final = 512
+"""The queues of one step. A step takes at most 15 ms of CPU."""
 
 
 def can_have_folder(topic: str, queue_id: int) -> bool:
@@ -136,32 +140,60 @@ class ConsumeQueueTable:
         for topic in list(self._by_topic):
             self.delete_topic(topic)
 
-    def raise_min(self, physical_offset: int) -> None:
-        """Move the lower bounds of the queues, because the log now begins at `physical_offset`."""
-        for queue in self:
-            if not queue.is_trusted or physical_offset > self._trusted_begin:
-                queue.raise_min(physical_offset)
+    def raise_min(self, physical_offset: int) -> Generator[None, None, list[ConsumeQueue]]:
+        """Move the lower bounds of the queues to the log's new begin, in steps; return the queues whose bound moved."""
+        moved = []
+        for number, queue in enumerate(list(self), 1):
+            is_asked = not queue.is_trusted or physical_offset > self._trusted_begin
+            if is_asked and queue.raise_min(physical_offset):
+                moved.append(queue)
+            if number % QUEUES_A_STEP == 0:
+                yield
+        return moved
 
-    def delete_before_min(self) -> int:
-        """Delete queue files without a reachable entry; return how many."""
-        return sum(queue.delete_before_min() for queue in self)
+    def delete_before_min(self, queues: Iterable[ConsumeQueue]) -> Generator[None, None, int]:
+        """Delete files of these queues without a reachable entry, in steps; return how many."""
+        deleted = 0
+        for number, queue in enumerate(queues, 1):
+            deleted += queue.delete_before_min()
+            if number % QUEUES_A_STEP == 0:
+                yield
+        return deleted
 
-    def bounds(self, log_begin: int) -> QueueBounds:
-        """Return the written bounds of all queues."""
-        return bounds_of(self, self._file_size, log_begin)
+    @property
+    def has_unsynced(self) -> bool:
+        """Return whether anything was written or removed since the last sync."""
+        return bool(self._shrunk) or any(queue.has_unsynced for queue in self)
 
-    def unsynced_paths(self) -> list[Path]:
-        """Return the files and folders that a sync must cover; only later writes count as unsynced from now on."""
-        paths: list[Path] = []
-        for queue in self:
+    def bounds(self, log_begin: int) -> Generator[None, None, QueueBounds]:
+        """Return the written bounds of all queues, in steps."""
+        bounds = QueueBounds(self._file_size, log_begin, {})
+        for number, queue in enumerate(list(self), 1):
+            bounds.note(queue.key, queue.written_bounds)
+            if number % QUEUES_A_STEP == 0:
+                yield
+        return bounds
+
+    def unsynced_paths(self) -> Generator[None, None, list[Path]]:
+        """Return the files and folders that a sync must cover, in steps; only later writes count as unsynced from now on.
+
+        With more than ONE_BY_ONE_LIMIT paths `sync_files` syncs everything, so the list need not be complete.
+        """
+        paths: dict[Path, None] = {}
+        for number, queue in enumerate(list(self), 1):
             if queue.has_unsynced:
-                paths += queue.take_unsynced()
+                if len(paths) > ONE_BY_ONE_LIMIT:
+                    queue.note_synced()
+                else:
+                    paths.update(dict.fromkeys(queue.take_unsynced()))
+            if number % QUEUES_A_STEP == 0:
+                yield
         if paths:
-            paths += [self.root, self.root.parent]
+            paths.update(dict.fromkeys((self.root, self.root.parent)))
         # Otherwise the queues of a deleted topic would exist again after a power cut.
-        paths += sorted(self._shrunk)
+        paths.update(dict.fromkeys(sorted(self._shrunk)))
         self._shrunk.clear()
-        return list(dict.fromkeys(paths))
+        return list(paths)
 
     def sync_files(self, paths: list[Path]) -> None:
         """Block until these files and folders are on the disk."""

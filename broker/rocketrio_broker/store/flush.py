@@ -34,6 +34,7 @@ from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.queue_bounds import write_bounds
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
+from rocketrio_broker.turns import in_steps
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.remoting.tasks import background_nursery, every
 
@@ -165,6 +166,7 @@ class CheckpointService:
         self._write_interval = config.flush_interval_consume_queue
         self._sync_interval = config.flush_consume_queue_thorough_interval
         self._problem = ""
+        self._turn = trio.Lock()
         self._noted_gating = False
         # The removals of queues and the log's begin when the bounds were last written; None: write them again.
         self._noted_removals_and_begin: tuple[int, int] | None = None
@@ -245,19 +247,25 @@ class CheckpointService:
 
         Raises OSError for what could not be written and may be tried again, and SyncFailedError, which is final.
         """
+        # One at a time: a second checkpoint must not record what the first one has not synced yet.
+        async with self._turn:
+            await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
         log, index = self._log, self._index
         truncations = log.truncations
         seen_before = self._gate.end.value
         position, time_ms = self._dispatched.value, self._dispatched.store_time_ms
         await self._flush_service.flush()
         await self.write_queues()
-        # Entries written up to this moment are covered by the sync, and may be recorded after it.
-        paths = self._table.unsynced_paths()
         removals_and_begin = (self._table.generation, log.min_offset)
-        if paths or removals_and_begin != self._noted_removals_and_begin:
-            bounds = self._table.bounds(log.min_offset)
+        if self._table.has_unsynced or removals_and_begin != self._noted_removals_and_begin:
             self._noted_removals_and_begin = None
-            await _run_to_the_end(self._disk, self._table.sync_files, paths)
+            # The bounds come first, because the sync must cover all entries that they include.
+            bounds = await in_steps(self._table.bounds(log.min_offset))
+            with trio.CancelScope(shield=True):
+                paths = await in_steps(self._table.unsynced_paths())
+                await _run_to_the_end(self._disk, self._table.sync_files, paths)
             await self._disk.run(write_bounds, self._disk, self._directory.root, bounds)
             self._noted_removals_and_begin = removals_and_begin
         index_position, index_time_ms = index.position.value, index.position.store_time_ms

@@ -10,14 +10,13 @@ Answers to: nothing; Apache's brokers read the files of all queues.
 """
 
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 import msgspec
 
-from rocketrio_broker.store.consume_queue import Bounds, ConsumeQueue
+from rocketrio_broker.store.consume_queue import Bounds
 from rocketrio_broker.store.disk import Disk
 
 BOUNDS_FILE: Final = "rocketrioQueues"
@@ -33,14 +32,10 @@ class QueueBounds(msgspec.Struct):
     """Entries for addresses of the log before this one are not valid."""
     topics: dict[str, dict[int, Bounds]]
 
-
-def bounds_of(queues: Iterable[ConsumeQueue], file_size: int, log_begin: int) -> QueueBounds:
-    """Return the written bounds of these queues."""
-    topics: dict[str, dict[int, Bounds]] = {}
-    for queue in queues:
-        topic, queue_id = queue.key
-        topics.setdefault(topic, {})[queue_id] = queue.written_bounds
-    return QueueBounds(file_size, log_begin, topics)
+    def note(self, key: tuple[str, int], bounds: Bounds) -> None:
+        """Add a queue."""
+        topic, queue_id = key
+        self.topics.setdefault(topic, {})[queue_id] = bounds
 
 
 def write_bounds(disk: Disk, root: Path, bounds: QueueBounds) -> None:

@@ -31,6 +31,7 @@ from rocketrio_broker.store.dispatch import QueueDispatcher, QueueGapError
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.record.properties import can_be_properties
+from rocketrio_protocol.steps import all_at_once
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
@@ -108,7 +109,7 @@ def recover(
     for file in log.files.files_between(start, end):
         file.flush()
     log.flushed.reset(end)
-    table.raise_min(log.min_offset)
+    all_at_once(table.raise_min(log.min_offset))
     return Recovered(start, end, count, last_ms)
 
 

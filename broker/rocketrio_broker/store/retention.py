@@ -14,7 +14,7 @@ jumps ahead deletes nothing until it has been right for a day (`clock_watch.py`)
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias
@@ -24,11 +24,14 @@ import trio
 from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.key_index import KeyIndex
+from rocketrio_broker.store.mapped_file import MappedFile
+from rocketrio_broker.turns import in_steps
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
@@ -43,8 +46,17 @@ DELETE_FILES_INTERVAL: Final = 0.1
 
 _MS_PER_HOUR: Final = 3_600_000
 
-CountUnread: TypeAlias = Callable[[Mapping[tuple[str, int], tuple[int, int]]], tuple[int, int]]
+CountUnread: TypeAlias = Callable[
+    [Mapping[tuple[str, int], tuple[int, int]]], Generator[None, None, tuple[int, int]]
+]
 """Takes parts of queues (from, to); returns how many of their messages groups had not read, and how many groups."""
+
+
+def _count_nothing(
+    gone: Mapping[tuple[str, int], tuple[int, int]],
+) -> Generator[None, None, tuple[int, int]]:
+    yield from ()
+    return 0, 0
 
 
 def count_deletable(
@@ -94,7 +106,7 @@ class RetentionService:
         """Why messages are refused because of the disk; empty if they are not."""
         self.problem = ""
         """What happens to files early because the disk fills; empty if nothing does."""
-        self.count_unread: CountUnread = lambda _: (0, 0)
+        self.count_unread: CountUnread = _count_nothing
         self.used_ratio = 0.0
         self.capacity = (0, 0)
         self.config = config
@@ -178,7 +190,7 @@ class RetentionService:
                 for queue in self._table
                 if queue.min_offset > before.get(queue.key, queue.min_offset)
             }
-            messages, groups = self.count_unread(gone)
+            messages, groups = await in_steps(self.count_unread(gone))
             _LOG.warning(
                 "event=deleted_before_time files=%d used=%.1f%% messages=%d unread=%d groups=%d",
                 deleted, self.used_ratio * 100, sum(end - start for start, end in gone.values()),
@@ -193,26 +205,37 @@ class RetentionService:
         # The limit is an address, not a count: while this pass sleeps another one may delete the same files.
         last = files.files[:count]
         limit = last[-1].end_offset if last else 0
-        while len(files.files) > 1 and files.files[0].end_offset <= min(limit, self._synced()):
-            _LOG.info("event=log_file_deleted file=%s", files.files[0].path.name)
+        while (first := self._oldest_below(limit)) is not None:
+            # The bounds move before the file goes: the steps take seconds, and readers must not look for gone messages.
+            moved = await in_steps(self._table.raise_min(first.end_offset))
+            if self._oldest_below(limit) is not first:
+                continue
+            _LOG.info("event=log_file_deleted file=%s", first.path.name)
             try:
                 files.remove_first()
             finally:
-                self._forget_gone()  # The file is gone from the log even if its name still exists.
+                await self._forget_gone(
+                    moved
+                )  # The file is gone from the log even if its name still exists.
             deleted += 1
-            if files.files[0].end_offset <= limit:
+            if self._oldest_below(limit) is not None:
                 await trio.sleep(DELETE_FILES_INTERVAL)
         return deleted
+
+    def _oldest_below(self, limit: int) -> MappedFile | None:
+        """Return the oldest file if it may be deleted now and ends at or before `limit`."""
+        files = self._log.files.files
+        may_go = len(files) > 1 and files[0].end_offset <= min(limit, self._synced())
+        return files[0] if may_go else None
 
     def _synced(self) -> int:
         """Return the address up to which files are not needed for a sync, the index, or a recovery."""
         return min(self._checkpoints.synced_position, self._index.position.value)
 
-    def _forget_gone(self) -> None:
-        lowest = self._log.min_offset
-        self._table.raise_min(lowest)
-        queue_files = self._table.delete_before_min()
-        index_files = self._index.delete_before(lowest)
+    async def _forget_gone(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Delete the files of the index and of these queues that refer only to deleted files of the log."""
+        index_files = self._index.delete_before(self._log.min_offset)
+        queue_files = await in_steps(self._table.delete_before_min(queues))
         if queue_files or index_files:
             _LOG.info("event=queue_files_deleted queue=%d index=%d", queue_files, index_files)
 

@@ -126,6 +126,25 @@ def test_files_below_the_minimum_go_but_never_the_last() -> None:
     assert [path.name for path in disk.files] == [f"{200:020d}"]
 
 
+def test_the_minimum_is_that_of_the_first_message_at_or_after_an_address() -> None:
+    queue = filled(made(), 3)
+    queue.fill_to(6)
+    queue.append(900, 10, 1)
+    for address, lowest in (
+        (0, 0),
+        (1, 1),
+        (20, 2),
+        (21, 3),
+        (31, 6),
+        (900, 6),
+        (910, 7),
+        (911, 7),
+    ):
+        before = queue.min_offset
+        assert queue.raise_min(address) == (before != lowest)
+        assert queue.min_offset == lowest
+
+
 def test_file_of_another_size_is_refused_and_a_short_one_lengthened() -> None:
     disk = MemoryDisk()
     filled(made(disk), 2).write_tail()

@@ -7,7 +7,7 @@ import trio.testing
 from tests.broker.store.faulty_disk import FaultyDisk
 from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, stored
 
-from rocketrio_broker.store import flush
+from rocketrio_broker.store import consume_queue, consume_queue_table, flush
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue import TAIL_LIMIT
@@ -107,25 +107,109 @@ async def test_checkpoint_comes_every_minute_and_vouches_for_what_is_synced(
         assert store.next_queue_offset("orders", 0) == 1
 
 
+class SlowDisk(FaultyDisk):
+    """The next sync of queue files waits for `gate`, and no other."""
+
+    gate: trio.Event | None = None
+
+    async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
+        if getattr(work, "__name__", "") == "sync_files":
+            gate, self.gate = self.gate, None
+            if gate is not None:
+                await gate.wait()
+        return await super().run(work, *arguments)
+
+
+async def test_second_checkpoint_vouches_for_nothing_that_the_first_has_yet_to_sync() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as store:
+        end = stored(store.append(put_of())).end_offset
+        gate = disk.gate = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.checkpoint)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(store.checkpoint)
+            await trio.testing.wait_all_tasks_blocked()
+            early = read_checkpoint(disk, CHECKPOINT).positions
+            gate.set()
+        assert early is None or early.queue_position < end
+        positions = read_checkpoint(disk, CHECKPOINT).positions
+        assert positions is not None
+        assert positions.queue_position == end
+
+
+async def test_cancelled_checkpoint_leaves_nothing_unsynced_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wherever the cancel comes, even between two steps."""
+    monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
+    for turns in range(20):
+        disk = FaultyDisk()
+        async with opened(disk) as store:
+            for number in range(3):
+                stored(store.append(put_of(topic=f"t{number}")))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.checkpoint)
+                for _ in range(turns):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            await store.checkpoint()
+            lost = disk.after_cut(seed=turns, kept=0.0)
+        async with opened(lost) as store:
+            for number in range(3):
+                assert store.get_message(f"t{number}", 0, 0, 32).message_count == 1
+
+
+@pytest.mark.parametrize("limit", [0, 64])
+async def test_checkpoint_vouches_for_no_entry_that_came_after_the_look_at_its_file(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
+    monkeypatch.setattr(consume_queue_table, "ONE_BY_ONE_LIMIT", limit)
+    monkeypatch.setattr(consume_queue, "TAIL_LIMIT", 20)
+    for turns in range(20):
+        disk = FaultyDisk()
+        async with opened(disk) as store:
+            for number in range(3):
+                stored(store.append(put_of(topic=f"t{number}")))
+            await store.checkpoint()
+            stored(store.append(put_of(topic="t0")))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.checkpoint)
+                for _ in range(turns):
+                    await trio.lowlevel.checkpoint()
+                for number in range(3):
+                    stored(store.append(put_of(topic=f"t{number}")))
+            await store.flush()
+            lost = disk.after_cut(seed=turns, kept=0.0)
+        async with opened(lost) as store:
+            for number, count in enumerate((3, 2, 2)):
+                assert len(read_all(store, f"t{number}")) == count
+
+
+async def test_checkpoint_of_many_queues_leaves_none_unsynced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consume_queue_table, "ONE_BY_ONE_LIMIT", 4)
+    async with opened(MemoryDisk()) as store:
+        for number in range(20):
+            stored(store.append(put_of(topic=f"t{number}")))
+        await store.checkpoint()
+        assert not store.queue_table.has_unsynced
+        assert not any(queue.has_unsynced for queue in store.queue_table)
+
+
 async def test_checkpoint_does_not_vouch_for_what_was_cut_meanwhile() -> None:
-    class SlowDisk(MemoryDisk):
-        gate: trio.Event | None = None
-
-        async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
-            if self.gate is not None and getattr(work, "__name__", "") == "sync_files":
-                await self.gate.wait()
-            return await super().run(work, *arguments)
-
     disk = SlowDisk()
     async with opened(disk) as store:
         first = stored(store.append(put_of()))
         stored(store.append(put_of()))
-        disk.gate = trio.Event()
+        gate = disk.gate = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.checkpoint)
             await trio.testing.wait_all_tasks_blocked()
             store.truncate_to(first.end_offset)
-            disk.gate.set()
+            gate.set()
         positions = read_checkpoint(disk, CHECKPOINT).positions
         assert positions is not None
         assert positions.queue_position <= first.end_offset

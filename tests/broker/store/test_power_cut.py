@@ -14,7 +14,7 @@ from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
 from tests.broker.store.generated_logs import use_columns_from
 from tests.broker.store.support import ROOT, SetClock, body_of, opened, put_of, read_all, stored
 
-from rocketrio_broker.store import consume_queue_table
+from rocketrio_broker.store import consume_queue, consume_queue_table
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.record.decode import scan_record
@@ -166,6 +166,17 @@ def test_power_cut_keeps_what_was_flushed_when_all_queues_are_synced_at_once(
     monkeypatch.setattr(consume_queue_table, "ONE_BY_ONE_LIMIT", 0)
     for fail_at in range(5, operations_of_a_story(1), 40):
         live_through(1, fail_at, 0.5)
+
+
+@pytest.mark.parametrize("limit", [0, 64])
+def test_power_cut_keeps_what_was_flushed_when_queues_grow_between_the_steps_of_a_checkpoint(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queue_table, "ONE_BY_ONE_LIMIT", limit)
+    monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
+    monkeypatch.setattr(consume_queue, "TAIL_LIMIT", 20)
+    for fail_at in range(5, operations_of_a_story(1), 15):
+        live_through(1, fail_at, 0.3)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.consumer_offsets import count_unread
 from rocketrio_broker.offset_table import OffsetTable
+from rocketrio_broker.store import consume_queue_table
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -140,18 +141,47 @@ async def test_nearly_full_disk_refuses_until_there_is_room(autojump_clock: trio
         stored(store.append(put_of()))
 
 
+@pytest.mark.parametrize("later", [0.0, 0.01])
 async def test_two_passes_at_once_delete_no_more_than_one(
-    autojump_clock: trio.abc.Clock,
+    later: float, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
     disk, clock = MemoryDisk(), SetClock()
     async with opened(disk, clock=clock) as store:
         await fill(store, clock)
         third = store.commit_log.files.files[3].start_offset
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store._retention.delete_files, 3)
-            await trio.sleep(0.01)
-            nursery.start_soon(store._retention.delete_files, 2)  # what the first has not got to
+            await trio.sleep(later)  # The second takes what the first has not got to.
+            nursery.start_soon(store._retention.delete_files, 2 if later else 3)
         assert store.min_physical_offset == third
+
+
+async def test_queues_show_nothing_that_is_gone_while_many_give_up_a_file(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do so in steps, between which others have their turn."""
+    monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
+    disk, clock = MemoryDisk(), SetClock()
+    async with opened(disk, clock=clock) as store:
+        await fill(store, clock)
+        keys = list(store.queue_table.by_key)
+        lows, turns = set(), 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store._retention.delete_files, 3)
+            while len(store.commit_log.files.files) > 3 and turns < 1000:
+                for topic, queue_id in keys:
+                    bounds = store.queue_bounds(topic, queue_id)
+                    assert bounds is not None
+                    lows.add((queue_id, bounds[0]))
+                    found = store.get_message(topic, queue_id, bounds[0], 1)
+                    assert found.message_count == 1
+                turns += 1
+                await trio.lowlevel.checkpoint()
+                if turns % 10 == 0:
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        assert len(lows) > 4
 
 
 async def test_clock_that_jumps_ahead_deletes_nothing(autojump_clock: trio.abc.Clock) -> None:
