@@ -175,9 +175,10 @@ class ConsumeQueueTable:
         return bounds
 
     def unsynced_paths(self) -> Generator[None, None, list[Path]]:
-        """Return the files and folders that a sync must cover, in steps; only later writes count as unsynced from now on.
+        """Return the files and folders that a sync must cover, in steps.
 
-        With more than ONE_BY_ONE_LIMIT paths `sync_files` syncs everything, so the list need not be complete.
+        Only later writes count as unsynced from now on. With more than ONE_BY_ONE_LIMIT paths `sync_files` syncs
+        everything, so the list need not be complete.
         """
         paths: dict[Path, None] = {}
         for number, queue in enumerate(list(self), 1):

@@ -214,9 +214,8 @@ class RetentionService:
             try:
                 files.remove_first()
             finally:
-                await self._forget_gone(
-                    moved
-                )  # The file is gone from the log even if its name still exists.
+                # The file is gone from the log even if its name still exists.
+                await self._forget_gone(moved)
             deleted += 1
             if self._oldest_below(limit) is not None:
                 await trio.sleep(DELETE_FILES_INTERVAL)
