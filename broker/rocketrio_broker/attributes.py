@@ -1,6 +1,6 @@
 """The attributes of topics and groups (RocketMQ 5): their names, their values, and how a request changes them.
 
-        +message.type=FIFO,-reserve.time        set the first attribute, remove the second
+    +message.type=FIFO,-reserve.time        set the first attribute, remove the second
 
 The broker keeps and reports attributes and does not apply them to messages; proxies do (docs/decisions/0047).
 

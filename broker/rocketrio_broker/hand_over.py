@@ -1,4 +1,4 @@
-"""A master changes places with one of its slaves, by request (71012, 71013): nobody else is asked, nothing is in doubt.
+"""A master changes places with one of its slaves, by request (71012, 71013); no other broker decides.
 
     master                                              follower
     examines its slaves, chooses one
@@ -13,15 +13,15 @@
     refuses the writes that waited: clients             leads
     find the new master
 
-Until `take` is sent everything can be undone: the writes that waited are stored. If its answer is lost the master asks:
-a follower that has not taken over never will once it was asked, and says so (`void`). While nobody answers the master
-is a slave that asks on, also after a restart, and is master again as soon as it hears `void`. An operator may decide
-instead: `rocketrio broker role`.
+Until `take` is sent everything can be undone: the writes that waited are stored. If its answer is lost, the master asks
+for the outcome: a follower that had not taken over when it was asked never will, and answers `void`. Until the follower
+answers, the master is a slave that repeats the question, also after a restart, and is master again as soon as it gets
+`void`. An operator may decide instead: `rocketrio broker role`.
 
-Invariant: of the two at most one takes writes, whatever is lost and whoever dies.
+Invariant: at most one of the two takes writes, whatever is lost and whichever of them dies.
 Invariant: while the outcome is open the master claims nothing: a follower that took over and died does not follow it.
 Invariant: a hand-over that fails leaves the master writing, unless the follower may have taken over.
-Answers to: nothing of 4.x; 5.x's controller elects (ELECT_MASTER), and what waits is in doubt.
+Answers to: nothing of 4.x; in 5.x the controller elects (ELECT_MASTER), and the outcome of waiting writes is uncertain.
 """
 
 import logging
@@ -61,21 +61,21 @@ from rocketrio_protocol.remoting.pool import ChannelPool, check
 logger = logging.getLogger("rocketrio_broker.hand_over")
 
 CATCH_UP_LIMIT: Final = 1.0
-"""Seconds that writes wait for the follower to have all; then it is given up, and they are stored."""
+"""Seconds that writes wait for the follower to get the whole log; then the hand-over fails, and they are stored."""
 ORDER_LIMIT: Final = 1.0
-"""Seconds until an order to take over that is not answered is asked about, and as many for that."""
+"""Seconds to wait for the answer to `take`, and as many again for asking about its outcome."""
 HOLD_LIMIT: Final = 2.5
-"""Seconds after which the writes that wait are answered in any case: less than clients wait (3 s)."""
+"""Seconds after which waiting writes are answered in any case: less than clients wait (3 s)."""
 LEADS_LIMIT: Final = 5.0
-"""Seconds for the follower to take writes."""
+"""Seconds for the follower to begin to take writes."""
 TOKEN_LIFETIME: Final = 5.0
-"""Seconds that a follower stands prepared."""
+"""Seconds for which a follower stays prepared."""
 TABLES_LIMIT: Final = 0.5
 """Seconds for the last copy of the master's tables."""
 BEHIND_LIMIT: Final = 4 << 20
-"""Bytes a follower may be behind when a hand-over begins: it gets them while writes wait."""
+"""Bytes that a follower may be behind when a hand-over begins: it gets them while writes wait."""
 ASK_PAUSE: Final = 0.02
-"""Seconds between two questions whether the follower takes writes by now."""
+"""Seconds between two checks whether the follower takes writes."""
 
 State: TypeAlias = Literal["prepared", "void", "taken", "leads"]
 
@@ -91,7 +91,7 @@ class Follower:
 
 
 class HandOver:
-    """The master's side."""
+    """The master's side of a hand-over."""
 
     def __init__(
         self,
@@ -120,7 +120,8 @@ class HandOver:
     async def run(self, to_id: int | None, *, dry_run: bool = False) -> HandOverResponseHeader:
         """Change places with slave `to_id`, or with the one that lacks least; return which slave that is, or would be.
 
-        Raises Refused with the reason. Then this broker is master as before, or does not know the outcome and says so.
+        Raises Refused with the reason. Then this broker is still the master, or does not know the outcome, as the
+        reason says.
         """
         async with self._role.turn:
             self._check_leads()
@@ -196,7 +197,7 @@ class HandOver:
         }
 
     async def _examined(self, broker_id: int, addr: str) -> Follower:
-        """Return the slave if it can take over. Raises Refused with what prevents it."""
+        """Return the slave if it can take over. Raises Refused with the obstacle."""
         call = self._peers.call
         try:
             settings = await ask_settings(call, addr)
@@ -256,7 +257,7 @@ class HandOver:
             if state == "void":
                 raise _refused(f"slave {follower.id} did not take over")
         except Error as error:
-            # The follower was not asked to take over, or said that it never will.
+            # The follower was not asked to take over, or answered that it never will.
             await self._remain()
             if parts.leadership.leads:
                 parts.store.take_writes()
@@ -264,7 +265,7 @@ class HandOver:
             logger.warning("not handed over to=%s reason=%s", follower.addr, error)
             raise error if isinstance(error, Refused) else _refused(str(error)) from error
         except trio.Cancelled:
-            self._held.release()  # This broker stops; its next start asks, if the order may have gone out.
+            self._held.release()  # If `take` was sent, the next start asks.
             raise
         try:
             if state is None:
@@ -300,7 +301,7 @@ class HandOver:
             )
 
     async def _take(self, follower: Follower, channel: Channel, token: str) -> State | None:
-        """Order the follower to take over and return its answer; None if it does not say whether it did."""
+        """Order the follower to take over and return its answer; None if the outcome is not known."""
         if channel.closed:
             raise _refused(f"slave {follower.id} has gone")
         try:
@@ -330,11 +331,11 @@ class HandOver:
             await trio.sleep(ASK_PAUSE)
 
     async def _remain(self) -> None:
-        """Note that this broker starts as master again."""
+        """Store that this broker starts as master again."""
         try:
             await self._role_file.hold(self._parts.config.broker)
         except ConfigFileError as error:
-            # It would ask the follower at its next start, and hear that it remains master.
+            # At its next start it would ask the follower, which answers that this broker remains master.
             logger.warning("the role is not kept reason=%s", error)
 
     async def _step(self, channel: Channel, addr: str, step: str, token: str) -> State:
@@ -366,7 +367,7 @@ def _refused(reason: str) -> Refused:
 
 
 class TakeOver:
-    """The follower's side."""
+    """The follower's side of a hand-over."""
 
     def __init__(
         self,
@@ -388,7 +389,7 @@ class TakeOver:
         return f"<TakeOver prepared={bool(self._token)}>"
 
     async def step(self, header: TakeOverRequestHeader, body: Body = b"") -> State:
-        """Do one step; the body of `take` holds the locks of orderly queues. Raises Refused if nothing changed."""
+        """Do one step; the body of `take` has the locks of orderly queues. Raises Refused; then nothing changed."""
         if header.broker_name != self._parts.config.broker.broker_name:
             raise _refused(f"this is a broker of {self._parts.config.broker.broker_name}")
         async with self._one_at_a_time:
@@ -419,7 +420,7 @@ class TakeOver:
         self._check(header)
         await self._copy_tables(header.master_addr)
         try:
-            # A power cut would take what was copied lately, and then there is no master to copy it from.
+            # A power cut would remove recent copies, and then there is no master to copy them from.
             await self._parts.sync_tables()
         except ConfigFileError as error:
             raise _refused(str(error)) from error
@@ -439,7 +440,7 @@ class TakeOver:
         return "taken"
 
     async def _copy_tables(self, master_addr: str) -> None:
-        """Copy what is committed at the master until now. What is not copied in time is asked for again as master."""
+        """Copy what is committed at the master so far. What is not copied in time is gathered later, as master."""
         slave = self._role.slave
         if slave is not None:
             with trio.move_on_after(TABLES_LIMIT):
@@ -449,7 +450,7 @@ class TakeOver:
                     logger.warning("tables not copied at the hand-over reason=%s", error)
 
     def _outcome(self, token: str) -> State:
-        """Return what became of a token. A token that was asked about cannot be used to take over later."""
+        """Return the outcome for a token. Afterwards the token cannot be used to take over any more."""
         if token == self._role_file.taken:
             return "leads" if self._parts.leadership.leads else "taken"
         if token == self._token:

@@ -1,8 +1,8 @@
-"""Two brokers' tables of topics, or of groups, made into one, for a broker that becomes master.
+"""Joins two brokers' tables of topics, or of groups, for a broker that becomes master.
 
-Invariant: nothing is taken from a table that is older than ours, as its data version says: it may lack a deletion.
-Invariant: nothing that is known here alone goes: it may have been made while the two did not see each other.
-Unlike Java: there a new master has what it happened to copy last.
+Invariant: nothing is taken from a table whose data version is older than ours: it may lack a deletion.
+Invariant: entries that only this broker knows are kept: they may have been created while the two were disconnected.
+Unlike Java: there a new master has only what it happened to copy last.
 """
 
 from typing import TypeVar
@@ -18,7 +18,7 @@ def joined_table(
     theirs: dict[str, Settings],
     their_version: DataVersion,
 ) -> dict[str, Settings]:
-    """Our table with what theirs has more or newer."""
+    """Return our table with the entries that theirs has in addition or in a newer version."""
     if their_version.counter < version.counter:
         return ours
     if newer_version(version, their_version) is their_version:
@@ -27,5 +27,5 @@ def joined_table(
 
 
 def newer_version(version: DataVersion, other: DataVersion) -> DataVersion:
-    """Versions count the changes of a table; of two that were changed as often the later one is newer."""
+    """Return the newer version: the one with more changes, or of two with as many the later one."""
     return max(version, other, key=lambda one: (one.counter, one.timestamp))

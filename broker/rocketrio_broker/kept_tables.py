@@ -1,6 +1,6 @@
-"""Keeps the tables of a broker in their files: synced on a period, and once more when nothing changes them any more.
+"""Keeps the tables of a broker in their files: written periodically, and once more at shutdown.
 
-Invariant: what was answered before the end of the body is in the files when `keep_tables` has ended, and on the disk.
+Invariant: changes that were answered before the end of the body are in the files, and on the disk, after `keep_tables`.
 Answers to: the scheduled persists of BrokerController, and those of its shutdown.
 """
 
@@ -22,7 +22,7 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 logger = logging.getLogger("rocketrio_broker.config_file")
 
 SYNC_INTERVAL: Final = 5.0
-"""Seconds for which a power cut may take a change back, as for consumerOffset.json."""
+"""Seconds of changes that a power cut may undo, as for consumerOffset.json."""
 
 
 @asynccontextmanager
@@ -33,9 +33,9 @@ async def keep_tables(
     *,
     disk: Disk,
 ) -> AsyncGenerator[None]:
-    """Keep the tables for as long as the body runs, in which they are changed.
+    """Keep the tables while the body runs, which changes them.
 
-    Raises ConfigFileError at the end for what could not be written; the others were written all the same.
+    Raises ConfigFileError at the end if a table could not be written; the others are written even so.
     """
     try:
         async with background_nursery() as nursery:
@@ -43,7 +43,7 @@ async def keep_tables(
             await nursery.start(TableSyncService(tables, disk=disk).run)
             yield
     finally:
-        # Not at the end of the services: a cancel ends those while requests are still acted on.
+        # Not at the end of the services: a cancel ends them while requests are still being processed.
         close_locks = partial(queue_locks.close, now=trio.current_time())
         _do_all([consumer_offsets.close, close_locks, *(table.close for table in tables)])
 
@@ -60,7 +60,7 @@ def _do_all(steps: Sequence[Callable[[], None]]) -> None:
 
 
 class TableSyncService:
-    """Brings changed tables to the disk itself: on a period, and soon where somebody asks for it."""
+    """Syncs changed tables to the disk: periodically, and soon after a request for it."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TableSyncService:
         while True:
             with trio.move_on_after(self._interval):
                 await table.sync_wanted.wait_past(wanted)
-            # Whatever is asked for while this sync runs shares the next one.
+            # Requests that come while this sync runs share the next one.
             wanted = table.sync_wanted.value
             try:
                 table.renew()

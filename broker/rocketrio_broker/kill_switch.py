@@ -1,9 +1,9 @@
-"""A pulled plug for one broker inside a process: after `kill` it reaches neither disk nor network.
+"""Simulates kill -9 for one broker inside a process: after `kill` the broker reaches neither disk nor network.
 
-Clean-up code still runs, as cancelling makes it, but whatever it writes, syncs, sends or dials is lost: what is left
-is what kill -9 leaves, the page cache with everything written before.
+Clean-up code still runs, because it is cancelled, but everything that it writes, syncs, sends or dials is lost. What
+remains is what kill -9 leaves: the page cache with everything written before.
 
-Invariant: after `kill` no byte of the disk changes and no byte leaves.
+Invariant: after `kill` no byte of the disk changes and no byte is sent.
 """
 
 from collections.abc import Callable
@@ -21,21 +21,21 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class KillSwitch:
-    """Off once, off for good."""
+    """A switch that can be turned off once, for good."""
 
     def __init__(self) -> None:
         self.is_killed = False
 
     def kill(self) -> None:
-        """From now on nothing gets out."""
+        """Let nothing out from now on."""
         self.is_killed = True
 
     def disk(self, disk: Disk) -> Disk:
-        """The disk behind this switch."""
+        """Return the disk behind this switch."""
         return _SwitchedDisk(disk, self)
 
     def dial(self, dial: Dial) -> Dial:
-        """The way out behind this switch."""
+        """Return the dial function behind this switch."""
 
         async def switched(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
             if self.is_killed:
@@ -45,7 +45,7 @@ class KillSwitch:
         return switched
 
     def listen(self, listen: Listen) -> Listen:
-        """The way in behind this switch."""
+        """Return the listen function behind this switch."""
 
         async def switched(addr: str) -> Listener:
             return _SwitchedListener(await listen(addr), self)
@@ -97,7 +97,7 @@ class _SwitchedListener:
 
 
 class _SwitchedFile:
-    """A file whose content stays as it was when the plug was pulled."""
+    """A file whose content no longer changes after the kill."""
 
     def __init__(self, file: DiskFile, switch: KillSwitch) -> None:
         self._file = file
@@ -133,7 +133,7 @@ class _SwitchedFile:
 
 
 class _SwitchedDisk:
-    """A disk whose files and names stay as they were when the plug was pulled."""
+    """A disk whose files and names no longer change after the kill."""
 
     def __init__(self, disk: Disk, switch: KillSwitch) -> None:
         self._disk = disk
@@ -155,7 +155,7 @@ class _SwitchedDisk:
         if self._switch.is_killed and not self._disk.exists(path):
             if not create:
                 raise FileNotFoundError(path)
-            return MemoryOpenFile(MemoryFile())  # Written by nobody but the dying, read by nobody.
+            return MemoryOpenFile(MemoryFile())  # Only the killed broker uses it.
         return _SwitchedFile(self._disk.open(path, create=create), self._switch)
 
     def lock(self, path: Path) -> Lock:

@@ -1,10 +1,10 @@
-"""The name server's key-value table: text by key, in namespaces; kept in one JSON file where it is given one.
+"""The name server's key-value table: text by key, in namespaces; stored in one JSON file, if there is one.
 
-The file is written whole. Changes that come while it is being kept back are written together: it is written at most at
-WRITE_RATE, however many changes there are.
+The file is always written whole. Changes that come while a write is delayed are written together; the rate of writing
+is at most WRITE_RATE, however many changes there are.
 
 Invariant: what is read here is in the file; a change is answered once it is.
-Invariant: the table has at most ENTRIES_LIMIT entries of SIZE_LIMIT bytes, with those that wait to be written.
+Invariant: the table has at most ENTRIES_LIMIT entries of SIZE_LIMIT bytes, including those that wait to be written.
 Answers to: KVConfigManager; RocketMQ reference, section 2.12.
 """
 
@@ -26,22 +26,22 @@ logger = logging.getLogger("rocketrio_broker.name_server")
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 ENTRIES_LIMIT: Final = 10_000
-"""Entries of all namespaces."""
+"""The largest number of entries in all namespaces."""
 
 VALUE_SIZE_LIMIT: Final = 64 << 10
-"""Bytes of one value."""
+"""The largest size of one value in bytes."""
 
 KEY_SIZE_LIMIT: Final = 512
-"""Bytes of a namespace and a key together."""
+"""The largest size of a namespace and a key together, in bytes."""
 
 SIZE_LIMIT: Final = 4 << 20
-"""Bytes of all entries in JSON: each answer to a registration carries those of ORDER_TOPIC_NAMESPACE."""
+"""The largest size of all entries as JSON in bytes: each answer to a registration has ORDER_TOPIC_NAMESPACE's."""
 
 FILE_SIZE_LIMIT: Final = 2 * SIZE_LIMIT
-"""Bytes of a file that is read: namespaces and indentation add some to those of the entries."""
+"""The largest size of a file to load: namespaces and indentation add to the size of the entries."""
 
 WRITE_RATE: Final = 2 << 20
-"""Bytes a second at which the file is written when there is ever more to write; some 2 % of a core."""
+"""The largest rate of writing the file, in bytes a second; some 2 % of a core."""
 
 _Key: TypeAlias = tuple[str, str]
 """Namespace and key."""
@@ -54,14 +54,14 @@ class KVConfigSerializeWrapper(msgspec.Struct, rename="camel"):
 
 
 class KVConfigFullError(Error):
-    """The table has no room for what shall be put into it."""
+    """The table has no room for an entry."""
 
     remedy = "Delete what nobody needs, or put less"
 
 
 @attrs.define(eq=False)
 class _Batch:
-    """Changes that are written together, and what became of that; None deletes."""
+    """Changes that are written together, and the error of that; None as a value deletes."""
 
     changes: dict[_Key, str | None] = attrs.Factory(dict)
     size: int = 0
@@ -77,9 +77,9 @@ class KVConfigManager:
         self._count = 0
         self._size = 0
         self._json: dict[str, bytes] = {}
-        """Namespaces as they are sent, of those that were asked for since the last change."""
+        """Encoded namespaces that were requested since the last change."""
         self._batch = _Batch()
-        """What is not written yet."""
+        """The changes that are not written yet."""
         self._turn = trio.Lock()
         self._next_write = 0.0
 
@@ -87,7 +87,7 @@ class KVConfigManager:
         return f"<KVConfigManager {self._count} entries, {self._size} bytes>"
 
     def load(self) -> None:
-        """Take over what the file holds, as far as there is room. Raises ConfigError for one beyond FILE_SIZE_LIMIT."""
+        """Load the entries of the file, as far as there is room. Raises ConfigError for one beyond FILE_SIZE_LIMIT."""
         if self._file is None:
             return
         if (size := self._file.size) > FILE_SIZE_LIMIT:
@@ -108,11 +108,11 @@ class KVConfigManager:
                     )
 
     def value(self, namespace: str, key: str) -> str | None:
-        """One value."""
+        """Return one value."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace_json(self, namespace: str) -> bytes | None:
-        """All values of a namespace as they are sent; None where there is none."""
+        """Return all values of a namespace as JSON, or None if it does not exist."""
         values = self._table.get(namespace)
         if values is None:
             return None
@@ -123,19 +123,19 @@ class KVConfigManager:
     async def put(self, namespace: str, key: str, value: str) -> None:
         """Store one value; returns once it is in the file. Raises KVConfigFullError or ConfigFileError.
 
-        A cancel leaves the change under way.
+        After a cancel the change may still be written.
         """
         if (problem := self._problem((namespace, key), value)) is not None:
             raise KVConfigFullError(problem)
         await self._change((namespace, key), value)
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Remove one value, if it is there. Raises ConfigFileError. A cancel leaves the change under way."""
+        """Remove one value, if it exists. Raises ConfigFileError. After a cancel the change may still be written."""
         if self.value(namespace, key) is not None or (namespace, key) in self._batch.changes:
             await self._change((namespace, key), None)
 
     def _problem(self, key: _Key, value: str) -> str | None:
-        """Why there is no room for a value; what waits to be written counts as if it were all new."""
+        """Return why there is no room for a value, or None; changes that wait to be written count as new entries."""
         if len(value.encode()) > VALUE_SIZE_LIMIT or len("".join(key).encode()) > KEY_SIZE_LIMIT:
             return (
                 f"A value has {VALUE_SIZE_LIMIT} bytes at most, "
@@ -157,7 +157,7 @@ class KVConfigManager:
         batch.size += _size(key, value)
         async with self._turn:
             if batch is self._batch:
-                # Nobody has written it: whoever comes until this one does, joins.
+                # This task writes the batch; changes that come before that join it.
                 await trio.sleep_until(self._next_write)
                 self._batch = _Batch()
                 batch.error = self._write(batch.changes)
@@ -165,7 +165,7 @@ class KVConfigManager:
             raise batch.error
 
     def _write(self, changes: Mapping[_Key, str | None]) -> ConfigFileError | None:
-        """The file first: changes that it cannot hold are not made."""
+        """Write the file before the table changes, so that the table never has more than the file."""
         table = {namespace: dict(values) for namespace, values in self._table.items()}
         for (namespace, key), value in changes.items():
             values = table.setdefault(namespace, {})
@@ -194,5 +194,5 @@ class KVConfigManager:
 
 
 def _size(key: _Key, value: str | None) -> int:
-    """Bytes of an entry in JSON, in which one character may take six."""
+    """Return the size of an entry as JSON in bytes, where one character may take six."""
     return 0 if value is None else len(msgspec.json.encode((*key, value)))

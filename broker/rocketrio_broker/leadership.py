@@ -5,7 +5,7 @@
     stands aside   a broker configured as master that has not taken over: because it still compares its log with its
                    slaves', or because another master of its name is alive (`other`)
 
-`role.py` sets it; `processor/leading.py` refuses by it what only a leader may answer.
+`role.py` sets it; `processor/leading.py` refuses requests that only a leader may answer.
 
 Invariant: a broker leads only after it asked for other masters and for what its slaves have.
 Answers to: nothing of 4.x, where two masters of one name both lead; 5.x's controller elects one.
@@ -26,7 +26,7 @@ class Leadership:
     def __init__(self) -> None:
         self.standing: Standing = "stands aside"
         self.other: str | None = None
-        """The live master for which it stands aside; None where it knows of none."""
+        """The live master because of which this broker stands aside; None if it knows of none."""
         self.reason = NOT_TAKEN_OVER
         """Why it does not lead; empty while it leads."""
         self.changes = Watermark()
@@ -37,12 +37,12 @@ class Leadership:
 
     @property
     def leads(self) -> bool:
-        """Return whether it decides for its name."""
+        """Whether the broker decides for its name."""
         return self.standing == "leads"
 
     @property
     def stands_aside(self) -> bool:
-        """Return whether it is configured as master and does not lead."""
+        """Whether the broker is configured as master and does not lead."""
         return self.standing == "stands aside"
 
     def lead(self) -> None:

@@ -1,13 +1,13 @@
-"""Checks a broker's log in the background, slowly, and at once when an operator asks; a slave compares with its master.
+"""Checks a broker's log in the background, slowly, or at once on request; a slave compares its log with its master's.
 
     pass   begins `FIRST_AFTER` a start and then every `PASS_EVERY`, at `log_check_rate` bytes a second; a request
-           begins one now, at a rate of its own
+           begins one now, at its own rate
     slave  while it follows a rocketrio master: a digest of every piece is compared with the master's (71022), and a
-           piece that differs is narrowed down
+           difference is narrowed down
 
-Invariant: one pass at a time; what it finds is reported once in the log, up to `FINDINGS_KEPT`.
-Invariant: nothing is repaired here: which of two logs is right is for an operator to say.
-Answers to: nothing of Java's.
+Invariant: only one pass runs at a time; its findings are reported once in the log, up to `FINDINGS_KEPT`.
+Invariant: nothing is repaired here: an operator must decide which of two logs is right.
+Answers to: nothing; Java has no such check.
 """
 
 import logging
@@ -39,16 +39,16 @@ PASS_EVERY: Final = 86_400.0
 """Seconds from the beginning of a pass to that of the next."""
 
 FINDINGS_KEPT: Final = 100
-"""Of one pass, for status and log; all are counted."""
+"""The most findings of one pass that are kept for status and log; all are counted."""
 
 RATE_OFF_LOOK: Final = 60.0
-"""Seconds until the setting is looked at again, while it says that nothing is checked."""
+"""Seconds between two checks of the setting, while the setting turns log checks off."""
 
 NARROWEST: Final = 4096
-"""Bytes to which a difference from the master is narrowed down."""
+"""The size in bytes to which a difference from the master is narrowed down."""
 
 DIGEST_LIMIT: Final = 4 << 20
-"""Bytes of the log of which one request may ask the digest."""
+"""The most bytes of the log for whose digest one request may ask."""
 
 
 @attrs.define
@@ -65,7 +65,7 @@ class _Pass:
 
 
 class LogCheckService:
-    """The checks of one broker."""
+    """The log checks of one broker."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class LogCheckService:
         call: Caller,
         followed: Callable[[], str | None],
     ) -> None:
-        """`followed` is the address of the master that this broker follows now; None where it follows none."""
+        """Create it; `followed` returns the address of the master that this broker follows now, or None."""
         self._store = store
         self._config = config
         self._disk = disk
@@ -94,7 +94,7 @@ class LogCheckService:
         return f"<LogCheckService {self._pass!r}>"
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Check until cancelled."""
+        """Run checks until cancelled."""
         task_status.started()
         next_pass = trio.current_time() + FIRST_AFTER
         while True:
@@ -109,7 +109,7 @@ class LogCheckService:
             await self._check_all(rate)
 
     def start(self, rate: int) -> None:
-        """Begin a pass now, at `rate` bytes a second; one that runs begins again at that rate."""
+        """Begin a pass now, at `rate` bytes a second; a running pass begins again at that rate."""
         self._wanted_rate = rate
         self._wanted.set()
         self._is_running = True
@@ -162,7 +162,7 @@ class LogCheckService:
     # ----------------------------------------------------------------------------------- the master
 
     async def _compare(self, start: int, end: int) -> None:
-        """Compare a piece with the master's; a master that cannot say is not asked again in this pass."""
+        """Compare a piece with the master's; after a failure the master is not asked again in this pass."""
         current = self._pass
         assert current is not None
         addr = self._followed()
@@ -190,7 +190,7 @@ class LogCheckService:
         return start, f"the log differs from that of the master at {addr} between {start} and {end}"
 
     async def _differs(self, addr: str, start: int, end: int) -> bool:
-        """Compare a range with the master; False also where one of the two no longer has all of it."""
+        """Compare a range with the master; False also if one of the two no longer has all of it."""
         request = GetLogDigestRequestHeader(start, end)
         answer = check(
             await self._call(addr, request, timeout=CALL_TIMEOUT),
@@ -202,7 +202,7 @@ class LogCheckService:
         return theirs is not None and ours is not None and theirs != ours
 
     async def digest(self, start: int, end: int) -> str | None:
-        """Return the digest of a part of this broker's log; None where it does not have all of it."""
+        """Return the digest of a part of this broker's log, or None if the broker does not have all of it."""
         log = self._store.commit_log
         if not 0 <= end - start <= DIGEST_LIMIT or end > self._store.dispatched.value:
             return None
@@ -211,7 +211,7 @@ class LogCheckService:
     # -------------------------------------------------------------------------------------- status
 
     def status(self) -> LogCheckStatus:
-        """Report the pass that runs, or the last one."""
+        """Return the state of the current pass, or of the last one."""
         finished = self._finished_at
         status = LogCheckStatus(
             is_running=self._is_running,
@@ -233,7 +233,7 @@ class LogCheckService:
         """Return the problems for the status of the cluster."""
         current = self._pass
         if self._is_running and current is not None and not current.count:
-            current = self._before  # It stands until the pass has come so far.
+            current = self._before  # These stand until the new pass has come as far.
         if current is None or not current.count:
             return []
         first = current.findings[0]

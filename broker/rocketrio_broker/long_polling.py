@@ -3,19 +3,19 @@
 `HeldPulls` is the table alone; `PullRequestHoldService` wakes its pulls: a held pull is an entry, not a task.
 
     arrival in its queue, filter accepts   executed again at once, when readers may see it (read_gate.py)
-    arrivals that the filter rejects       executed again at the next look, so that its offset moves on
+    arrivals that the filter rejects       executed again at the next scan, so that its offset advances
     its time is up                         executed again then
     the broker stands aside                all are executed again, and refused
 
-Limits count in weights: a pull weighs one, and one more for each 64 characters of its texts, which say how much memory
-its filter takes.
+Limits count in weights: a pull weighs one, and one more for each 64 characters of its texts, which determine how much
+memory its filter takes.
 
 Invariant: a held pull is executed again exactly once, or dropped with its connection.
-Invariant: what is kept of a pull is bounded by its weight: its request's body and further fields are not.
-Invariant: where all places are taken, a pull displaces one of the connection that has most: nobody's many turn long
-polling off for others.
-Invariant: other tasks have their turn after TURN_PULLS, and pulls of another queue are not behind those of a long one.
-Invariant: a fault while one is looked at is answered to that one, and touches no other.
+Invariant: what is kept of a pull is bounded by its weight: its request's body and further fields are not kept.
+Invariant: if all places are taken, a new pull displaces one of the connection with the most, so that one client's many
+pulls cannot turn off long polling for others.
+Invariant: other tasks run after TURN_PULLS, and pulls of a queue do not wait for all pulls of a queue with many.
+Invariant: an error while one pull is examined is answered to that pull, and affects no other.
 Answers to: PullRequestHoldService, NotifyMessageArrivingListener; RocketMQ reference, section 8.5.
 Unlike Java: slaves wake their readers too; times are kept exactly, not to the next 5 s.
 """
@@ -42,21 +42,21 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import answer_of
 
 HELD_PULLS_LIMIT: Final = 100_000
-"""Weight of all held pulls (pullThreadPoolQueueCapacity), some 1.5 KB each."""
+"""The largest weight of all held pulls (pullThreadPoolQueueCapacity), some 1.5 KB each."""
 
 CONNECTION_LIMIT: Final = 5000
-"""Weight of one connection's held pulls: more than a topic has queues, of which a reader has one each."""
+"""The largest weight of one connection's held pulls: more than a topic has queues, of which a reader has one each."""
 
 SUSPEND_LIMIT: Final = 120.0
-"""Seconds for which a pull is held at most, whatever it asks for; Java's clients ask for 15 to 30."""
+"""The most seconds for which a pull is held, whatever it requests; Java's clients ask for 15 to 30."""
 
 TURN_PULLS: Final = 100
-"""Pulls woken, or looked at, before other tasks get their turn: some 5 ms."""
+"""Pulls that are woken, or examined, before other tasks run: some 5 ms."""
 
 _CHARACTERS_OF_A_WEIGHT: Final = 64
 
 LOOK_INTERVAL: Final = 5.0
-"""Seconds between looks at all pulls, for arrivals that the filter rejected (PullRequestHoldService.run)."""
+"""Seconds between scans of all pulls, for arrivals that the filter rejected (PullRequestHoldService.run)."""
 
 _SWEEP_FLOOR: Final = 1024  # finished pulls kept in the heap before it is rebuilt without them
 
@@ -65,7 +65,7 @@ QueueKey = tuple[str, int]
 
 @attrs.define(eq=False)
 class HeldPull:
-    """One pull that waits."""
+    """One waiting pull."""
 
     channel: Channel
     request: RemotingCommand
@@ -73,10 +73,10 @@ class HeldPull:
     tags_codes: frozenset[int] | None
     deadline: float
     checked_offset: int
-    """Where the filter looks next: what lies between the pull's offset and here it rejected."""
+    """Where the filter continues: it rejected everything between the pull's offset and here."""
     is_over: bool = False
     matches: PropertiesFilter | None = None
-    """What chooses messages in place of their tags."""
+    """The filter that replaces the tags."""
     weight: int = attrs.field(init=False)
 
     @weight.default
@@ -96,7 +96,7 @@ class HeldPull:
         *,
         deadline: float,
     ) -> "HeldPull":
-        """Keep of a request what its answer needs."""
+        """Create it from a request, keeping only what the answer needs."""
         kept = RemotingCommand(
             request.code, request.opaque, request.flag, serialize_type=request.serialize_type
         )
@@ -115,7 +115,7 @@ class HeldPulls:
         self, *, limit: int = HELD_PULLS_LIMIT, connection_limit: int = CONNECTION_LIMIT
     ) -> None:
         self.earlier = Watermark()
-        """Advances when a pull is added whose time is up before all others'."""
+        """Advances when a pull is added whose deadline is before all others'."""
         self._limit = limit
         self._by_key: dict[QueueKey, dict[HeldPull, None]] = {}
         self._by_channel: dict[Channel, dict[HeldPull, None]] = {}
@@ -135,7 +135,7 @@ class HeldPulls:
             yield from pulls
 
     def has_room(self, pull: HeldPull) -> bool:
-        """Return whether the pull can be held as things are."""
+        """Return True if the pull can be held without displacing another."""
         return self._weight + pull.weight <= self._limit and self._is_within_share(pull)
 
     def displaced_by(self, pull: HeldPull) -> HeldPull | None:
@@ -166,7 +166,7 @@ class HeldPulls:
 
     @property
     def next_deadline(self) -> float:
-        """When the first pull's time is up; infinite without any."""
+        """The first deadline of all pulls; infinite if there are none."""
         heap = self._by_deadline
         while heap and heap[0][2].is_over:
             heappop(heap)
@@ -184,11 +184,11 @@ class HeldPulls:
             self.earlier.advance(self.earlier.value + 1)
 
     def at(self, key: QueueKey) -> list[HeldPull]:
-        """The pulls that wait at a queue, oldest first."""
+        """Return the pulls that wait at a queue, oldest first."""
         return list(self._by_key.get(key, ()))
 
     def remove(self, pull: HeldPull) -> None:
-        """Hold it no longer."""
+        """Stop holding a pull."""
         pull.is_over = True
         at_queue = self._by_key[pull.key]
         del at_queue[pull]
@@ -205,7 +205,7 @@ class HeldPulls:
             heapify(self._by_deadline)
 
     def due(self, now: float) -> Iterator[HeldPull]:
-        """Remove and give the pulls whose time is up, as they are asked for."""
+        """Remove and yield the pulls whose time is up."""
         while self.next_deadline <= now:
             pull = heappop(self._by_deadline)[2]
             self.remove(pull)
@@ -218,13 +218,13 @@ class HeldPulls:
 
 
 class PullExecutor(Protocol):
-    """What executes a pull again: the pull processor. None: it was answered, or its connection is gone."""
+    """Executes a pull again: the pull processor. It returns None if the pull was answered or its connection closed."""
 
     def execute_held(self, pull: HeldPull) -> RemotingCommand | None: ...
 
 
 Look = Callable[[HeldPull], RemotingCommand | None]
-"""Acts on one held pull; what it returns is answered."""
+"""Examines one held pull, and returns its answer, if any."""
 
 
 class PullRequestHoldService:
@@ -254,7 +254,7 @@ class PullRequestHoldService:
             task_status.started()
 
     async def _watch_arrivals(self) -> None:
-        """Wake the pulls that want what came, the queues taking turns where one has many."""
+        """Wake the pulls that want a message that arrived; queues with many pulls take turns."""
         turns: deque[Iterator[HeldPull]] = deque()
         while True:
             turns.extend(iter(self._held.at(key)) for key in self._store.take_arrivals())
@@ -285,7 +285,7 @@ class PullRequestHoldService:
                 next_look = now + self._look_interval()
 
     async def _watch_leadership(self) -> None:
-        """Answer all pulls when another master is found: their readers are to go there now."""
+        """Execute all pulls again when another master is found, so that their readers go there."""
         seen = self._leadership.changes.value
         while True:
             seen = await self._leadership.changes.wait_past(seen)
@@ -299,7 +299,7 @@ class PullRequestHoldService:
                 await trio.lowlevel.checkpoint()
 
     def _act(self, pull: HeldPull, look: Look) -> None:
-        """Look at one pull; what that answers it gets, a fault too, and then waits no more."""
+        """Examine one pull; send its answer if there is one, also an error, and stop holding it."""
         answer = answer_of(pull.channel, pull.request, partial(look, pull))
         if answer is not None:
             self._drop(pull)
@@ -316,7 +316,7 @@ class PullRequestHoldService:
         return self._wake(pull) if not pull.is_over and self._has_grown(pull) else None
 
     def _wake(self, pull: HeldPull) -> RemotingCommand | None:
-        if pull.is_over:  # It was answered, or its connection ended, while others had their turn.
+        if pull.is_over:  # It was answered, or its connection ended, meanwhile.
             return None
         self._held.remove(pull)
         return self._executor.execute_held(pull)

@@ -1,12 +1,12 @@
-"""Keeps which ports the members of a cluster in one process have, so that they return to the same addresses.
+"""Stores the ports of the members of a cluster in one process, so that they return to the same addresses.
 
     ports.json      {"broker-a-0": [40311, 40315], "broker-a-1": [...]}: for clients, for slaves
 
-A master that starts asks the slaves it remembers for messages that it may lack, at the addresses they had. Its slaves
-start with it, so they can answer only there.
+A master that starts asks its known slaves, at their former addresses, for messages that it may lack. Its slaves start
+with it, so they can answer only there.
 
-Invariant: a port that somebody else has now is given up for a free one; it never fails the start.
-Answers to: nothing of Java's, whose ports are settings.
+Invariant: if another program uses a port now, a free one replaces it; that never fails the start.
+Answers to: nothing; in Java ports are settings.
 """
 
 from contextlib import suppress
@@ -35,7 +35,7 @@ class MemberPorts:
         return f"<MemberPorts of {', '.join(self._ports) or 'nobody'}>"
 
     async def applied(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the settings of a member with the ports that it had, if they can be had again."""
+        """Return the settings of a member with its former ports, if they are free."""
         host, _ = split_addr(config.listen)
         if (known := self._ports.get(config.data.name)) is None:
             return config
@@ -48,10 +48,10 @@ class MemberPorts:
         return attrs.evolve(config, listen=join_addr(host, main), ha_listen=join_addr(host, ha))
 
     def note(self, broker: Broker) -> None:
-        """Remember where a member serves."""
+        """Store the ports of a running member."""
         ports = split_addr(broker.address)[1], split_addr(broker.ha_address)[1]
         name = broker.config.data.name
         if self._ports.get(name) != ports:
             self._ports[name] = ports
-            with suppress(ConfigFileError):  # The file has said so; the member serves all the same.
+            with suppress(ConfigFileError):  # The file has logged it; the member serves even so.
                 self._file.write(self._ports)

@@ -1,8 +1,8 @@
 """One name server: its tables, its requests, and the scan for silent brokers.
 
-Name servers know nothing of each other: every broker registers with each of them.
+Name servers do not know each other: every broker registers with each of them.
 
-Invariant: a broker whose connection ends is forgotten at once, a silent one after 120 s.
+Invariant: a broker is removed when its connection ends, or after 120 s of silence.
 Answers to: NamesrvController, BrokerHousekeepingService.
 """
 
@@ -46,14 +46,14 @@ class NameServer:
 
     @property
     def addr(self) -> str:
-        """Where it serves: the first listener's address."""
+        """The address of its first listener."""
         return self._listeners[0].addr
 
     def channel_opened(self, channel: Channel) -> None:
-        """A client or broker connected; nothing to do until it speaks."""
+        """Do nothing until the client or broker that connected sends a request."""
 
     def channel_closed(self, channel: Channel) -> None:
-        """Brokers that registered over the connection are gone."""
+        """Remove the brokers that registered over the connection."""
         self.routes.channel_closed(channel)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -65,7 +65,7 @@ class NameServer:
             task_status.started()
 
     async def _tidy(self) -> None:
-        """Take out, a little at a time, what brokers of very many topics leave behind."""
+        """Remove, in small steps, what brokers with very many topics leave behind."""
         departures = self.routes.departures
         while True:
             seen = departures.value

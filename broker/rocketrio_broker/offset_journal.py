@@ -1,12 +1,12 @@
-"""Commits since the last snapshot of the offsets, a line each, so that kill -9 takes none back that was answered.
+"""Records commits since the last snapshot of the offsets, one per line, so that kill -9 loses no acknowledged commit.
 
     config/rocketrioOffsets.0.log, .1.log    ["topic","group",queue,"generation",offset,lowered_from]
 
-Lines go to one of the two; a snapshot makes the other one current, and what it covers is cleared once it is on the
-disk itself. Lines are joined, so that reading one twice, or an old one, changes nothing.
+Lines go to one of the two files. A snapshot switches to the other one, and the lines that it covers are cleared once it
+is on the disk itself. Lines are joined, so reading one twice, or an old one, changes nothing.
 
 Invariant: a line is in the page cache before its commit is answered.
-Invariant: a damaged line costs what it says and nothing else: as lines are joined, none needs the one before it.
+Invariant: a damaged line loses only its own commit: lines are joined, so none needs the line before it.
 Unlike Java: Apache's broker loses the commits of up to five seconds with its process.
 """
 
@@ -42,7 +42,7 @@ class OffsetJournal:
         self._is_failing = False
 
     def load(self) -> Iterator[tuple[TopicAndGroup, int, Version]]:
-        """All whole lines of both files but damaged ones; what a kill cut short was never answered."""
+        """Yield the whole undamaged lines of both files; an incomplete last line was never acknowledged."""
         for path in self._paths:
             if not self._disk.exists(path):
                 continue
@@ -67,7 +67,7 @@ class OffsetJournal:
                 )  # fmt: skip
 
     def open(self) -> None:
-        """Write from now on, behind what is there."""
+        """Begin to write after the existing lines."""
         try:
             self._disk.make_directory(self._paths[0].parent)
             files = [self._disk.open(path, create=True) for path in self._paths]
@@ -78,7 +78,7 @@ class OffsetJournal:
         self._sizes = [file.size for file in files]
 
     def append(self, key: TopicAndGroup, queue_id: int, version: Version) -> None:
-        """Keep one commit."""
+        """Record one commit."""
         if not self._files:
             return
         line = (*key, queue_id, str(version.generation), version.offset, version.lowered_from)
@@ -87,7 +87,7 @@ class OffsetJournal:
         try:
             self._files[current].pwrite(data, self._sizes[current])
         except OSError as error:
-            # Answered all the same: it is in memory, and in the next snapshot if that can be written.
+            # Answered nevertheless: it is in memory, and in the next snapshot if that can be written.
             if not self._is_failing:
                 logger.warning("commits not in the offset journal error=%s", error)
             self._is_failing = True
@@ -96,20 +96,20 @@ class OffsetJournal:
             self._is_failing = False
 
     def rotate(self) -> None:
-        """A snapshot is made now: lines that come later belong to the next one."""
+        """Switch files because a snapshot is made now: later lines belong to the next snapshot."""
         other = 1 - self._current
         if self._files and not self._sizes[other]:
             self._current = other
 
     def clear_old(self) -> None:
-        """The last snapshot is on the disk: what it covers is needed no more."""
+        """Clear the lines that the last snapshot covers, because it is on the disk now."""
         other = 1 - self._current
         if self._files and self._sizes[other]:
             self._files[other].truncate(0)
             self._sizes[other] = 0
 
     def close(self, *, is_covered: bool) -> None:
-        """Write no more; if the last snapshot on the disk has everything, nothing is left here."""
+        """Stop writing; clear the files if the last snapshot on the disk covers everything."""
         for number, file in enumerate(self._files):
             if is_covered and self._sizes[number]:
                 file.truncate(0)

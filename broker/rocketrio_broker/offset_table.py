@@ -1,11 +1,11 @@
-"""The committed offsets of all groups with their versions, without file and clock.
+"""The committed offsets of all groups with their versions, in memory.
 
-Offsets and generations are kept apart: nearly every queue is in its first generation, and a plain commit that goes
-forward touches one number.
+Offsets and generations are separate: nearly every queue is in its first generation, and a plain commit that goes
+forward changes only one number.
 
-Invariant: an entry changes only by a join with a newer version, or is void because its topic or group was removed.
-Invariant: what was removed does not come back from a table that has not heard of it (`floor`).
-Invariant: a text of the table is of one moment, though the table changes while it is written.
+Invariant: an entry changes only by a join with a newer version, or becomes void because its topic or group was removed.
+Invariant: removed entries do not come back from a table that does not know of the removal (`floor`).
+Invariant: an encoded table shows a single moment, even though the table changes while it is being encoded.
 Answers to: ConsumerOffsetManager.offsetTable.
 """
 
@@ -38,16 +38,16 @@ logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 TopicAndGroup = tuple[str, str]
 Name = TypeVar("Name", str, int)
 _ENTRY_SIZE: Final = 40
-"""Bytes at most of `65535:9223372036854775807,`, and of a generation as brokers reach it."""
+"""The most bytes of `65535:9223372036854775807,`, and of a generation as brokers reach it."""
 QueueEnd = Callable[[str, int], int]
 
 STEP_OFFSETS: Final = 2048
-"""Offsets that are written, or removed, at a stretch: some 2 ms."""
+"""Offsets that are encoded, or removed, in one step: some 2 ms."""
 STEP_KEYS: Final = 20_000
-"""Pairs of topic and group that are looked through at a stretch: some 2 ms."""
+"""Pairs of topic and group that are scanned in one step: some 2 ms."""
 
 REMOVED_LIMIT: Final = 10_000
-"""Deleted topics, and deleted groups, that are remembered: ours; the oldest are forgotten first."""
+"""The most deleted topics, and deleted groups, that are remembered; the oldest are dropped first."""
 
 
 class OffsetTable:
@@ -69,19 +69,19 @@ class OffsetTable:
 
     @property
     def size(self) -> int:
-        """Bytes of the table as JSON, with its versions: an estimate from above."""
+        """The size of the table with its versions as JSON in bytes: an upper estimate."""
         return self._size
 
     def __iter__(self) -> Iterator[TopicAndGroup]:
         return iter(self.offsets)
 
     def query(self, key: TopicAndGroup, queue_id: int) -> int:
-        """The offset, or -1."""
+        """Return the offset, or -1."""
         queues = self.offsets.get(key)
         return NO_OFFSET if queues is None else queues.get(queue_id, NO_OFFSET)
 
     def version(self, key: TopicAndGroup, queue_id: int) -> Version:
-        """What stands; where nothing was committed, an offset of -1 in the generation that a commit would have."""
+        """Return the current version; without a commit, offset -1 in the generation that a commit would get."""
         where = key, queue_id
         offset = self.query(key, queue_id)
         if offset < 0:
@@ -93,30 +93,30 @@ class OffsetTable:
         )
 
     def versions(self) -> Iterator[tuple[TopicAndGroup, int, Version]]:
-        """All that stands."""
+        """Yield every current entry."""
         for key, queues in self.offsets.items():
             for queue_id in queues:
                 yield key, queue_id, self.version(key, queue_id)
 
     def newer_than(self, other: "OffsetTable") -> Iterator[tuple[TopicAndGroup, int, Version]]:
-        """What stands here and is newer than in another table."""
+        """Yield the entries that are newer than in another table."""
         for key, queue_id, version in self._different_from(other):
             if version.is_newer_than(other.version(key, queue_id)):
                 yield key, queue_id, version
 
     def _different_from(self, other: "OffsetTable") -> Iterator[tuple[TopicAndGroup, int, Version]]:
-        """What stands here, but for topics and groups that are the same in another table."""
+        """Yield the entries, except for topics and groups that are equal in another table."""
         are_generations_equal = (
             self._generations == other._generations and self._lowered_from == other._lowered_from
         )
         for key, queues in self.offsets.items():
-            # Nearly all are equal in nearly every round: told at the price of comparing two dictionaries.
+            # Nearly all are equal each time: comparing two dictionaries finds that out cheaply.
             if not are_generations_equal or queues != other.offsets.get(key):
                 for queue_id in queues:
                     yield key, queue_id, self.version(key, queue_id)
 
     def floor(self, key: TopicAndGroup) -> Generation:
-        """The first generation that counts since topic or group were last removed."""
+        """Return the first valid generation since topic or group were last removed."""
         if not self._removed_topics and not self._removed_groups:
             return FIRST
         return max(self._removed_topics.get(key[0], FIRST), self._removed_groups.get(key[1], FIRST))
@@ -124,10 +124,10 @@ class OffsetTable:
     # ------------------------------------------------------------------------------------- changes
 
     def commit(self, key: TopicAndGroup, queue_id: int, offset: int) -> int:
-        """Store a plain commit, a lower one too; returns the offset before, or -1."""
+        """Store a plain commit, also a lower one; return the offset before, or -1."""
         queues = self.offsets.get(key)
         before = NO_OFFSET if queues is None else queues.get(queue_id, NO_OFFSET)
-        if 0 <= before <= offset:  # Nearly always: the queue goes on in its generation.
+        if 0 <= before <= offset:  # Nearly always: the generation stays the same.
             assert queues is not None
             if before != offset:
                 if self._writings:
@@ -139,14 +139,14 @@ class OffsetTable:
         return before
 
     def apply(self, key: TopicAndGroup, queue_id: int, commit: Commit) -> CommitOutcome:
-        """Store a commit as far as the rules of versions let it."""
+        """Store a commit as far as the rules of versions allow."""
         version, outcome = join_commit(self.version(key, queue_id), commit)
         if outcome is CommitOutcome.STORED:
             self.join_version(key, queue_id, version)
         return outcome
 
     def join_version(self, key: TopicAndGroup, queue_id: int, version: Version) -> bool:
-        """Take a version if it is newer than what stands; whether anything changed."""
+        """Take a version if it is newer than the current one; return True if anything changed."""
         if version.offset < 0 or version.generation < self.floor(key):
             return False
         before = self.version(key, queue_id)
@@ -172,10 +172,11 @@ class OffsetTable:
         return True
 
     def join(self, other: "OffsetTable", *, queue_end: QueueEnd | None = None) -> int:
-        """Take all that is newer in another table; returns how many queues changed.
+        """Take everything that is newer in another table; return how many queues changed.
 
-        With `queue_end` no offset is taken beyond the end of its queue here: messages that come would be skipped. What
-        is cut so opens a generation, so that the other table, which is told, does not bring it back later.
+        With `queue_end` no offset is taken beyond the end of its queue here, because messages that come there would be
+        skipped. An offset that is lowered for that reason opens a generation, so that the other table does not restore
+        it later.
         """
         for topic, floor in other._removed_topics.items():
             self._remove(floor, topic=topic)
@@ -186,7 +187,7 @@ class OffsetTable:
             if queue_end is not None and version.offset:
                 end = min(version.offset, queue_end(key[0], queue_id))
                 if not end:
-                    continue  # No such queue, or none yet: nobody can have read from it.
+                    continue  # The queue does not exist or is empty: nothing was read.
                 if end < version.offset:
                     version = attrs.evolve(
                         version, offset=end, generation=version.generation.lowered()
@@ -200,10 +201,10 @@ class OffsetTable:
         *,
         queue_end: QueueEnd | None = None,
     ) -> int:
-        """Take what is higher in a table without versions, as Apache's brokers have; returns how many queues changed.
+        """Take what is higher in a table without versions, as Apache's brokers have; return how many queues changed.
 
-        It may be a copy of ours from some time ago: what was lowered or removed here since is not raised again, and
-        what lies beyond the end of its queue belongs to an earlier topic of that name.
+        That table may be an old copy of this one: an entry that was lowered or removed here since is not raised again,
+        and offsets beyond the end of their queue belong to an earlier topic of that name.
         """
         changed = 0
         for key, queues in offsets.items():
@@ -217,10 +218,10 @@ class OffsetTable:
         return changed
 
     def cut(self, queue_end: QueueEnd) -> list[tuple[TopicAndGroup, int, Version]]:
-        """Lower to its end what lies beyond the end of a queue; returns what did.
+        """Lower offsets beyond the end of their queue to that end; return their former versions.
 
-        Messages were lost that the group had read, or had not come yet when this broker was made the master. Those that
-        get their numbers now are others, and would be skipped.
+        Messages that the group had read were lost, or had not arrived yet when this broker became master. Their numbers
+        now go to other messages, which would be skipped.
         """
         beyond = [
             (key, queue_id, version)
@@ -237,10 +238,10 @@ class OffsetTable:
         before: Mapping[TopicAndGroup, Mapping[int, int]],
         now: Mapping[TopicAndGroup, Mapping[int, int]],
     ) -> None:
-        """Follow what somebody without versions did between two looks at its table.
+        """Take over what a broker without versions changed between two copies of its table.
 
-        What fell there was lowered by somebody entitled; what did not only raises, so that what was committed here
-        meanwhile stays. What is gone there goes here, unless something else was committed here meanwhile.
+        Decreases there count as deliberate; increases only ever raise an offset, so that later commits here stay.
+        Entries that were removed there are removed here, unless another offset was committed here meanwhile.
         """
         for key, queues in now.items():
             known = before.get(key, {})
@@ -261,9 +262,9 @@ class OffsetTable:
     def remove(
         self, *, topic: str | None = None, group: str | None = None
     ) -> Generator[None, None, Callable[[], None]]:
-        """Make all entries of a topic, or of a group, void for good, in steps; returns what takes that back.
+        """Make all entries of a topic, or of a group, void in steps; return a function that undoes it.
 
-        They are in no text that is written from then on, and go with `forget_void`.
+        Tables that are encoded from then on omit them, and `forget_void` removes them.
         """
         floors, name = self._floors(topic, group)
         before = newest = floors.get(name, FIRST)
@@ -282,14 +283,14 @@ class OffsetTable:
     def forget_void(
         self, *, topic: str | None = None, group: str | None = None
     ) -> Generator[None, None, None]:
-        """Forget the void entries of a topic, or of a group, in steps."""
+        """Remove the void entries of a topic, or of a group, in steps."""
         for keys in self._keys_in_steps(topic, group):
             for key in keys:
                 self._forget_below(key, self.floor(key))
             yield
 
     def remove_rest(self, topic: str) -> None:
-        """Forget at a stretch what was committed on a topic while it was removed in steps, which is little."""
+        """Remove at once the few commits on a topic that came while it was removed in steps."""
         keys = self._keys(topic, None)
         if not keys:
             return
@@ -300,11 +301,11 @@ class OffsetTable:
         self._remove(newest.reset(), topic=topic)
 
     def topic_floor(self, topic: str) -> Generation:
-        """The first generation that counts since the topic was last removed."""
+        """Return the first valid generation since the topic was last removed."""
         return self._removed_topics.get(topic, FIRST)
 
     def remove_below(self, topic: str, floor: Generation) -> bool:
-        """Forget what of a topic's entries is older than this; whether that was not known."""
+        """Remove a topic's entries of older generations; return True if anything changed."""
         before = self.change_count
         self._remove(floor, topic=topic)
         return self.change_count > before
@@ -335,7 +336,7 @@ class OffsetTable:
         return [key for key in self.offsets if topic in (None, key[0]) and group in (None, key[1])]
 
     def _keys_in_steps(self, topic: str | None, group: str | None) -> Iterator[list[TopicAndGroup]]:
-        """Return the keys of a topic or a group, as many at a time as have STEP_OFFSETS offsets."""
+        """Yield the keys of a topic or a group in lists that have about STEP_OFFSETS offsets each."""
         some, count = [], 0
         for number, key in enumerate(list(self.offsets), 1):
             if topic in (None, key[0]) and group in (None, key[1]):
@@ -369,7 +370,7 @@ class OffsetTable:
     # -------------------------------------------------------------------------------------- bodies
 
     def written(self, *, is_file: bool) -> "Generator[None, None, OffsetWriting]":
-        """Write the table as it stands, in steps between which it may change; see OffsetWriting."""
+        """Encode the table of this moment in steps, between which it may change; see OffsetWriting."""
         writing = OffsetWriting(self, is_file=is_file)
         self._writings.append(writing)
         try:
@@ -381,7 +382,7 @@ class OffsetTable:
         return writing
 
     def _write_first(self, key: TopicAndGroup) -> None:
-        """Have a key written that is about to change, by whoever is writing the table as it was."""
+        """Encode a key before it changes, for every encoding in progress that needs its old value."""
         for writing in self._writings:
             writing.write([key])
 
@@ -407,7 +408,7 @@ class OffsetTable:
 
     @classmethod
     def from_body(cls, body: VersionedConsumerOffsets) -> "OffsetTable":
-        """Return the table of a body. An offset whose generation is damaged counts for the first one."""
+        """Return the table of a body. An offset whose generation is damaged gets the first one."""
         versions = body.rocketrio_versions or OffsetVersions()
         table = cls()
         table._removed_topics = _generations(versions.removed_topics, "removed topics")
@@ -432,16 +433,16 @@ class OffsetTable:
 
 
 class OffsetWriting:
-    """The table of one moment as JSON, written a little at a time while it goes on changing.
+    """The table of one moment as JSON, encoded in steps while the table goes on changing.
 
-    A key that is about to change is written before, so that all there is belongs to the moment of the beginning.
+    A key that is about to change is encoded before, so that everything shows the moment of the beginning.
     """
 
     def __init__(self, table: OffsetTable, *, is_file: bool) -> None:
-        """`is_file` for the form of the files, with a checksum of the offsets."""
+        """Begin with nothing; `is_file` selects the form of the files, with a checksum of the offsets."""
         self._table = table
         self._done: set[TopicAndGroup] = set()
-        """Keys that are written, or came after the beginning."""
+        """Keys that are encoded, or were added after the beginning."""
         self._removed_topics = dict(table._removed_topics)
         self._removed_groups = dict(table._removed_groups)
         self._is_file = is_file
@@ -452,7 +453,7 @@ class OffsetWriting:
 
     @property
     def versions(self) -> Mapping[str, Any]:
-        """What belongs to the offsets, all that is not of the first generation: an OffsetVersions."""
+        """The versions of the offsets, except those of the first generation: an OffsetVersions."""
         return {
             "generations": self._generations,
             "loweredFrom": self._lowered_from,
@@ -461,7 +462,7 @@ class OffsetWriting:
         }
 
     def write(self, keys: Iterable[TopicAndGroup]) -> None:
-        """Write those of the keys that are not written yet; each is named before it first changes."""
+        """Encode those of the keys that are not encoded yet; call this before a key's first change."""
         tables: tuple[dict[str, Any], ...] = ({}, {}, {})
         for key in keys:
             if key in self._done:
@@ -486,7 +487,7 @@ class OffsetWriting:
 
 
 def joined_checksum(checksum: int, offsets: Mapping[str, Mapping[int, int]]) -> int:
-    """Return the checksum of offsets, however a file writes them down, with that of others."""
+    """Return the checksum of offsets together with a former one; it does not depend on the form of the file."""
     for name, queues in offsets.items():
         checksum += crc32(repr((name, sorted(queues.items()))).encode())
     return checksum & 0xFFFFFFFF
@@ -497,7 +498,7 @@ def _key_size(key: TopicAndGroup) -> int:
 
 
 def _generations(texts: Mapping[Name, str], what: str) -> dict[Name, Generation]:
-    """Read the generations of a body, but for damaged ones."""
+    """Return the generations in a body, without damaged ones."""
     generations = {}
     for name, text in texts.items():
         try:
@@ -508,6 +509,6 @@ def _generations(texts: Mapping[Name, str], what: str) -> dict[Name, Generation]
 
 
 def offsets_by_key(wrapper: ConsumerOffsetWrapper) -> dict[TopicAndGroup, dict[int, int]]:
-    """The body of 43 with its keys taken apart; keys of another form are left out."""
+    """Return the body of 43 with its keys split; keys of another form are omitted."""
     parts = ((key.split("@"), queues) for key, queues in wrapper.offset_table.items())
     return {(names[0], names[1]): queues for names, queues in parts if len(names) == 2}

@@ -1,11 +1,11 @@
-"""Messages that are parked under a system topic, and set out again for the topic they were sent to.
+"""Messages that are parked under a system topic, and later released to the topic to which they were sent.
 
     delayed   SCHEDULE_TOPIC_XXXX, queue level - 1        until they are due
     half      RMQ_SYS_TRANS_HALF_TOPIC, queue 0           until their transaction is decided
 
     REAL_TOPIC 1 orders 2 KEYS 1 k 2 ... DELAY 1 3 2 WAIT 1 true 2 REAL_QID 1 0
 
-Invariant: what is parked and what is released hold the same properties, in the order a 4.9 broker gives them.
+Invariant: a parked and a released message have the same properties, in the order in which a 4.9 broker writes them.
 Answers to: TransactionalMessageBridge.parseHalfMessageInner, HookUtils.handleScheduleMessage (CommitLog in 4.x),
 ScheduleMessageService.messageTimeUp.
 """
@@ -38,19 +38,19 @@ HALF_QUEUE_ID: Final = 0
 
 
 def delay_level(text: str | None) -> int:
-    """The level that the property DELAY asks for; 0 for none, and for what is no number."""
+    """Return the level in the text of the property DELAY; 0 if there is none, or it is not a number."""
     return decimal_value(text) or 0
 
 
 class DelayedPuts:
-    """Stores messages, those with a delay level for later."""
+    """Stores messages, and parks those with a delay level."""
 
     def __init__(self, store: MessageStore, levels: DelayLevels) -> None:
         self._store = store
         self._levels = levels
 
     def put(self, put: PutMessage) -> AppendResult:
-        """Store it, delayed where its properties say so."""
+        """Store a message; park it if its properties have a delay level."""
         if _DELAY in put.properties:
             level = delay_level(property_value(put.properties, PROPERTY_DELAY_TIME_LEVEL))
             if level:
@@ -58,14 +58,14 @@ class DelayedPuts:
         return self._store.append(put)
 
     def delayed(self, put: PutMessage, properties: dict[str, str], level: int) -> PutMessage:
-        """What is stored of a message that is to be delivered later; a level beyond the last is the last."""
+        """Return the parked form of a message to deliver later; a level beyond the last one means the last."""
         level = min(level, len(self._levels.delays_ms))
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
         return _parked(put, properties, SCHEDULE_TOPIC, level - 1)
 
 
 def half_message(put: PutMessage, properties: dict[str, str]) -> PutMessage:
-    """What is stored of the first part of a transaction: an ordinary message that nobody subscribes to."""
+    """Return the parked form of the first part of a transaction: an ordinary message without subscribers."""
     put.sys_flag &= ~TRANSACTION_MASK
     return _parked(put, properties, TRANS_HALF_TOPIC, HALF_QUEUE_ID)
 
@@ -83,7 +83,7 @@ def _parked(put: PutMessage, properties: dict[str, str], topic: str, queue_id: i
 
 
 def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | None:
-    """The message at an address of the log; None if it is gone or damaged."""
+    """Return the message at an address of the log, or None if it is gone or damaged."""
     record = store.message_at(physical_offset, unconfirmed=True)
     if record is None:
         return None
@@ -96,7 +96,7 @@ def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | No
 
 
 def released(message: MessageExt) -> PutMessage | None:
-    """The message for its real topic; None for one that does not name a queue that can be."""
+    """Return the message for its real topic, or None if it does not name a valid queue."""
     properties = message.stored_properties
     topic = property_value(properties, PROPERTY_REAL_TOPIC)
     queue_id = decimal_value(property_value(properties, PROPERTY_REAL_QUEUE_ID))
@@ -110,7 +110,7 @@ def released(message: MessageExt) -> PutMessage | None:
 def stored_again(
     message: MessageExt, *, topic: str, queue_id: int, properties: bytes
 ) -> PutMessage:
-    """The same message under another topic, or with other properties."""
+    """Return the same message with another topic or other properties."""
     return PutMessage(
         topic=topic,
         queue_id=queue_id,

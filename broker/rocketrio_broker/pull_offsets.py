@@ -1,6 +1,6 @@
-"""How far each group was handed messages, whether it has committed them or not: what 5.x's tools call in flight.
+"""The offset up to which each group has pulled, committed or not: 5.x's tools show the difference as in flight.
 
-In memory alone: it starts anew with the broker, and with the first pull of a queue it is right again.
+It is kept in memory only: it begins empty with the broker, and is right again after the first pull of a queue.
 
 Answers to: ConsumerOffsetManager.commitPullOffset of 5.x.
 """
@@ -10,18 +10,18 @@ from typing import Final
 from rocketrio_broker.offset_table import TopicAndGroup
 
 QUEUES_LIMIT: Final = 500_000
-"""Queues of groups that are known, some 50 MB; then those of the group that came first are forgotten."""
+"""The largest number of queues of groups, some 50 MB; beyond it the group that came first is dropped."""
 
 
 class PullOffsets:
-    """By topic and group, queue id to where the next pull goes on. One entry per group and queue."""
+    """By topic and group: queue id to the offset of the next pull. One entry per group and queue."""
 
     def __init__(self) -> None:
         self._table: dict[TopicAndGroup, dict[int, int]] = {}
         self._size = 0
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """A pull was answered."""
+        """Record the next offset of an answered pull."""
         queues = self._table.get((topic, group))
         if queues is None:
             queues = self._table[topic, group] = {}
@@ -33,6 +33,6 @@ class PullOffsets:
                 self._size -= len(self._table.pop(next(iter(self._table))))
 
     def of(self, group: str, topic: str, queue_id: int, *, committed: int, end: int) -> int:
-        """Between what is committed and the end of the queue, which may have begun anew since."""
+        """Return the next offset, at least the committed one; the queue may be a new one that ends before it."""
         pulled = self._table.get((topic, group), {}).get(queue_id, 0)
         return max(committed, min(pulled, end))

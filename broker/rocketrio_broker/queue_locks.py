@@ -1,17 +1,17 @@
-"""Which member of a group has which queue for itself: the locks of orderly consumers.
+"""Exclusive queue locks of orderly consumers: which member of a group has which queue.
 
-    group -> queue -> (client id, when it last asked for it)
+    group -> queue -> (client id, time of its last request)
 
-In memory, on the leading broker alone. A clean stop leaves the locks in `config/rocketrioQueueLocks.json`, and the next
-run takes them over. After kill -9, or at another broker, it is not known who has which queue. Then for FORMER_RUN
-seconds only members that say they hold a lock get it: by then all others have stopped working with theirs. The table
-takes the time as an argument.
+They exist in memory, on the leading broker only. A clean stop stores them in `config/rocketrioQueueLocks.json`, and the
+next run takes them over. After kill -9, or at another broker, the locks are unknown. Then for FORMER_RUN seconds a
+member gets a queue only if it says that it has a lock: after that time all others have stopped working with theirs. The
+table takes the time as an argument.
 
-Invariant: between two renewals less than LOCK_LIFETIME apart a queue belongs to nobody else.
+Invariant: while a lock is renewed within LOCK_LIFETIME, no other member gets the queue.
 Invariant: no member gets a queue with which another may still work under a lock of a former run.
 Answers to: RebalanceLockManager; RocketMQ reference, section 2.7.
-Unlike Java: locks that nobody renews are forgotten, not kept for ever; and there a restarted broker gives each lock to
-the first member that asks, while the one that had it works on for up to 30 s.
+Unlike Java: expired locks are removed, not kept for ever; and a restarted Java broker gives each lock to the first
+member that asks, while its former owner works on for up to 30 s.
 """
 
 import logging
@@ -27,16 +27,16 @@ from rocketrio_protocol.bodies.queues import QueueName
 logger = logging.getLogger("rocketrio_broker.queue_locks")
 
 LOCK_LIFETIME: Final = 60.0
-"""Seconds a lock lasts after it was last asked for (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+"""Seconds that a lock lasts after its last request (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
 FORMER_RUN: Final = 35.0
 """Seconds for which a member works with a lock that no broker renews: 30 for rocketrio's and Java's members
-(rocketmq.client.rebalance.lockMaxLiveTime), and 5 for the message that it then has in work."""
+(rocketmq.client.rebalance.lockMaxLiveTime), and 5 for the message that it is then handling."""
 
 FILE_NAME: Final = "rocketrioQueueLocks.json"
 
 LOCKS_LIMIT: Final = 100_000
-"""Locks of all groups at once, some 20 MB; one more is refused, as if somebody else had it."""
+"""The most locks of all groups together, some 20 MB; a further one is refused, as if another member had it."""
 
 
 @attrs.define(eq=False)
@@ -55,15 +55,15 @@ class _KeptLock(msgspec.Struct, rename="camel"):
 
 
 class KeptLocks(msgspec.Struct, rename="camel"):
-    """The file: the locks at the last clean stop."""
+    """The file's content: the locks at the last clean stop."""
 
     is_outdated: bool = False
-    """Locks were given since, by this broker or by another one."""
+    """True if locks were given since, by this broker or by another one."""
     locks: list[_KeptLock] = []
 
 
 class _Events:
-    """What one request did to queues, as a line a kind: a request may name thousands."""
+    """What one request did to queues, one log line for each kind of event: a request may name thousands of queues."""
 
     def __init__(self, group: str, client_id: str) -> None:
         self._group = group
@@ -87,13 +87,13 @@ class QueueLocks:
     """The locks of all groups."""
 
     def __init__(self, file: ConfigFile | None = None) -> None:
-        """Without a `file` nothing outlives a run."""
+        """Create an empty table; without a `file` the locks end with the process."""
         self._table: dict[str, dict[QueueName, _Lock]] = {}
         self._size = 0
         self._next_sweep = 0.0
         self._file = file
         self._kept: KeptLocks | None = None
-        """What the file says; None where it says nothing, or is outdated."""
+        """The content of the file; None if it has none, or is outdated."""
         self._leads = False
         self._unknown_until = 0.0
 
@@ -103,12 +103,12 @@ class QueueLocks:
     # ------------------------------------------------------------------------------------ former runs
 
     def load(self) -> None:
-        """Read what the last run left."""
+        """Read the locks of the last run."""
         kept = None if self._file is None else self._file.load_table(KeptLocks)
         self._kept = None if kept is None or kept.is_outdated else kept
 
     def take_over(self, *, now: float, is_new: bool) -> None:
-        """Lock queues from now on; `is_new` where no broker has done so, as the log is empty."""
+        """Begin to lock queues; `is_new` means that no broker has done so before, because the log is empty."""
         self._leads = True
         if self._kept is not None:
             renewed = now - LOCK_LIFETIME + FORMER_RUN
@@ -119,18 +119,18 @@ class QueueLocks:
             self._unknown_until = now + FORMER_RUN
 
     def clear(self) -> None:
-        """Another broker locks from now on."""
+        """Drop all locks, because another broker locks from now on."""
         self._table.clear()
         self._size = 0
         self._leads = False
         self._outdate()
 
     def is_unknown(self, now: float) -> bool:
-        """Whether members may work with locks of a former run that this one does not know."""
+        """Return True while members may work with locks of a former run that this broker does not know."""
         return now < self._unknown_until
 
     def kept(self, *, now: float) -> KeptLocks | None:
-        """The locks for the next run or the next master; None where this broker does not know all of them."""
+        """Return the locks for the next run or the next master, or None if this broker does not know all of them."""
         if not self._leads or self.is_unknown(now):
             return None
         return KeptLocks(
@@ -143,17 +143,17 @@ class QueueLocks:
         )
 
     def inherit(self, kept: KeptLocks | None) -> None:
-        """Take over from a master that hands over: `take_over` comes next."""
+        """Take the locks of a master that hands over; `take_over` follows."""
         self._kept = kept
 
     def close(self, *, now: float) -> None:
-        """Leave the locks to the next run. Raises ConfigFileError."""
+        """Store the locks for the next run. Raises ConfigFileError."""
         kept = self.kept(now=now)
         if self._file is not None and kept is not None:
             self._file.write(kept)
 
     def _outdate(self) -> None:
-        """Take back what the file says, before the first lock that it lacks is given."""
+        """Mark the file as outdated, before the first lock that it lacks is given."""
         if self._kept is None or self._file is None:
             return
         try:
@@ -173,9 +173,9 @@ class QueueLocks:
         now: float,
         holds: bool = False,
     ) -> list[QueueName]:
-        """Take or renew what is free, expired or this member's; the queues it has now.
+        """Take or renew the queues that are free, expired or this member's; return those that it has now.
 
-        `holds`: the member works with these queues under a lock of a former run.
+        With `holds` the member works with these queues under a lock of a former run.
         """
         self._sweep(now)
         locks = self._table.setdefault(group, {})
@@ -209,7 +209,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, queues: Iterable[QueueName], client_id: str) -> None:
-        """Let go of this member's queues; others' stay locked."""
+        """Release this member's queues; queues of others stay locked."""
         locks = self._table.get(group)
         if locks is None:
             return
@@ -225,17 +225,17 @@ class QueueLocks:
             del self._table[group]
 
     def holder(self, group: str, queue: QueueName, *, now: float) -> str | None:
-        """The client id of who has the queue."""
+        """Return the client id of the member that has the queue."""
         lock = self._table.get(group, {}).get(queue)
         return None if lock is None or lock.is_expired(now) else lock.client_id
 
     def is_in_use(self, group: str, *, now: float) -> bool:
-        """Whether a member of the group has a queue for itself: its messages are consumed in order."""
+        """Return True if a member of the group has a queue exclusively: its messages are consumed in order."""
         locks = self._table.get(group)
         return locks is not None and any(not lock.is_expired(now) for lock in locks.values())
 
     def _sweep(self, now: float) -> None:
-        """Once a lifetime forget what has expired."""
+        """Remove expired locks, once in a LOCK_LIFETIME."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + LOCK_LIFETIME

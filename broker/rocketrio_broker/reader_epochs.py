@@ -1,18 +1,19 @@
-"""The epoch of the log that a reader's position comes from, and where the log went on differently since.
+"""Finds how far a reader's position, which comes from an epoch of the log, is valid in this broker's log.
 
     14.9778.5f0c9e6ab1d24c87.77e0b6a1c4d2f035      number, start and id of an epoch (store/epochs.py), and the id of the
                                                    one before it, as a pull or a commit names it
 
-An answer to a rocketrio client names the present epoch; its next pulls and commits name the one that their position
-comes from. What was read in an earlier epoch is in this log up to the address where the next one began. Messages beyond
-that were lost, and their queue offsets belong to others now (docs/decisions/0036).
+An answer to a rocketrio client names the present epoch; its next pulls and commits name the one from which their
+position comes. What was read in an earlier epoch is in this log up to the address where the next epoch began. Messages
+beyond that were lost, and their queue offsets belong to other messages now (docs/decisions/0036).
 
-An epoch that is not known here was another master's, or nothing of it is left. What it wrote is not in this log. If the
-one before it is known, what was read before its start is, up to the end of that one here. If that is not known either,
-two branches may have parted earlier still: then only the group's committed offset, which is this log's own, is certain.
+An epoch that is unknown here was another master's, or nothing of it is left; its messages are not in this log. If the
+epoch before it is known, what was read before its start is in this log, up to the end of that earlier epoch here. If
+that is unknown too, the logs may have parted earlier still: then only the group's committed offset, which is this log's
+own, is certain.
 
-Invariant: a member is never taken for one that read a message of this log which its group neither read nor committed.
-Answers to: OffsetsForLeaderEpoch of Kafka; Apache's readers cannot tell.
+Invariant: a reader never counts as having read a message of this log that its group neither read nor committed.
+Answers to: OffsetsForLeaderEpoch of Kafka; Apache's readers cannot detect this.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ class ReaderEpochs:
 
     @property
     def current(self) -> str | None:
-        """Return the last epoch of the log as readers name it; None where none is known."""
+        """The last epoch of the log in the form that readers use, or None if none is known."""
         lines = self._store.epochs.lines
         if lines is not self._seen:
             self._seen = lines
@@ -47,10 +48,10 @@ class ReaderEpochs:
         return self._current
 
     def is_over(self, epoch: str) -> bool:
-        """Return whether this log goes on behind that epoch, or has others where that one would be.
+        """Return True if this log continues after that epoch, or has other epochs in its place.
 
-        A slave knows no more than that: it may not have heard of the newest epochs, and may hold what its master has
-        lost. Raises RemoteProtocolError for a text that is not an epoch.
+        A slave cannot know more: it may lack the newest epochs, and may have messages that its master has lost. Raises
+        RemoteProtocolError for a text that is not an epoch.
         """
         lines, end = self._store.epochs.lines, self._store.max_physical_offset
         number, _, name, _ = _parsed(epoch)
@@ -59,7 +60,7 @@ class ReaderEpochs:
         return any(line.id == name and later.start <= end for line, later in pairwise(lines))
 
     def parting(self, epoch: str, group: str, topic: str, queue_id: int) -> int | None:
-        """Find the queue offset up to which a reader of that epoch read this log; None where that is unknown.
+        """Return the queue offset up to which a reader of that epoch read this log, or None if it is unknown.
 
         Raises RemoteProtocolError for a text that is not an epoch.
         """
@@ -71,7 +72,7 @@ class ReaderEpochs:
         ends[lines[-1].id] = LARGEST_OFFSET
         if name in ends:
             return self._offset(topic, queue_id, ends[name])
-        # Not on a slave: what it has behind that start may be what the master of that epoch has lost.
+        # Not on a slave: its messages after that start may be those that the master of that epoch has lost.
         if before in ends and not self._store.is_slave:
             return self._offset(topic, queue_id, min(start, ends[before]))
         follower = next((line for line in lines if line.number >= number), lines[-1])

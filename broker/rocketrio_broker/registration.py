@@ -1,16 +1,16 @@
-"""Keeps a broker registered with every name server, and tells a slave where its master is.
+"""Keeps a broker registered with every name server, and finds a slave's master.
 
-One task a name server: at start, on a period, and soon after the connection was lost, for with it the name server
-forgets the broker. One that cannot be reached is tried again soon and then less often, and holds up nobody else.
+Each name server has a task, which registers at start, periodically, and soon after the connection was lost, because
+with it the name server removes the broker. An unreachable name server is tried again soon and then less often, and
+delays no other.
 
-Topics that are new or set anew are registered at once, and they alone, so that the thousandth costs what the first did:
+New or changed topics are registered at once and without the others, so that the thousandth costs as much as the first:
 
     4.x and ours    103 with these topics and the version of the whole table, as Apache's brokers do
-    5.x             217 for each: there 103 may be set to take away the topics that it does not name
+    5.x             217 for each: there 103 may be configured to remove the topics that it does not name
 
-Invariant: while it is held, no name server hears of this broker.
-Invariant: `registered` reaches the number of a change of the topics only after every name server that was
-reachable has been told of it.
+Invariant: while registration is held, no name server gets a request about this broker.
+Invariant: `registered` reaches the number of a change of the topics only after every reachable name server got it.
 Answers to: BrokerOuterAPI, BrokerController.registerBrokerAll; RocketMQ reference, sections 2.12 and 7.
 Unlike Java: a slave without a master registers every two seconds, and so follows a new one soon.
 Unlike Java: the master's address is the first that any name server of the list knows (as 5.x), not the first answer;
@@ -48,16 +48,16 @@ logger = logging.getLogger("rocketrio_broker.registration")
 RETRY_PAUSE: Final = 1.0
 """Seconds until a name server that failed is tried again; doubles up to the period of registration."""
 MASTERLESS_PERIOD: Final = 2.0
-"""Seconds between registrations of a slave that knows of no master: only the answers to them name one."""
+"""Seconds between registrations of a slave without a known master: only the answers to them name one."""
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between looks at whether the connection still stands."""
+"""Seconds between checks whether the connection is still open."""
 UNREGISTER_GRACE: Final = 3.0
-"""Seconds a stopping broker spends on taking leave."""
+"""Seconds that a stopping broker spends on unregistering."""
 
 
 @attrs.frozen
 class MasterAddrs:
-    """Where a slave finds its master; None where no name server knows."""
+    """A slave's addresses of its master; None if no name server knows one."""
 
     addr: str | None = None
     ha_addr: str | None = None
@@ -79,7 +79,7 @@ class BrokerRegistration:
         self._topics = topics
         self._pool = pool
         self.broker_addr = broker_addr
-        """Where this broker is registered."""
+        """The registered address of this broker."""
         self._ha_server_addr = ha_server_addr
         self._name_servers = config.broker.name_servers
         self._body: tuple[tuple[int, bool], bytes] | None = None
@@ -87,54 +87,54 @@ class BrokerRegistration:
         self._told: dict[str, int] = {}
         """Name servers whose last registration worked, with the last change of the topics that they know."""
         self._versions: dict[str, int] = {}
-        """Name servers, and the version of the protocol that each speaks."""
+        """The version of the protocol that each name server speaks."""
         self._failing: set[str] = set()
         self._remarks: dict[str, str] = {}
         self.registered = Watermark()
-        """The change of the topics that all reachable name servers know."""
+        """The last change of the topics that all reachable name servers know."""
         self.master = MasterAddrs()
         self.master_changes = Watermark()
         """Counts the changes of `master`: a slave waits on it, then reads `master`."""
         self.other_masters: dict[str, str] = {}
-        """Name servers that refuse this broker as master, and the address that each lists as such."""
+        """Name servers that refuse this broker as master, and the address of the master that each lists instead."""
         self.refusals = Watermark()
         """Counts the refusals."""
         self.listings = Watermark()
-        """Counts the registrations that a name server took."""
+        """Counts the registrations that a name server accepted."""
         self._is_held = False
         self._nudges = Watermark()
         self._rounds: dict[str, int] = {}
-        """Name servers, and the last nudge that each was asked for."""
+        """The last nudge for which each name server was asked."""
         self._asked = Watermark()
-        """Counts the outcomes, good or bad."""
+        """Counts the attempts, successful or not."""
 
     def __repr__(self) -> str:
         return f"<BrokerRegistration of {self.broker_addr} at {', '.join(self._told) or 'nobody'}>"
 
     async def wait_registered(self) -> None:
-        """Wait until the topics as they are now are known to the reachable name servers, for a limited time.
+        """Wait until the reachable name servers know the topics as they are now, for a limited time.
 
-        A cancel leaves the registration under way.
+        After a cancel the registration continues.
         """
         if self._told:
             with trio.move_on_after(self._config.broker.register_broker_timeout):
                 await self.registered.wait_reached(self._topics.changes.value)
 
     def hold(self) -> None:
-        """Tell the name servers nothing more until `register_now`; what they know of this broker stays."""
+        """Send nothing to the name servers until `register_now`; what they know of this broker stays."""
         self._is_held = True
         self.other_masters.clear()
 
     def register_now(self) -> None:
-        """Register at once and from then on: the role has changed, or may be taken now."""
+        """Register at once and from then on, because the role has changed or this broker may serve in it now."""
         self._is_held = False
         self._nudges.advance(self._nudges.value + 1)
 
     async def register_as_master(self) -> str | None:
-        """Register at once; whom a name server lists as master instead, or None when none refuses.
+        """Register at once; return the master that a name server lists instead, or None if none refuses.
 
-        Name servers that cannot be reached in `register_broker_timeout` are left out. A cancel leaves the
-        registration under way.
+        Name servers that cannot be reached within `register_broker_timeout` are ignored. After a cancel the
+        registration continues.
         """
         self.other_masters.clear()
         self.register_now()
@@ -148,12 +148,12 @@ class BrokerRegistration:
         return min((self._rounds.get(addr, -1) for addr in self._name_servers), default=inf)
 
     def learn_master(self, addr: str, ha_addr: str | None) -> None:
-        """What a name server says has precedence, as soon as one says anything."""
+        """Use this master until a name server names one, which then has precedence."""
         if self.master != MasterAddrs(addr, ha_addr):
             self._set_master(MasterAddrs(addr, ha_addr))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Register until cancelled, then take leave."""
+        """Register until cancelled, then unregister."""
         try:
             async with trio.open_nursery() as nursery:
                 async with trio.open_nursery() as first_round:
@@ -166,7 +166,7 @@ class BrokerRegistration:
                 await self.leave()
 
     async def leave(self) -> None:
-        """Have the name servers that know of this broker forget it, for a limited time."""
+        """Unregister from the name servers that know this broker, for a limited time."""
         with trio.move_on_after(UNREGISTER_GRACE):
             async with trio.open_nursery() as nursery:
                 for name_server in self._told:
@@ -208,17 +208,16 @@ class BrokerRegistration:
                     self._lost(name_server, error)
 
     def _period(self) -> float:
-        """Seconds until the next registration: a slave that knows of no master asks often."""
+        """Return the seconds until the next registration: a slave without a known master asks often."""
         broker = self._config.broker
         if broker.is_slave and self.master.addr is None:
             return min(MASTERLESS_PERIOD, broker.register_name_server_period)
         return broker.register_name_server_period
 
     async def _follow_topics(self, name_server: str, channel: Channel, nudge: int) -> None:
-        """Register topics that are new or set anew; returns when everything is to be registered.
+        """Register new and changed topics; return when everything must be registered again.
 
-        Somebody asks for it then, or the connection has ended, or other topics changed than a name server could be
-        told of one by one.
+        That is so on request, after the connection has ended, and if a change cannot be registered topic by topic.
         """
         while True:
             told = self._told[name_server]
@@ -230,7 +229,7 @@ class BrokerRegistration:
             names = self._topics.table.changed_since(told)
             if names is None or (names and self._config.broker.broker_id != MASTER_ID):
                 return
-            # What was deleted stays in the routes until 216, as no registration takes a topic away.
+            # A deleted topic stays in the routes until 216, because no registration removes a topic.
             some = self._topics.registered_wrapper(names)
             if some.topic_config_table:
                 await self._register_topics(name_server, channel, some)
@@ -240,7 +239,7 @@ class BrokerRegistration:
     async def _register_topics(
         self, name_server: str, channel: Channel, some: TopicConfigSerializeWrapper
     ) -> None:
-        """Tell a name server of these topics alone, in the way that costs it none of the others."""
+        """Register only these topics, so that the others cost nothing."""
         if self._versions[name_server] < VERSION_5:
             body = self._encoded(some)
             await self._call(name_server, channel, self._header(body), body)
@@ -281,20 +280,20 @@ class BrokerRegistration:
         return response
 
     def _note_remark(self, name_server: str, remark: str) -> None:
-        """Our name servers say what they had no room for."""
+        """Log what a rocketrio name server had no room for."""
         if remark and remark != self._remarks.get(name_server):
             logger.warning("registered in part name_server=%s reason=%s", name_server, remark)
         self._remarks[name_server] = remark
 
     def _refused(self, name_server: str, response: RemotingCommand) -> None:
-        """Our name servers say which master they list instead."""
+        """Note the master that a rocketrio name server lists instead of this one."""
         other = _believed(response.header(cluster.RegisterBrokerResponseHeader).master_addr)
         if other is not None and self._config.broker.broker_id == MASTER_ID:
             self.other_masters[name_server] = other
             self.refusals.advance(self.refusals.value + 1)
 
     def _whole_body(self) -> bytes:
-        """All topics; kept between periods, for there may be thousands and several name servers."""
+        """Return all topics encoded; cached, because there may be thousands of topics and several name servers."""
         key = (self._topics.changes.value, self._config.broker.compressed_register)
         if self._body is None or self._body[0] != key:
             self._body = key, self._encoded(self._topics.registered_wrapper())
@@ -327,7 +326,7 @@ class BrokerRegistration:
         try:
             await self._pool.call(name_server, header, timeout=UNREGISTER_GRACE)
         except Error as error:
-            # It will forget this broker anyway once the connection is closed.
+            # The name server removes this broker anyway once the connection is closed.
             logger.info("unregistration failed name_server=%s error=%s", name_server, error)
 
     def _learn(self, name_server: str, change: int, answer: MasterAddrs) -> None:
@@ -339,7 +338,7 @@ class BrokerRegistration:
         self._failing.discard(name_server)
         self._answers[name_server] = answer
         self._advance()
-        # Those that answer now first: what one said that is away since may be long out of date.
+        # Reachable name servers first: what an unreachable one reported may be long out of date.
         by_freshness = sorted(self._name_servers, key=lambda addr: addr not in self._told)
         known = (self._answers.get(addr) for addr in by_freshness)
         master = next((addrs for addrs in known if addrs and addrs.addr), MasterAddrs())
@@ -352,7 +351,7 @@ class BrokerRegistration:
         self.master_changes.advance(self.master_changes.value + 1)
 
     def _lost(self, name_server: str, error: Error) -> None:
-        """What it said of the master stays: an unreachable name server does not mean a dead master."""
+        """Note a failure; the known master stays, because an unreachable name server does not mean a dead master."""
         self._told.pop(name_server, None)
         if name_server not in self._failing:
             self._failing.add(name_server)
@@ -366,5 +365,5 @@ class BrokerRegistration:
 
 
 def _believed(addr: str | None) -> str | None:
-    """Return an address that a name server gave, if it can be one: it is dialled."""
+    """Return an address from a name server if it is a valid one, because it will be dialled."""
     return addr if addr and is_peer_addr(addr) else None

@@ -1,23 +1,23 @@
-"""What a broker's role asks of it while it runs: a master takes over before it takes writes, a slave follows.
+"""Runs the broker's current role and switches between roles: a master takes over before it takes writes.
 
-    master  end of following: everything whole into the queues, the part of a record cut off
-            | no other master of this name goes on | what a slave has and this log lacks is fetched
-            | tables and offsets of its slaves taken over | it says that it leads, and looks for another master again
+    master  end of following: all complete records into the queues, an incomplete one is cut off
+            | no other master of this name continues | messages that slaves have and this log lacks are fetched
+            | tables and offsets of its slaves taken over | it claims to lead, and checks for another master again
             | registered | an epoch of its own | writes | delayed messages and transactions
     slave   writes refused, waiting sends answered | follows its master's log and tables | registered
 
-A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on. A
-master that finds another one of ours taking writes becomes its slave, where `ha_return_role` says so. The role that is
-held is kept in a file (`role_file.py`) for the next start.
+A role runs in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners continue. A
+master that finds another rocketrio master taking writes becomes its slave, if `ha_return_role` says so. The current
+role is stored in a file (`role_file.py`) for the next start.
 
-A master that starts gives way to any other that it hears of. One that was listed and leads gives way to one that has
-taken over, as its epoch shows (`ha/successor.py`); that a name server lists another is an alarm, and no more.
+A master that starts gives way to any other that it knows of. One that was registered and leads gives way to a broker
+that has taken over, as its epoch shows (`ha/successor.py`); if a name server lists another master, that is only logged.
 
 Invariant: a master begins to take writes only while no other live master of its name is known (leadership.py).
-Invariant: it takes none before the name servers that can be reached have listed it.
-Invariant: it takes none before its queues are complete and its slaves were asked for messages and offsets.
+Invariant: it takes no writes before the reachable name servers have listed it.
+Invariant: it takes no writes before its queues are complete and its slaves were asked for messages and offsets.
 Answers to: BrokerController.changeToMaster, changeToSlave.
-Unlike Java: a slave registers at once and learns its master from the answer; there it waits for the next period.
+Unlike Java: a slave registers at once and learns its master from the answer; in Java it waits for the next period.
 """
 
 import logging
@@ -47,16 +47,16 @@ from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupporte
 logger = logging.getLogger("rocketrio_broker")
 
 OTHER_MASTER_LOOK: Final = 5.0
-"""Seconds until a master that stands aside looks again whether the other one is gone."""
+"""Seconds until a master that stands aside checks again whether the other one is gone."""
 
 RIVAL_LOOK: Final = 1.0
-"""Seconds until a master that lets another one go first looks again whether that takes writes now."""
+"""Seconds until a master that lets another one go first checks again whether that takes writes now."""
 
 SECOND_LOOK_LIMIT: Final = 1.0
-"""Seconds for the second look for other masters: brokers that are alive have answered by then."""
+"""Seconds for the second search for other masters: live brokers have answered by then."""
 
 FORMER_FOLLOWS_LIMIT: Final = 1.0
-"""Seconds a master waits, after a hand-over or a change of its mode, for enough slaves to be there for its sends."""
+"""Seconds that a master waits, after a hand-over or a change of its mode, for enough slaves for its sends."""
 
 FORMER_LEAVES_LIMIT: Final = 3.0
 """Seconds for the former master, after a hand-over, to leave the name servers' lists."""
@@ -68,13 +68,13 @@ OUTCOME_PAUSE: Final = 0.5
 """Seconds until a follower that did not answer is asked again whether it took over."""
 
 LEAST_QUEUES: Final = 4
-"""Of a topic whose messages came from a broker that did not say how many it had (clients' defaultTopicQueueNums)."""
+"""Queues of a topic from a broker that did not report its queue counts (clients' defaultTopicQueueNums)."""
 
 ROOM_LOOK: Final = 5.0
-"""Seconds until a master whose disk cannot keep its topics tries again."""
+"""Seconds until a master whose disk cannot store its topics tries again."""
 
 GATHER_AGAIN_AFTER: Final = 1.0
-"""Seconds until the slaves are asked for offsets a second time: registration is then through."""
+"""Seconds until the slaves are asked for offsets a second time: the name servers list this master by then."""
 
 
 class FindMasters(Protocol):
@@ -86,13 +86,13 @@ class FindMasters(Protocol):
 
 
 class FindSuccessor(Protocol):
-    """`find_successor` with all that it needs but the broker that a name server lists."""
+    """`find_successor` with everything that it needs except the broker that a name server lists."""
 
     async def __call__(self, listed: str) -> str | None: ...
 
 
 class RoleService:
-    """Keeps one broker in its role."""
+    """Runs one broker in its role."""
 
     def __init__(
         self,
@@ -111,14 +111,14 @@ class RoleService:
         role_file: RoleFile,
         watch_new_log: Callable[[], Awaitable[None]],
     ) -> None:
-        """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
+        """Create it; `follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
-        `fetch` gets what only others have of the log; it is given what to call when that takes long, and the master
-        that this broker followed. `opener` opens the epoch of the writes that come now.
-        `gather` is given the only broker to ask, where there is but one, and who was asked in vain; `ask_outcome` asks
-        the broker at an address what became of a hand-over.
-        `find_masters` is given where another master was last, `claim_id` asks the one at an address for a slave's id.
-        `watch_new_log` runs while this broker leads with a log that began with it.
+        `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long, and
+        the master that this broker followed. `opener` opens the epoch of the writes that come now.
+        The arguments of `gather` are the broker to ask, if there is only one, and the brokers that did not answer
+        before. `ask_outcome` asks the broker at an address for the outcome of a hand-over.
+        The argument of `find_masters` is the last known address of another master; `claim_id` asks a master for a
+        slave's id. `watch_new_log` runs while this broker leads with a log that began with it.
         """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
@@ -143,42 +143,42 @@ class RoleService:
         self._watch_new_log = watch_new_log
         self._last_master: str | None = None
         self._reverts_to: BrokerConfig | None = None
-        """What this broker was before an operator asked it to become master; None once it serves."""
+        """The settings from before an operator's request to become master; None once the broker serves."""
         self._refused: Refused | None = None
         self._topics_known_to: int | None = None
         self._scope = trio.CancelScope()
         self.turn = trio.Lock()
-        """Held while a role is being changed by request."""
+        """Held while a request changes the role."""
         self.problem: str | None = None
-        """What this broker does not know of its own role; None when it does."""
+        """What this broker does not know about its own role, or None."""
         self.hands_over = False
-        """Whether another broker may have taken over by now."""
+        """Whether another broker may already have taken over."""
         self._former: str | None = None
         """The master that has handed over to this broker, until this one takes writes."""
         self._claims = False
         self._takes_writes = False
         self._epoch_role: Role | None = None
-        """What this broker was when it opened its epoch; None where it has yet to open one."""
+        """The role of this broker when it opened its epoch; None if it still has to open one."""
 
     def __repr__(self) -> str:
         return f"<RoleService {self._config.broker.role}>"
 
     @property
     def claims(self) -> bool:
-        """Whether it leads or is about to: another master waits for it."""
+        """Whether it leads or is about to, so that another master must wait for it."""
         return self._claims and not self.hands_over
 
     def problems(self) -> list[str]:
-        """Return the problems for the status: whom name servers list instead of this master, which leads."""
+        """Return the problems for the status: masters that name servers list instead of this one, which leads."""
         others = self._registration.other_masters if self._leadership.leads else {}
         return [_alarm(other) for other in sorted(set(others.values()))]
 
     def slave_statistics(self) -> SlaveStatistics | None:
-        """A slave's view of its replication; None on a master."""
+        """Return a slave's replication state, or None on a master."""
         return None if self.slave is None else self.slave.statistics()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live in the role of the settings, and in those that come; started once the first may be served."""
+        """Run in the role of the settings, and in later roles; started once requests of the first may be answered."""
         self._task_status = task_status
         while True:
             with trio.CancelScope() as self._scope:
@@ -190,11 +190,11 @@ class RoleService:
                 logger.info("role changed role=%s", self._config.broker.role)
 
     async def change(self, role: Role, broker_id: int) -> None:
-        """Take another role, or id; returns once it serves, as a master once the name servers list it.
+        """Take another role, or id; return once it serves, and for a master once the name servers list it.
 
-        Raises ConfigError, and changes nothing, for a wrong pair. Raises Refused where another master goes on, a
-        name server lists one, or the disk cannot keep that this broker is master: then it is the slave that it was.
-        A cancel leaves the change under way.
+        Raises ConfigError, and changes nothing, for an impossible pair. Raises Refused if another master continues, a
+        name server lists one, or the disk cannot store that this broker is master: then the broker remains a slave.
+        After a cancel the change continues.
         """
         async with self.turn:
             before = self._config.broker
@@ -206,7 +206,7 @@ class RoleService:
                 return
             self._refused = None
             if not after.is_slave and not before.is_slave:
-                # A master stays one: only what its sends wait for is another matter from now on.
+                # A master stays a master: only what its sends wait for changes.
                 await self._change_mode(after)
                 await self._keep_role()
                 return
@@ -226,7 +226,7 @@ class RoleService:
                 raise self._refused
 
     async def step_down(self, slave: BrokerConfig, master: str, ha_master: str | None) -> None:
-        """Become a slave of `master`, which takes over, or may; for a caller that has the turn and keeps the file."""
+        """Become a slave of `master`, which takes over, or may; the caller holds `turn` and writes the file."""
         settled = self.settled.value
         self._parts.waiting_answers.answer_all()
         self._config.replace(slave)
@@ -235,9 +235,9 @@ class RoleService:
         await self.settled.wait_past(settled)
 
     async def succeed(self, role: Role, *, token: str, former: str) -> None:
-        """Become master in place of `former`, which has stopped taking writes; returns when that stands on the disk.
+        """Become master in place of `former`, which has stopped taking writes; return when that is stored on the disk.
 
-        Raises ConfigFileError; then this broker remains a slave.
+        Raises ConfigFileError, and then this broker remains a slave.
         """
         async with self.turn:
             after = attrs.evolve(self._config.broker, role=role, broker_id=MASTER_ID)
@@ -247,7 +247,7 @@ class RoleService:
             self._scope.cancel()
 
     async def _resolve(self, pending: PendingHandOver) -> None:
-        """Ask the follower of a hand-over whether it took over, until it says so; master again if it never will."""
+        """Ask the follower of a hand-over whether it took over, until it answers; become master again if it did not."""
         self.problem = f"it is not known whether {pending.to} took over, asking it"
         logger.warning("outcome of a hand-over is not known, asking to=%s", pending.to)
         try:
@@ -271,7 +271,7 @@ class RoleService:
             await self._keep_role()
 
     async def _change_mode(self, after: BrokerConfig) -> None:
-        """Wait for slaves from now on, or no longer: what is stored so is of another epoch."""
+        """Begin or stop to wait for slaves; messages that are stored so belong to another epoch."""
         self._parts.waiting_answers.answer_all()
         self._config.replace(after)
         if self._takes_writes:
@@ -310,16 +310,16 @@ class RoleService:
             self.slave = None
 
     async def _lead(self) -> None:
-        """Returns when another master goes on or a name server refused this one: then all begins again."""
+        """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
         store, registration = self._store, self._registration
-        # Before anything is waited for: the setter below completes the queues, and would open for writes.
+        # Before the first wait: the setter below completes the queues, and would allow writes.
         self._leadership.stand_aside()
         store.is_slave = False
         self._takes_writes = False
         self._epoch_role = None
         listings = registration.listings.value
         store.refuse_writes(NOT_TAKEN_OVER)
-        # Not before it takes writes: clients go where it is listed.
+        # It registers only when it takes writes, because clients go to the listed master.
         registration.hold()
         self._set_gate()
         self._expect_acknowledgements()
@@ -335,7 +335,7 @@ class RoleService:
         if self._topics_known_to is not None:
             known_to = min(known_to, self._topics_known_to)
         if former is None:
-            # Name servers may not list it as a slave yet, though it has more; where it is gone nobody waits for it.
+            # Name servers may not list it as a slave yet, though it has more; if it is gone, do not wait for it.
             followed = None if self._last_master in found.silent else self._last_master
             silent = (await self._fetch(self._stand_by, followed)).unreachable
             self._expect_acknowledgements()
@@ -348,8 +348,8 @@ class RoleService:
             if former is None:
                 other = await self._claim(found.silent)
             else:
-                self._claims = True  # The former master has checked that nobody else does.
-                # First: slaves that are told of another epoch come back.
+                self._claims = True  # The former master has checked that no other does.
+                # The epoch first: slaves connect again when they learn of it.
                 await self._insist_on_epoch()
                 await self._wait_for_slaves()
             if other is None:
@@ -369,7 +369,7 @@ class RoleService:
             await self._yield_to(other)
 
     def _rival(self, found: OtherMasters) -> OtherMaster | None:
-        """The master that goes on in place of this one."""
+        """Return the master that continues in place of this one, or None."""
         own_end, own_addr = self._store.max_physical_offset, self._registration.broker_addr
         for other in found.masters:
             if other.goes_before(own_end, own_addr):
@@ -378,9 +378,10 @@ class RoleService:
         return None
 
     async def _claim(self, silent: Collection[str]) -> OtherMaster | None:
-        """Say that this master goes on; who is in its way, where somebody said so first.
+        """Claim to be the master; return another master that claimed it first, or None.
 
-        Who starts just now, and so was `silent`, looks again too, and finds this claim: unless this one starts too.
+        A broker that is just starting, and so was `silent`, searches again too, and finds this claim: unless this one
+        is starting too.
         """
         self._claims = True
         if self._open():
@@ -398,7 +399,7 @@ class RoleService:
                 await self._group_transfer.replicated.wait_reached(self._store.max_physical_offset)
 
     async def _register(self, former: str | None) -> str | None:
-        """Have the name servers list this master; whom one lists instead. The former one is about to leave the list."""
+        """Register this master; return the master that a name server lists instead. The former one leaves soon."""
         listed = await self._registration.register_as_master()
         with trio.move_on_after(FORMER_LEAVES_LIMIT):
             while listed is not None and listed == former:
@@ -407,9 +408,9 @@ class RoleService:
         return listed
 
     async def _take_over(self, refusals: int, listings: int) -> None:
-        """Take writes; returns when another broker has taken over, as far as this one goes by that.
+        """Take writes; return when another broker has taken over, or seems to have.
 
-        `refusals` and `listings` are what the name servers had answered when that began.
+        `refusals` and `listings` are the name servers' answers that had come when this master began to register.
         """
         store = self._store
         is_new_log = store.commit_log.is_empty
@@ -431,9 +432,9 @@ class RoleService:
             nursery.cancel_scope.cancel()
 
     async def _wait_for_successor(self, refusals: int, listings: int) -> None:
-        """Return when a name server refuses this master and another broker shows that it has taken over.
+        """Return when a name server refuses this master and another broker proves that it has taken over.
 
-        A master that no name server has listed so far is not in anybody's use: it goes by their word.
+        A master that no name server has listed so far has no clients: a refusal alone is enough for it.
         """
         registration = self._registration
         alarmed = None
@@ -453,7 +454,7 @@ class RoleService:
                 logger.error("the name is taken at a name server problem=%s", _alarm(alarmed))
 
     def _decide(self) -> None:
-        """Lead from now on, if it does not yet."""
+        """Lead from now on, unless it already does."""
         if not self._leadership.leads:
             self._parts.queue_locks.take_over(
                 now=trio.current_time(), is_new=not self._store.max_physical_offset
@@ -461,7 +462,7 @@ class RoleService:
             self._leadership.lead()
 
     async def _yield_to(self, other: OtherMaster) -> None:
-        """Let another master go on: as the slave it was, as a slave of that one, or as a master that stands aside."""
+        """Let another master continue: revert to a slave, become that one's slave, or stand aside as a master."""
         name = self._config.broker.broker_name
         reason = f"{name} has another live master, at {other.addr}"
         if other.is_listed:
@@ -476,21 +477,21 @@ class RoleService:
             return
         self._stand_aside(f"{reason}: stop one of the two, or make it a slave", other.addr)
         if other.is_listed:
-            # Those that took the registration would send clients here.
+            # Name servers that accepted the registration would send clients here.
             self._registration.hold()
             await self._registration.leave()
         self._settle()
         await trio.sleep(OTHER_MASTER_LOOK if other.leads else RIVAL_LOOK)
 
     async def _revert(self, slave: BrokerConfig, reason: str) -> None:
-        """Be the slave again that it was when a request told it to be master; that request is refused."""
+        """Be the slave again that it was before a request to become master; that request is refused."""
         self._config.replace(slave)
         await self._keep_role()
         self._refused = Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"it remains a slave: {reason}")
         logger.warning("remains a slave reason=%s", reason)
 
     async def _become_slave_of(self, other: OtherMaster) -> bool:
-        """Follow a master of ours that takes writes, under an id that it gives; false where that cannot be."""
+        """Follow a rocketrio master that takes writes, under an id from it; return False if that is not possible."""
         if not other.is_rocketrio or not other.leads:
             return False
         try:
@@ -512,7 +513,7 @@ class RoleService:
         return True
 
     async def _keep_role(self) -> ConfigFileError | None:
-        """Start with this role from now on; return why that cannot be."""
+        """Store this role for the next start; return the error if that fails."""
         try:
             await self._role_file.hold(self._config.broker)
         except ConfigFileError as error:
@@ -521,7 +522,7 @@ class RoleService:
         return None
 
     async def _gather_again(self) -> None:
-        """For what was committed to a slave until this master was registered."""
+        """Gather what was committed at a slave before this master was registered."""
         await trio.sleep(GATHER_AGAIN_AFTER)
         await self._gather(None, ())
 
@@ -547,7 +548,7 @@ class RoleService:
         self._parts.queue_locks.clear()
 
     async def _insist_on_topics(self, known_to: int) -> None:
-        """With a full disk no topic can be made or kept, and no message taken either: only reads are served."""
+        """Create and store topics; while the disk is full no message can be taken either: only reads are served."""
         while True:
             try:
                 self._make_topics(known_to)
@@ -560,7 +561,7 @@ class RoleService:
                 await trio.sleep(ROOM_LOOK)
 
     async def _insist_on_epoch(self) -> None:
-        """Without its line on the disk no message is taken."""
+        """Open the epoch; no message is taken before its line is on the disk."""
         while True:
             role = self._config.broker.role
             try:
@@ -575,7 +576,7 @@ class RoleService:
                 await trio.sleep(ROOM_LOOK)
 
     def _make_topics(self, known_to: int) -> None:
-        """Topics of messages from this address on that came from another broker, and that nobody told of."""
+        """Create topics for messages from this address on that came from another broker without their topics."""
         topics = self._parts.topics
         for topic, queues in self._store.queues().items():
             is_known = topics.topic_config(topic) is not None
@@ -589,19 +590,19 @@ class RoleService:
             )  # fmt: skip
 
     def _stand_by(self, reason: str) -> None:
-        """Serve what can be read, for it may take long until writes can be taken."""
+        """Serve reads, because it may take long until writes can be taken."""
         self._store.refuse_writes(reason)
         self._registration.register_now()
         self._settle()
 
     def _open(self) -> bool:
-        """Let requests in, if this is the start: others ask how this broker stands."""
+        """Admit requests, if this is the start, because other brokers ask for the state of this one."""
         status, self._task_status = self._task_status, trio.TASK_STATUS_IGNORED
         status.started()
         return status is not trio.TASK_STATUS_IGNORED
 
     def _settle(self) -> None:
-        """The role serves: whoever waits for that may go on, and the name servers are told."""
+        """Note that the role serves: wake tasks that wait for that, and register a slave."""
         if self._config.broker.is_slave:
             self._registration.register_now()
         self._reverts_to = None

@@ -1,13 +1,13 @@
-"""Stores the role that a broker holds, where that is not the role in its settings.
+"""Stores the role that a broker holds, if it is not the role in its settings.
 
     config/rocketrioRole.json   {"role": "slave", "brokerId": 1, "configured": {"role": "async-master", "brokerId": 0}}
 
-A broker that changed its role while it ran (`broker role`, a hand-over, a master that follows another one) starts into
-that role again. An operator who changes role or id in the settings meanwhile decides anew: the file counts only for
-the settings it was written under.
+A broker that changed its role while it ran (`broker role`, a hand-over, a master that follows another one) starts in
+that role again. If an operator changes role or id in the settings meanwhile, the settings win: the file is valid only
+for the settings with which it was written.
 
-Invariant: what `hold` has returned from is known after a power cut.
-Answers to: nothing of Java's, whose brokers ignore the file.
+Invariant: after `hold` returns, a power cut does not undo it.
+Answers to: nothing; Java's brokers ignore the file.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ FILE_NAME = "rocketrioRole.json"
 
 
 class RoleAndId(msgspec.Struct, rename="camel", frozen=True):
-    """A role with the id that goes with it."""
+    """A role with its broker id."""
 
     role: Role
     broker_id: int
@@ -35,7 +35,7 @@ class RoleAndId(msgspec.Struct, rename="camel", frozen=True):
         return cls(config.role, config.broker_id)
 
     def is_possible(self) -> bool:
-        """Return whether a broker may have both together."""
+        """Return True if a broker may have this role with this id."""
         return (self.role == "slave") == (
             self.broker_id > MASTER_ID
         ) and self.broker_id >= MASTER_ID
@@ -45,13 +45,13 @@ class RoleAndId(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PendingHandOver(msgspec.Struct, rename="camel", frozen=True):
-    """A hand-over whose outcome a master that crashed in the middle has to ask for."""
+    """A hand-over whose outcome a master must find out after a crash in the middle of it."""
 
     to: str
-    """Where the follower answers requests."""
+    """The follower's address for requests."""
     token: str
     master: RoleAndId
-    """What this broker is again where the follower did not take over."""
+    """The role of this broker if the follower did not take over."""
 
 
 class _Content(msgspec.Struct, rename="camel", kw_only=True):
@@ -63,14 +63,14 @@ class _Content(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class RoleFile:
-    """The file of one broker; `configured` is what its settings say."""
+    """The file of one broker; `configured` is the role in its settings."""
 
     def __init__(self, directory: Path, *, configured: BrokerConfig, disk: Disk) -> None:
         self.configured = RoleAndId.of(configured)
         self.pending: PendingHandOver | None = None
-        """A hand-over of this master that was not over when it stopped."""
+        """A hand-over of this master that had no outcome when it stopped."""
         self.taken = ""
-        """The token of the hand-over by which this broker became master last."""
+        """The token of the hand-over by which this broker last became master."""
         self._file = ConfigFile(directory / FILE_NAME, disk=disk)
         self._disk = disk
         self._held = self._load()
@@ -89,7 +89,7 @@ class RoleFile:
         pending: PendingHandOver | None = None,
         taken: str | None = None,
     ) -> None:
-        """Start with the role and id of `config` from now on. Raises ConfigFileError, then nothing changed."""
+        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then nothing changed."""
         taken = self.taken if taken is None else taken
         held = RoleAndId.of(config)
         if (held, pending, taken) == (self._held, self.pending, self.taken):

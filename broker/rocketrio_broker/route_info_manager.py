@@ -1,16 +1,16 @@
-"""Everything the name server knows: which brokers live where, and which topics they serve.
+"""The name server's tables: the brokers' addresses, and the topics that they serve.
 
-The tables are plain: they take the time as an argument, return what changed, and send nothing.
+The tables take the time as an argument, return what changed, and send nothing.
 
-Invariant: an address that a broker name lists is in `broker_live_table`, under this name and this id.
+Invariant: an address in the list of a broker name is in `broker_live_table`, under this name and this id.
 Invariant: a topic is routed only to broker names that have at least one address.
-Invariant: an address is spoken for by the connection that registered it, and by others of the same host or from the
-address itself, as long as that connection stands.
-Invariant: what a connection registered is forgotten in the time that this takes, whatever else is in the tables.
-Invariant: nothing here works for more than some ten milliseconds at a stretch.
+Invariant: only the connection that registered an address may change it, and other connections from the same host or
+from the address itself, as long as that connection is open.
+Invariant: the time for removing what a connection registered does not depend on the rest of the tables.
+Invariant: no step here takes more than some ten milliseconds.
 Answers to: RouteInfoManager; RocketMQ reference, section 2.12.
-Unlike Java: liveness is kept per cluster and address (as in 5.x); an address leaves an id only if it holds it still,
-so a broker that stops late does not take the entry of its successor.
+Unlike Java: liveness is kept per cluster and address (as in 5.x); an address is removed from an id only if it still has
+it, so a broker that stops late does not remove the entry of its successor.
 Unlike Java: a name has one master; a second one is refused, where Java's list shows the last that registered.
 Unlike Java: there are limits, and one host gets half of each at most.
 """
@@ -45,25 +45,25 @@ UNIT: Final = 1
 UNIT_SUB: Final = 2
 
 BROKERS_LIMIT: Final = 1_000
-"""Addresses of brokers; all of them with their names are one answer (106) of 1 MB at most."""
+"""The most addresses of brokers; all of them with their names are one answer (106) of 1 MB at most."""
 
 CONNECTION_BROKERS_LIMIT: Final = 16
-"""Addresses that one connection registers: a process has one broker, or some."""
+"""The most addresses that one connection registers: a process has one broker, or a few."""
 
 TOPICS_LIMIT: Final = 200_000
-"""Topics, so that one host can have as many as one registration may have; half a kilobyte each."""
+"""The most topics, so that one host can have as many as one registration may have; half a kilobyte each."""
 
 TOPIC_NAMES_LIMIT: Final = 12 << 20
-"""Bytes that the names of all topics may have in the list of them (206), which must fit a frame."""
+"""The most bytes of all topic names in their list (206), which must fit a frame."""
 
 ROUTES_OF_TOPIC: Final = 5
-"""Broker names that serve a topic, on average over all that there may be: a million pairs of some 200 bytes."""
+"""Broker names that serve a topic, on average over all topics: a million pairs of some 200 bytes."""
 
 CONNECTION_ROUTES_LIMIT: Final = 100_000
-"""Those of the brokers of one connection: as many as one registration may have."""
+"""The most pairs of the brokers of one connection: as many as one registration may have."""
 
 SLICE: Final = 5_000
-"""Pairs that are noted, or forgotten, at a stretch."""
+"""Pairs that are added, or removed, in one step."""
 
 
 @attrs.frozen(order=False)
@@ -76,22 +76,22 @@ class BrokerAddr:
 
 @attrs.define(eq=False)
 class BrokerLiveInfo:
-    """How a broker is listed, when it was last heard of, over which connection, and what it said."""
+    """How a broker is registered: name, id, connection, its topics' version, and its last sign of life."""
 
     broker_name: str
     broker_id: int
     last_update: float
     data_version: DataVersion
-    """The version of its topics that are all in the tables; none where some found no room."""
+    """The version of its topics, if all are in the tables; an empty version if some did not fit."""
     channel: Hashable
     host: str
-    """Where this connection comes from."""
+    """The host from which this connection comes."""
     ha_server_addr: str
 
 
 @attrs.frozen
 class Registration:
-    """What one REGISTER_BROKER says."""
+    """The content of one REGISTER_BROKER."""
 
     cluster_name: str
     broker_name: str
@@ -103,22 +103,22 @@ class Registration:
 
     @property
     def key(self) -> BrokerAddr:
-        """Return whose registration it is."""
+        """The broker process that registers."""
         return BrokerAddr(self.cluster_name, self.broker_addr)
 
 
 @attrs.frozen
 class RegisterBrokerResult:
-    """For slaves: where their master is, when it is known."""
+    """For slaves: the addresses of their master, if it is known."""
 
     master_addr: str | None = None
     ha_server_addr: str | None = None
     left_out: int = 0
-    """Topics of a master that found no room in the tables."""
+    """The number of a master's topics for which the tables had no room."""
 
 
 class RegistrationRefusedError(Error):
-    """A registration, or the end of one, would take away what belongs to somebody else, or finds no room."""
+    """A registration, or its end, that would change another broker's entry, or that does not fit in the tables."""
 
     remedy = (
         "Look in the name server's list (rocketrio cluster list) who is registered, and from where"
@@ -156,19 +156,19 @@ class RouteInfoManager:
         """Topic to broker name to queues."""
         self.broker_addr_table: dict[str, BrokerData] = {}
         self.cluster_addr_table: dict[str, dict[str, None]] = {}
-        """Cluster to its broker names, in the order they came."""
+        """Cluster to its broker names, in the order of registration."""
         self.broker_live_table: dict[BrokerAddr, BrokerLiveInfo] = {}
         self.filter_server_table: dict[BrokerAddr, list[str]] = {}
         self._by_channel: dict[Hashable, dict[BrokerAddr, None]] = {}
-        """Connection to the brokers that registered over it last."""
+        """Connection to the brokers whose last registration came over it."""
         self._served: dict[str, _Served] = {}
         """Broker name to its topics."""
         self._introduced_by: dict[str, str] = {}
-        """Topic to the host that it counts for."""
+        """Topic to the host for which it counts."""
         self._leaving: deque[tuple[str, _Served]] = deque()
-        """Names that are gone, with topics that have yet to be taken out of the table: see `tidy`."""
+        """Removed names, with topics that are still to be removed from the table: see `tidy`."""
         self.departures = Watermark()
-        """Counts the names that are gone."""
+        """Counts the removed names."""
         self._brokers = Share(broker_limit)
         self._topics = Share(topic_limit)
         self._topic_names = Share(TOPIC_NAMES_LIMIT)
@@ -179,7 +179,7 @@ class RouteInfoManager:
     def register_broker(
         self, registration: Registration, *, channel: Hashable, host: str, now: float
     ) -> RegisterBrokerResult:
-        """Do `registration_steps` in one go, for a broker of few topics."""
+        """Do `registration_steps` at once, for a broker of few topics."""
         return all_at_once(
             self.registration_steps(registration, channel=channel, host=host, now=now)
         )
@@ -187,10 +187,10 @@ class RouteInfoManager:
     def registration_steps(
         self, registration: Registration, *, channel: Hashable, host: str, now: float
     ) -> Generator[None, None, RegisterBrokerResult]:
-        """Take a broker's word for where it is and what it serves, as it came over a connection from `host`.
+        """Register a broker with its address and topics, as received over a connection from `host`.
 
-        Raises RegistrationRefusedError with the first step, then nothing changed. Its address is listed with the first
-        step, its topics with those that follow, unless its connection ends meanwhile.
+        Raises RegistrationRefusedError in the first step, and then nothing changed. The first step adds the address,
+        the following steps add the topics, unless the connection ends meanwhile.
         """
         key, name, broker_id = registration.key, registration.broker_name, registration.broker_id
         self._check(registration, channel, host)
@@ -216,7 +216,7 @@ class RouteInfoManager:
         return self._master_of(broker)
 
     def has_topics(self, registration: Registration, version: DataVersion) -> bool:
-        """Return whether a registration with this version of its topics brings none that has to be read."""
+        """Return True if a registration with this version of its topics has no topics that must be read."""
         if registration.broker_id != MASTER_ID:
             return True
         known = self.broker_live_table.get(registration.key)
@@ -227,7 +227,7 @@ class RouteInfoManager:
         )
 
     def _check(self, registration: Registration, channel: Hashable, host: str) -> None:
-        """Raise RegistrationRefusedError if this connection cannot register so."""
+        """Raise RegistrationRefusedError if this connection may not register so."""
         name = registration.broker_name
         known = self.broker_live_table.get(registration.key)
         if known is not None:
@@ -252,7 +252,7 @@ class RouteInfoManager:
 
     @staticmethod
     def _check_only_master(registration: Registration, broker: BrokerData) -> None:
-        """An address that is listed lives: it goes when its connection closes, or after a long silence."""
+        """Raise AnotherMasterError for a second master; listed addresses are live, as silent ones are removed."""
         master = broker.broker_addrs.get(MASTER_ID, registration.broker_addr)
         if master != registration.broker_addr:
             raise AnotherMasterError(registration.broker_name, master)
@@ -261,9 +261,10 @@ class RouteInfoManager:
     def _check_speaks_for(
         known: BrokerLiveInfo, addr: str, channel: Hashable, host: str | None
     ) -> None:
-        """A broker that lost its connection comes back from where it was, mostly before the loss is known here.
+        """Raise RegistrationRefusedError if a connection may not change the entry of a broker.
 
-        And nobody else can connect from the host of an address.
+        A broker that lost its connection comes back from the same host, usually before the loss is known here. No other
+        broker can connect from the host of an address.
         """
         if channel != known.channel and host not in (known.host, split_addr(addr)[0]):
             raise RegistrationRefusedError(
@@ -309,7 +310,7 @@ class RouteInfoManager:
         broker_id: int,
         channel: Hashable,
     ) -> None:
-        """Forget one address of a broker name; with the last one go the name, its queues and empty topics.
+        """Remove one address of a broker name; with the last one remove the name, its queues and empty topics.
 
         Raises RegistrationRefusedError unless this connection registered it.
         """
@@ -323,13 +324,13 @@ class RouteInfoManager:
             self.tidy()
 
     def channel_closed(self, channel: Hashable) -> None:
-        """A connection ended: forget every broker that registered over it last."""
+        """Remove every broker whose last registration came over a connection that ended."""
         for key in list(self._by_channel.get(channel, ())):
             self._forget_address(key)
         self.tidy()
 
     def scan_not_active_broker(self, now: float) -> list[BrokerAddr]:
-        """Forget brokers that have been silent for too long; returns them."""
+        """Remove brokers that were silent for too long; return them."""
         silent = [
             key
             for key, live in self.broker_live_table.items()
@@ -342,7 +343,7 @@ class RouteInfoManager:
         return silent
 
     def tidy(self) -> bool:
-        """Take out some topics of names that are gone; whether there are more."""
+        """Remove some topics of removed names; return True if there are more."""
         room = SLICE
         while self._leaving and room > 0:
             name, served = self._leaving[0]
@@ -350,25 +351,25 @@ class RouteInfoManager:
             room -= len(some)
             if not served.topics:
                 self._leaving.popleft()
-            # It may be back by now, with topics of its own.
+            # The name may be registered again by now, with topics of its own.
             self._drop_queues(name, served.host, some, but=self._topics_of(name))
         return bool(self._leaving)
 
     def refresh(self, key: BrokerAddr, *, channel: Hashable, now: float) -> None:
-        """A sign of life that changes nothing else; it counts over the connection that registered the broker."""
+        """Record a sign of life, if it came over the connection that registered the broker."""
         live = self.broker_live_table.get(key)
         if live is not None and live.channel == channel:
             live.last_update = now
 
     def data_version(self, key: BrokerAddr) -> DataVersion | None:
-        """The version of its topics that the broker registered last."""
+        """Return the version of its topics that the broker registered last."""
         live = self.broker_live_table.get(key)
         return None if live is None else live.data_version
 
     # ------------------------------------------------------------------------------------- asking
 
     def pickup_topic_route_data(self, topic: str) -> TopicRouteData | None:
-        """Who serves the topic; None when nobody does."""
+        """Return the brokers and queues of the topic, or None if no broker serves it."""
         queues = {
             name: queue_data
             for name, queue_data in self.topic_queue_table.get(topic, {}).items()
@@ -390,7 +391,7 @@ class RouteInfoManager:
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers."""
+        """Return all brokers."""
         return ClusterInfo(
             broker_addr_table=self.broker_addr_table,
             cluster_addr_table={
@@ -417,7 +418,7 @@ class RouteInfoManager:
         return found
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Names of clusters and brokers, which are topics too, and the address of any broker."""
+        """Return the names of clusters and brokers, which are topics too, and the address of any broker."""
         names = list(self.cluster_addr_table)
         for brokers in self.cluster_addr_table.values():
             names += brokers
@@ -431,7 +432,7 @@ class RouteInfoManager:
     def unit_topics(
         self, *, unit: bool | None, unit_sub: bool | None
     ) -> Generator[None, None, list[str]]:
-        """Find in steps topics by the two unit flags of their first broker; None leaves a flag open."""
+        """Find in steps topics by the two unit flags of their first broker; None accepts any value of a flag."""
 
         def is_meant(queues: dict[str, QueueData]) -> bool:
             flags = next(iter(queues.values())).topic_sys_flag
@@ -446,9 +447,9 @@ class RouteInfoManager:
     def change_write_permission(
         self, broker_name: str, *, writable: bool
     ) -> Generator[None, None, int]:
-        """Take the write permission from all queues of a broker in steps, or make them readable and writable.
+        """Remove the write permission from all queues of a broker in steps, or make them readable and writable.
 
-        Returns how many.
+        Returns the number of topics.
         """
         count = 0
         topics = iter(list(self._topics_of(broker_name)))
@@ -456,7 +457,7 @@ class RouteInfoManager:
             for topic in some:
                 queue_data = self.topic_queue_table.get(topic, {}).get(broker_name)
                 if queue_data is None:
-                    continue  # It went meanwhile.
+                    continue  # It was removed meanwhile.
                 count += 1
                 if writable:
                     queue_data.perm = int(Permission.READ | Permission.WRITE)
@@ -466,7 +467,7 @@ class RouteInfoManager:
         return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic's routes, everywhere or in one cluster."""
+        """Remove a topic's routes, everywhere or in one cluster."""
         queues = self.topic_queue_table.get(topic, {})
         for name in list(queues):
             is_meant = cluster is None or name in self.cluster_addr_table.get(cluster, {})
@@ -478,7 +479,7 @@ class RouteInfoManager:
     # ----------------------------------------------------------------------------------------- within
 
     def _put_address(self, broker: BrokerData, broker_id: int, addr: str) -> None:
-        """List the address under its id alone."""
+        """List the address under this id only."""
         moved = [
             other
             for other, known in broker.broker_addrs.items()
@@ -505,7 +506,7 @@ class RouteInfoManager:
     def _update_queues(
         self, registration: Registration, live: BrokerLiveInfo
     ) -> Generator[None, None, int]:
-        """Note a master's queues; how many topics of it find no room."""
+        """Add a master's queues in steps; return the number of its topics that did not fit."""
         name, key, channel = registration.broker_name, registration.key, live.channel
         live.data_version = DataVersion()
         entries = iter(registration.topics.topic_config_table.items())
@@ -566,7 +567,7 @@ class RouteInfoManager:
     def _drop_queues(
         self, broker_name: str, host: str, topics: Sequence[str], *, but: Set[str] = frozenset()
     ) -> None:
-        """Take out that this name, of this host, served these topics, of which it serves some again."""
+        """Remove these topics of a broker name of this host, except those that it serves again."""
         self._routes.give_back(host, len(topics))
         for topic in topics:
             if topic in but:
@@ -587,7 +588,7 @@ class RouteInfoManager:
         return RegisterBrokerResult(master_addr, None if live is None else live.ha_server_addr)
 
     def _drop_live(self, key: BrokerAddr) -> BrokerLiveInfo:
-        """Forget that a broker lives, and nothing else."""
+        """Remove a broker from the live table and from its connection only."""
         live = self.broker_live_table.pop(key)
         self.filter_server_table.pop(key, None)
         self._brokers.give_back(live.host)
@@ -598,7 +599,7 @@ class RouteInfoManager:
         return live
 
     def _forget_address(self, key: BrokerAddr) -> None:
-        """Forget a broker; with the last one of its name go the name, its queues and empty topics."""
+        """Remove a broker; with the last one of its name remove the name, its queues and empty topics."""
         live = self._drop_live(key)
         broker = self.broker_addr_table[live.broker_name]
         del broker.broker_addrs[live.broker_id]
@@ -622,5 +623,5 @@ class RouteInfoManager:
 
 
 def _listed_size(topic: str) -> int:
-    """Bytes of a topic in a list of topics: its name, two quotes and a comma."""
+    """Return the size in bytes of a topic in a list of topics: its name, two quotes and a comma."""
     return len(topic) + 3

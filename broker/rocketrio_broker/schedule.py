@@ -1,16 +1,16 @@
-"""Delivers delayed messages when they are due: from SCHEDULE_TOPIC_XXXX to the topics they were sent to.
+"""Delivers delayed messages when they are due: from SCHEDULE_TOPIC_XXXX to the topics to which they were sent.
 
-One task for all levels. It looks at the next entry of each queue, delivers what is due in turns, and sleeps until the
-first is due, at most `LOOK_INTERVAL`: no level is shorter, so that nothing can become due unseen.
+One task serves all levels. It reads the next entry of each queue, delivers in turns what is due, and sleeps until the
+next message is due, at most `LOOK_INTERVAL`: no delay is shorter, so no message can become due unnoticed.
 
-Invariant: a message is delivered at its time or later, at least once, in the order of its level; none that is not
-confirmed (read_gate.py) is.
+Invariant: a message is delivered at its time or later, at least once, in the order of its level, and only if it is
+confirmed (read_gate.py).
 Invariant: only a master delivers: this runs while the broker takes writes.
 Answers to: ScheduleMessageService, DeliverDelayedMessageTimerTask; RocketMQ reference, section 5.10.
-Unlike Java: one task instead of a timer for each level that looks every 100 ms; queues of levels that the table no
+Unlike Java: one task instead of a timer for each level that polls every 100 ms; queues of levels that the table no
 longer has are delivered too; progress is written only for deliveries that are on the disk. While store times are ahead
 of the clock (it was ahead, or is set back) a delay counts from when this broker first saw the message, by the monotonic
-clock: Java delivers all that wait at once, or keeps it for as long as the clock was ahead.
+clock: Java delivers all waiting messages at once, or keeps them for as long as the clock was ahead.
 """
 
 import logging
@@ -37,16 +37,16 @@ from rocketrio_protocol.remoting.tasks import every
 logger = logging.getLogger("rocketrio_broker.schedule")
 
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between looks, as the shortest delay can be; the wall clock may also have been set."""
+"""Seconds between scans, the shortest possible delay; the wall clock may also have been set."""
 
 TURN_MESSAGES: Final = 32
-"""Of one level before others, and other tasks, get their turn: about half a millisecond."""
+"""Messages of one level before other levels and tasks run: about half a millisecond."""
 
 REFUSED_PAUSE: Final = 1.0
 """Seconds until a delivery that the store refused (a full disk) is tried again."""
 
 LAST_WRITE_LIMIT: Final = 5.0
-"""Seconds that the last sync may take when the broker stops or becomes a slave; messages come twice otherwise."""
+"""Seconds for the last sync when the broker stops or becomes a slave; otherwise messages are delivered twice."""
 
 _REFUSED_FOR_NOW: Final = frozenset(
     (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED)
@@ -55,7 +55,7 @@ _REFUSED_FOR_NOW: Final = frozenset(
 
 @attrs.define
 class ScheduleStatistics:
-    """What was delivered since this broker is master."""
+    """What was delivered since this broker became master."""
 
     delivered: int = 0
     lost: int = 0
@@ -63,23 +63,23 @@ class ScheduleStatistics:
 
 
 class _Arrivals:
-    """Since when those entries of one level are known to be there that came while store times were ahead of the clock.
+    """Records when entries of one level were first seen, while store times were ahead of the clock.
 
-    At most one mark each `LOOK_INTERVAL` and for as long as the level's delay: 7,200 for two hours.
+    It has at most one mark for each `LOOK_INTERVAL`, for as long as the level's delay: 7,200 for two hours.
     """
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, float]] = deque()
 
     def note(self, end_offset: int, now: float) -> None:
-        """All entries before this offset are there now."""
+        """Record that all entries before this offset exist now."""
         known, at = self._marks[-1] if self._marks else (0, -LOOK_INTERVAL)
-        # Between two marks an entry waits for the next one: counting it from the one before would be early.
+        # An entry between two marks counts from the later one: from the earlier one it would be delivered too soon.
         if end_offset > known and now - at >= LOOK_INTERVAL:
             self._marks.append((end_offset, now))
 
     def age(self, offset: int, now: float) -> float:
-        """Seconds since the entry at this offset was seen, 0 if that is not known; forgets those before it."""
+        """Return the seconds since the entry at this offset was seen, or 0; drop the marks of entries before it."""
         marks = self._marks
         while marks and marks[0][0] <= offset:
             marks.popleft()
@@ -99,7 +99,7 @@ class ScheduleMessageService:
         wall_clock: WallClock,
         flush_interval: float,
     ) -> None:
-        """`flush_interval` is the time between writes of the progress, in seconds."""
+        """Create it; `flush_interval` is the time between writes of the progress, in seconds."""
         self._store = store
         self._levels = levels
         self._offsets = offsets
@@ -111,7 +111,7 @@ class ScheduleMessageService:
         self.statistics = ScheduleStatistics()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Deliver until cancelled; then the progress is written."""
+        """Deliver until cancelled; then write the progress."""
         self._offsets.begin()
         self._check_progress()
         try:
@@ -126,12 +126,13 @@ class ScheduleMessageService:
             self._offsets.end()
 
     def _check_progress(self) -> None:
-        """Go back to what cannot have been delivered within this log: it is due only after the log's last moment.
+        """Go back to messages that cannot have been delivered in this log, because they are due after its last store
+        time.
 
-        Progress comes from an Apache master without the length of the log that it holds for.
+        Progress from an Apache master comes without the length of the log for which it is valid.
         """
         last_ms = self._store.dispatched.store_time_ms
-        # Store times that are ahead do not tell what is due: much may be delivered of it.
+        # Store times that are ahead do not show what is due: much of it may be delivered.
         is_ahead = last_ms > self._wall_clock.now_ms()
         for queue in self._queues():
             level = queue.key[1] + 1
@@ -170,11 +171,11 @@ class ScheduleMessageService:
                 await trio.lowlevel.checkpoint()
 
     def _deliver_level(self, queue: ConsumeQueue, now_ms: int, now: float) -> float:
-        """Deliver what is due of one level; returns the seconds until there is more to do."""
+        """Deliver the due messages of one level; return the seconds until there is more to do."""
         level = queue.key[1] + 1
         before = self._offsets.offset_table.get(level, 0)
         offset = max(min(before, queue.max_offset), queue.min_offset)
-        # Store times do not fall when the clock is set back, nor do the times of delivery that come from them.
+        # Store times do not decrease when the clock is set back, nor do the delivery times that come from them.
         last_ms, delay_ms = self._store.dispatched.store_time_ms, self._delay_ms(level)
         latest_ms = max(now_ms, last_ms) + delay_ms
         arrivals = self._arrivals[level]
@@ -184,10 +185,10 @@ class ScheduleMessageService:
         seen_end = self._store.seen_queue_end(*queue.key)
         entries = queue.entries(offset, min(TURN_MESSAGES, seen_end - offset))
         for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
-            # A time beyond the level's delay is one of an older table: due at once, as in Java.
+            # A time beyond the level's delay comes from an older table: due at once, as in Java.
             if now_ms < due_ms <= latest_ms:
                 wait_ms = min(due_ms - now_ms, delay_ms - arrivals.age(offset, now) * 1000)
-                # Whole milliseconds: a clock need not move within what is left by rounding.
+                # Whole milliseconds: a clock need not advance within a remainder from rounding.
                 wait = ceil(wait_ms) / 1000
                 if wait > 0:
                     break
@@ -203,7 +204,7 @@ class ScheduleMessageService:
         return wait
 
     def _deliver_message(self, physical_offset: int, size: int) -> int | None:
-        """Store one message under its real topic; the address after it, 0 if there is none, None to try again."""
+        """Store one message under its real topic; return the address after it, 0 if it is lost, None to try again."""
         message = None if size == FILLER_SIZE else stored_message(self._store, physical_offset)
         if message is None:
             return self._lost(physical_offset, "it is not in the log any more, or damaged")
@@ -247,5 +248,5 @@ class ScheduleMessageService:
                 offsets.write(wrapper, change_count)
             await self._disk.run(offsets.file.sync)
         except (ConfigFileError, StoreError) as error:
-            # It stays in memory and is written with the next round; a failed sync of the log ends the store by itself.
+            # It stays in memory and is written in the next round; a failed sync of the log itself ends the store.
             logger.debug("delay offsets not written, will retry error=%s", error)

@@ -1,6 +1,6 @@
-"""A limit that many share, of which no single host gets more than its share.
+"""A limit that several hosts share, of which no single host gets more than its share.
 
-Whoever fills a table of a server fills it from somewhere: others still find room then.
+A client that fills a table of a server does so from some host: other hosts still find room.
 """
 
 from collections import Counter
@@ -8,11 +8,11 @@ from collections.abc import Hashable
 from typing import Final
 
 HOST_SHARE: Final = 0.5
-"""The part of a limit that one host may use up."""
+"""The part of a limit that one host may use."""
 
 
 class Share:
-    """How much of a limit is used, in all and by each host."""
+    """How much of a limit is used, in total and by each host."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -28,16 +28,16 @@ class Share:
         return min(self.limit - self.used, own)
 
     def take(self, host: Hashable, size: int = 1) -> None:
-        """Note that this host uses so much more, or less."""
+        """Note that this host uses `size` more."""
         self.used += size
         self._by_host[host] += size
         if not self._by_host[host]:
             del self._by_host[host]
 
     def give_back(self, host: Hashable, size: int = 1) -> None:
-        """Note that this host uses so much less."""
+        """Note that this host uses `size` less."""
         self.take(host, -size)
 
     def host_count(self) -> int:
-        """Return how many hosts use any of it: no other is remembered."""
+        """Return how many hosts use a part of it; hosts that use nothing are not remembered."""
         return len(self._by_host)

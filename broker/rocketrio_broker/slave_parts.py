@@ -1,4 +1,4 @@
-"""A slave's side of replication, put together: the log, the tables, and how far a long copy is.
+"""Creates a slave's side of replication: the log, the tables, and the progress of a long copy.
 
 Answers to: BrokerController.changeToSlave.
 """
@@ -22,7 +22,7 @@ from rocketrio_protocol.remoting.ports import Dial
 
 
 def ha_config(config: BrokerConfig) -> HAConfig:
-    """The settings of replication, of a master as of a slave."""
+    """Return the settings of replication, for a master or a slave."""
     return HAConfig(
         send_heartbeat_interval=config.ha_send_heartbeat_interval,
         housekeeping_interval=config.ha_housekeeping_interval,
@@ -41,15 +41,15 @@ def slave_replication(
     *,
     is_proved: bool,
 ) -> SlaveReplication:
-    """A new one, for as long as the broker stays a slave.
+    """Create a slave's side of replication, for as long as the broker stays a slave.
 
-    `ha_dial` reaches replication ports, and proves who answers there if `is_proved`.
+    `ha_dial` connects to replication ports, and verifies the peer if `is_proved`.
     """
     master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
 
     async def knows_epochs() -> bool:
         if is_proved:
-            # Only brokers of ours do: what somebody says for it at the ordinary port proves nothing.
+            # Only rocketrio brokers are verified; an answer at the ordinary port would prove nothing.
             return True
         addr = master.value
         if addr is not None:

@@ -1,8 +1,8 @@
-"""Members of consumer groups that are away: their connection ended, and their grace time has not.
+"""Static members of consumer groups that are away: their connection ended, and their grace time has not.
 
-A client that asks for a grace time with its heartbeats (`rocketrioStaticGrace`) and is gone stays that long in the
-list of its group's members. Who divides the queues by that list leaves it its own: a restart under the same client
-id moves no queue. The table is plain, and takes the time as an argument.
+A client that requests a grace time with its heartbeats (`rocketrioStaticGrace`) stays in the list of its group's
+members for that time after its connection ended. Members that divide the queues by that list leave it its own, so a
+restart under the same client id moves no queue. The table takes the time as an argument.
 
 Answers to: nothing of Apache's (docs/decisions/0021-static-members.md); Kafka's group.instance.id.
 """
@@ -13,22 +13,22 @@ from typing import Final
 logger = logging.getLogger("rocketrio_broker.clients")
 
 AWAY_LIMIT: Final = 1000
-"""Members of one group that may be away, more than a group sensibly has; one more is gone at once."""
+"""The most members of one group that may be away, more than a group sensibly has; a further one leaves at once."""
 
 
 ALL_AWAY_LIMIT: Final = 100_000
-"""The same for all groups together, some 30 MB."""
+"""The same limit for all groups together, some 30 MB."""
 
 
 class AwayMembers:
-    """By group, who is away and until when."""
+    """The members that are away, by group, each with the end of its grace time."""
 
     def __init__(self) -> None:
         self._until: dict[str, dict[str, float]] = {}
         self._size = 0
 
     def leave(self, group: str, client_id: str, *, until: float) -> bool:
-        """A member's connection ended; False when too many are away already."""
+        """Note that a member's connection ended; return False if too many members are already away."""
         away = self._until.get(group, {})
         is_new = client_id not in away
         if is_new and (len(away) >= AWAY_LIMIT or self._size >= ALL_AWAY_LIMIT):
@@ -40,7 +40,7 @@ class AwayMembers:
         return True
 
     def come_back(self, group: str, client_id: str) -> bool:
-        """A member is there; whether it was away."""
+        """Note that a member is connected; return True if it was away."""
         away = self._until.get(group)
         if away is None or away.pop(client_id, None) is None:
             return False
@@ -51,11 +51,11 @@ class AwayMembers:
         return True
 
     def client_ids(self, group: str) -> list[str]:
-        """Who of the group is away."""
+        """Return the group's members that are away."""
         return list(self._until.get(group, ()))
 
     def expire(self, now: float) -> list[str]:
-        """Forget whose time is over; the groups that lost a member by it."""
+        """Remove members whose grace time is over; return the groups that lost a member."""
         groups = []
         for group, away in list(self._until.items()):
             over = [client_id for client_id, until in away.items() if until <= now]

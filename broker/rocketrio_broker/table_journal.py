@@ -1,12 +1,12 @@
-"""The changes of a table since its file was last written whole, a line each, so that one change costs one line.
+"""Records the changes of a table since its file was last written whole, one per line, so that a change costs one line.
 
-    topics.json.journal     8 hex digits, a blank, one change as JSON
+    topics.json.journal     8 hex digits, a space, one change as JSON
 
-The digits are the CRC-32 of the change, begun with the checksum of the file: a line counts only behind the very content
-that it continues. A journal that was left behind when the file was written anew says nothing any more.
+The digits are the CRC-32 of the change, which begins with the checksum of the file: a line is valid only after exactly
+the content that it continues. A journal that remains after the file was written again is not valid any more.
 
-Invariant: a line that was appended survives kill -9; after `sync` it survives a power cut.
-Invariant: a damaged line costs what it says and nothing else.
+Invariant: an appended line survives kill -9; after `sync` it survives a power cut.
+Invariant: a damaged line loses only its own change.
 Answers to: nothing; Apache's broker writes the whole file at each change, and so does a clean stop here.
 """
 
@@ -20,7 +20,7 @@ from rocketrio_broker.store.disk import Disk, DiskFile
 logger = logging.getLogger("rocketrio_broker.config_file")
 
 _CHECKED: Final = 9
-"""Characters in front of a change: its checksum and a blank."""
+"""Characters before a change: its checksum and a space."""
 
 
 class TableJournal:
@@ -31,26 +31,26 @@ class TableJournal:
         self._disk = disk
         self._file: DiskFile | None = None
         self._base: int | None = None
-        """What the open file continues."""
+        """The checksum of the content that the open file continues."""
         self._size = 0
         self._synced: tuple[int | None, int] | None = None
         """The base and the size that the disk itself has; unknown after a start."""
         self.sync_failed = False
-        """Whether the disk may lack lines though a later sync says that it has them."""
+        """True if the disk may lack lines even if a later sync succeeds."""
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a file, of whatever content."""
+        """Whether the file exists, with any content."""
         return self._disk.exists(self._path)
 
     def size(self, base: int) -> int:
-        """Return the bytes of lines that continue this content, as far as this run wrote them."""
+        """Return the size in bytes of the lines that this run wrote and that continue this content."""
         return self._size if base == self._base else 0
 
     def load(self, base: int) -> list[bytes]:
         """Return the changes that continue this content; damaged lines are skipped with a warning.
 
-        What a kill cut short was never answered, and is skipped without one.
+        An incomplete last line, which a kill leaves, was never acknowledged, and is skipped without a warning.
         """
         if not self.exists:
             return []
@@ -68,7 +68,7 @@ class TableJournal:
         return changes
 
     def append(self, change: bytes, base: int) -> None:
-        """Keep a change. Raises OSError; the lines are as before then."""
+        """Append a change. Raises OSError, and then the lines are as before."""
         if self._file is None or base != self._base:
             self._begin(base)
         assert self._file is not None
@@ -90,7 +90,7 @@ class TableJournal:
         try:
             self._sync(is_new=self._synced is None or state[0] != self._synced[0])
         except FileNotFoundError:
-            pass  # There is none, or it was removed meanwhile: the file of the table has it all.
+            pass  # No file, or it was removed: the table's file has it all.
         except OSError:
             self.sync_failed = True
             raise
@@ -106,7 +106,7 @@ class TableJournal:
             self._disk.sync_directory(self._path.parent)
 
     def close(self) -> None:
-        """Write no more of these lines: the file of the table has what they say."""
+        """Stop writing lines, because the file of the table has their changes."""
         if self._file is not None:
             self._file.close()
         self._file, self._base, self._size, self.sync_failed = None, None, 0, False

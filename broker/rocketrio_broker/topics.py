@@ -1,8 +1,8 @@
 """The topics of one broker: their settings, their version, and their file `config/topics.json`.
 
-Invariant: every change bumps the DataVersion, is on file before it is in the table, and advances `changes`, on which
-registration waits. A change that cannot be written is not made, and raises ConfigFileError (versioned_table.py).
-Invariant: no request makes the table larger than `topics_limit`; a copy of another broker's table may be.
+Invariant: every change bumps the DataVersion, is in the file before it is in the table, and advances `changes`, on
+which registration waits. A change that cannot be written is not made, and raises ConfigFileError (versioned_table.py).
+Invariant: no request makes the table larger than `topics_limit`; a copy of another broker's table may be larger.
 Invariant: no topic has more than QUEUE_NUMS_LIMIT queues, whatever a file, a peer or a group's settings say.
 Answers to: TopicConfigManager; RocketMQ reference, sections 2.2 (step 5), 5.7 and 5.8.
 """
@@ -31,7 +31,7 @@ from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.topics")
 
-SCHEDULE_QUEUES: Final = 18  # one a delay level
+SCHEDULE_QUEUES: Final = 18  # One for each delay level.
 _INHERITED: Final = READ_WRITE | Permission.INHERIT
 
 
@@ -51,10 +51,10 @@ class TopicConfigManager:
             possible=_within_limit,
             wall_clock=wall_clock,
         )
-        """Keeps them in files: its owner syncs and closes it."""
+        """Keeps the topics in files; the table's owner syncs and closes it."""
 
     def load(self) -> None:
-        """Take over what the files hold; topics that every broker has are added to it."""
+        """Load the topics from the files, and add the topics that every broker has."""
         self.table.load()
 
     @property
@@ -68,17 +68,17 @@ class TopicConfigManager:
         return self.table.changes
 
     def topic_config(self, topic: str) -> TopicConfig | None:
-        """The topic's settings; None when the broker does not know it."""
+        """Return the topic's settings, or None if the broker does not know it."""
         return self.topic_config_table.get(topic)
 
     def is_system_topic(self, topic: str) -> bool:
-        """Belongs to the broker itself, so that nobody may create or change it by request."""
+        """Return True if the topic belongs to the broker itself, so that no request may create or change it."""
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
     def create_in_send(
         self, topic: str, *, default_topic: str, queue_nums: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """The topic, made from a template if it is new; None when the template does not allow that."""
+        """Return the topic; create a new one from a template. None if the template does not allow that."""
         known = self.topic_config_table.get(topic)
         if known is not None:
             return known
@@ -101,7 +101,7 @@ class TopicConfigManager:
     def create_in_send_back(
         self, topic: str, *, queue_nums: int = 1, perm: int = READ_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """The topic, made with these settings if it is new: retry, dead-letter and reply topics."""
+        """Return the topic; create a new one with these settings: retry, dead-letter and reply topics."""
         known = self.topic_config_table.get(topic)
         if known is not None:
             return known
@@ -120,7 +120,7 @@ class TopicConfigManager:
     def create_retry_topics(
         self, groups: Iterable[SubscriptionGroupConfig], *, sys_flag: int = 0
     ) -> None:
-        """Make the retry topics that these groups lack, in one write of the file."""
+        """Create the retry topics that these groups lack, in one write of the file."""
         created = {}
         for group in groups:
             topic = names.retry_topic(group.group_name)
@@ -146,17 +146,17 @@ class TopicConfigManager:
         self.table.put(topics)
 
     def delete(self, topic: str) -> bool:
-        """Forget the topic; False when there was none."""
+        """Remove the topic; return False if there was none."""
         return self.table.remove(topic)
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
-        """All topics with their version: the answer to 21, and the file's content."""
+        """Return all topics with their version: the answer to 21, and the file's content."""
         return TopicConfigSerializeWrapper(self.data_version, dict(self.topic_config_table))
 
     def registered_wrapper(self, only: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
-        """What name servers are told of all topics, or of those that there are of these names.
+        """Return what name servers get of all topics, or of the existing ones of these names.
 
-        A broker that is not fully readable and writable says so for each topic.
+        A broker that is not fully readable and writable sets its permission for each topic.
         """
         table = self.topic_config_table
         if only is not None:
@@ -175,11 +175,11 @@ class TopicConfigManager:
         return TopicConfigSerializeWrapper(self.data_version, table)
 
     def replace(self, wrapper: TopicConfigSerializeWrapper) -> bool:
-        """Take over a master's table with its version; False when it is the one already here."""
+        """Replace the table by a master's; return False if it is the one already here."""
         return self.table.replace(wrapper.data_version, wrapper.topic_config_table)
 
     def join(self, wrapper: TopicConfigSerializeWrapper) -> bool:
-        """Add what a slave knows and we do not, unless its table is the older one; False when nothing changed."""
+        """Add what only a slave knows, unless its table is the older one; return False if nothing changed."""
         count = self.table.join(wrapper.data_version, wrapper.topic_config_table)
         if count is None:
             return False
@@ -187,14 +187,15 @@ class TopicConfigManager:
         return True
 
     def register_again(self) -> None:
-        """Have the name servers told, though no topic changed: under a new version, or they would not look."""
+        """Make the name servers read the topics again: under a new version, although no topic changed."""
         self.table.touch()
 
     def keep_new(self, *, at_once: bool) -> None:
-        """Have a new topic on the disk: a message that outlives a power cut needs it, nobody could read it otherwise.
+        """Sync a new topic to the disk: a message that survives a power cut needs it, or it could not be read.
 
-        `at_once` is for synchronous flush, and blocks everything for some milliseconds, once a topic; with asynchronous
-        flush the message itself may be lost for half a second, and the topic is synced in the background meanwhile.
+        `at_once` is for synchronous flush, and blocks everything for some milliseconds, once for each topic; with
+        asynchronous flush the message itself may be lost for half a second, and the topic is synced in the background
+        meanwhile.
         """
         if at_once:
             self.table.sync()
@@ -221,7 +222,7 @@ def _topic(name: str, queues: int, *, perm: int = READ_WRITE) -> TopicConfig:
 
 
 def _within_limit(table: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
-    """Return the table without entries that no topic can have, and with queue counts lowered to the limit."""
+    """Return the table without invalid entries, and with queue counts lowered to the limit."""
     kept = {}
     for name, topic in table.items():
         problem = _entry_problem(name, topic)

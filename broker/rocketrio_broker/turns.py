@@ -1,6 +1,6 @@
-"""Long work that lets others have their turn: no request holds the event loop for more than some ms.
+"""Runs long work in steps, so that no request blocks the event loop for more than some milliseconds.
 
-Invariant: who asks for shared work gets what was made after the question, and nobody waits for more than two makings.
+Invariant: shared work returns a result that was begun after the request, and no request waits for more than two runs.
 """
 
 from collections.abc import Callable, Generator
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_steps(steps: Generator[None, None, T]) -> T:
-    """Do the work, and let others have their turn after each step. A cancel ends it between two steps."""
+    """Do the work, and let other tasks run after each step. A cancel ends it between two steps."""
     try:
         while True:
             try:
@@ -32,7 +32,7 @@ class _Made(Generic[T]):
 
 
 class SharedWork(Generic[T]):
-    """Work in steps whose result is for all who asked before it began, however many ask."""
+    """Work in steps whose result is shared by all requests that came before it began."""
 
     def __init__(self, make: Callable[[], Generator[None, None, T]]) -> None:
         self._make = make
@@ -40,7 +40,7 @@ class SharedWork(Generic[T]):
         self._next: _Made[T] = _Made()
 
     async def get(self) -> T:
-        """Return what is made from now on; a failure is that of each who asks."""
+        """Return a result that is begun from now on; after a failure each waiting caller tries again."""
         wanted = self._next
         async with self._turn:
             if wanted.value is None:

@@ -1,16 +1,16 @@
-"""Settings by name, topics or groups, under one version: in memory, in their file, and in the journal beside it.
+"""Settings by name, of topics or groups, under one version: in memory, in their file, and in the journal beside it.
 
-A change is appended to the journal, so that it costs the same however large the table is. The file is written whole
-where there is no journal to append to, or a long one:
+A change is appended to the journal, so that its cost does not depend on the size of the table. The file is written
+whole if it has no valid journal, or the journal is long:
 
     topics.json       W1        W1                      W2 (on the disk before it has its name)    W2
-    its journal       -         what W1 lacks           the same, counts no more                   -
+    its journal       -         what W1 lacks           the same, not valid any more               -
 
-Invariant: a change is in file or journal before it is in the table. One that cannot be written is not made, and raises
-ConfigFileError.
-Invariant: a journal is removed, or begun anew, once the file that has its changes is on the disk itself.
+Invariant: a change is in file or journal before it is in the table. A change that cannot be written is not made, and
+raises ConfigFileError.
+Invariant: a journal is removed, or begun again, once the file that has its changes is on the disk itself.
 Invariant: after `close` the file has everything, as Apache's broker expects it.
-Answers to: ConfigManager, of which TopicConfigManager and SubscriptionGroupManager are made.
+Answers to: ConfigManager, the base of TopicConfigManager and SubscriptionGroupManager.
 """
 
 import logging
@@ -38,19 +38,19 @@ logger = logging.getLogger("rocketrio_broker.config_file")
 Settings = TypeVar("Settings")
 
 TABLE_SIZE_LIMIT: Final = 15 << 20
-"""Bytes of a file that requests fill: a slave copies it, written closer, in one answer of 16 MiB at most."""
+"""The most bytes of a file that requests fill: a slave copies it, without blanks, in one answer of at most 16 MiB."""
 JOURNAL_LIMIT: Final = 256 << 10
 """Bytes of the journal after which the file is written whole: some 1,200 topics. 10,000 of them take 20 ms of CPU."""
 LINE_GROWTH: Final = 2
-"""Times the size of a line of the journal that its change may take in the file, which has blanks."""
+"""The factor by which a change may be larger in the file, which has blanks, than in the journal."""
 RECENT_CHANGES: Final = 1_000
-"""Changes of which the names are remembered, for those that follow the table."""
+"""Changes whose names are remembered, for the followers of the table."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class _Change(msgspec.Struct, array_like=True):
-    """A line of the journal: a table of what is new under its version, and names of what is gone."""
+    """A line of the journal: a table of the new entries under its version, and the names of removed ones."""
 
     content: msgspec.Raw
     removed: list[str]
@@ -76,17 +76,17 @@ class VersionedTable(Generic[Settings]):
         possible: Callable[[dict[str, Settings]], dict[str, Settings]],
         wall_clock: WallClock,
     ) -> None:
-        """`kind` is the class of the file's content: a version and the settings by name.
+        """Create a table; `kind` is the class of the file's content: a version and the settings by name.
 
-        `entries` are those that it has without a file; `possible` returns those that may be in the table, of a file's
-        or another broker's.
+        `entries` are those that the table has without a file. `possible` returns the valid ones among the entries of a
+        file or of another broker.
         """
         self.entries = entries
         self.data_version = DataVersion(timestamp=wall_clock.now_ms())
         self.changes = Watermark()
         """Counts the changes since the start."""
         self.sync_wanted = Watermark()
-        """Counts the wishes for a sync that need not be waited for: see `sync_soon`."""
+        """Counts the requests for a sync in the background: see `sync_soon`."""
         self._kind = kind
         self._member = kind.__struct_fields__[1]
         self._names = kind.__struct_encode_fields__
@@ -98,18 +98,18 @@ class VersionedTable(Generic[Settings]):
         self._wall_clock = wall_clock
         self._text = fastjson.KeptText(is_pretty=True)
         self._base: int | None = None
-        """The checksum of the file; None where it is damaged or missing."""
+        """The checksum of the file; None if it is damaged or missing."""
         self._has_old_journal = False
         """Whether an earlier run left a journal, which is not appended to."""
         self._file_size = 0
         self._recent: deque[frozenset[str] | None] = deque(maxlen=RECENT_CHANGES)
-        """What the last changes were about; None for a change of anything."""
+        """The names in the last changes; None for a change of the whole table."""
 
     def __repr__(self) -> str:
         return f"<VersionedTable of {len(self.entries)} in {self._file.path}>"
 
     def load(self) -> None:
-        """Take over what file and journal hold; entries that the table has besides stay."""
+        """Load the entries of file and journal; other entries of the table stay."""
         stored = self._file.load_with(self._read)
         if stored is None:
             return
@@ -135,7 +135,7 @@ class VersionedTable(Generic[Settings]):
         self._has_old_journal = self._journal.exists
         if not stored.is_backup:
             self._base = stored.checksum
-        # Now, for the first request that has the file written would have to write all entries.
+        # Done here, because otherwise the first request that writes the file would have to encode all entries.
         self._text.of(self.entries)
 
     def _read(self, data: bytes, name: str) -> _Stored:
@@ -145,7 +145,7 @@ class VersionedTable(Generic[Settings]):
     # --------------------------------------------------------------------------------------- changes
 
     def check_room(self, names: Iterable[str], *, limit: int, setting: str) -> None:
-        """Raise TableFullError if entries of these names would make the table larger than it may be."""
+        """Raise TableFullError if entries of these names would make the table larger than allowed."""
         count = len(self.entries) + sum(name not in self.entries for name in names)
         if count > max(limit, len(self.entries)):
             raise TableFullError(
@@ -153,11 +153,11 @@ class VersionedTable(Generic[Settings]):
             )
 
     def put(self, entries: Mapping[str, Settings]) -> None:
-        """Add these settings, or replace what has their names. Raises ConfigFileError, also for too large a file."""
+        """Add or replace the settings of these names. Raises ConfigFileError, also for too large a file."""
         self._change(dict(entries), [])
 
     def remove(self, name: str) -> bool:
-        """Forget an entry; False when there was none. Raises ConfigFileError."""
+        """Remove an entry; return False if there was none. Raises ConfigFileError."""
         if name not in self.entries:
             return False
         self._change({}, [name])
@@ -168,9 +168,10 @@ class VersionedTable(Generic[Settings]):
         self._replace(self.data_version.next_version(self._wall_clock.now_ms()), self.entries)
 
     def replace(self, version: DataVersion, entries: dict[str, Settings]) -> bool:
-        """Take over another broker's table with its version; False when it is the one already here.
+        """Replace the table by another broker's with its version; return False if it is the one already here.
 
-        Not told by the version alone: two brokers that change theirs in one millisecond give both the same.
+        The version alone does not show this: two brokers that change theirs in one millisecond give both the same
+        version.
         """
         table = self._possible(entries)
         if version == self.data_version and table == self.entries:
@@ -179,9 +180,9 @@ class VersionedTable(Generic[Settings]):
         return True
 
     def join(self, version: DataVersion, entries: dict[str, Settings]) -> int | None:
-        """Add what a slave knows and we do not, unless its table is the older one; how many more entries there are.
+        """Add what only a slave knows, unless its table is the older one; return how many more entries there are.
 
-        None when nothing changed.
+        Returns None if nothing changed.
         """
         before = len(self.entries)
         table = joined_table(self.entries, self.data_version, self._possible(entries), version)
@@ -192,7 +193,7 @@ class VersionedTable(Generic[Settings]):
         return len(table) - before
 
     def changed_since(self, change: int) -> set[str] | None:
-        """Names that were put or removed since the table had so many changes; None if that is not known."""
+        """Return the names that were put or removed since that change, or None if that is not known."""
         count = self.changes.value - change
         if count > len(self._recent):
             return None
@@ -232,7 +233,7 @@ class VersionedTable(Generic[Settings]):
     def _append(
         self, version: DataVersion, entries: dict[str, Settings], removed: list[str]
     ) -> bool:
-        """Append a change to the journal; False if the file has to be written whole."""
+        """Append a change to the journal; return False if the file must be written whole."""
         base = self._base
         if base is None or self._has_old_journal:
             return False
@@ -247,14 +248,14 @@ class VersionedTable(Generic[Settings]):
         try:
             self._journal.append(line, base)
         except OSError:
-            return False  # Writing the file says what is wrong, if that cannot be done either.
+            return False  # If writing the file fails too, that reports the error.
         self._file.note_success()
         return True
 
     def _write(
         self, table: dict[str, Settings], version: DataVersion, *, is_limited: bool = False
     ) -> None:
-        """Write the file, on the disk itself, and remove the journal. Raises ConfigFileError."""
+        """Write the file through to the disk, and remove the journal. Raises ConfigFileError."""
         members = (version, self._text.of(table))
         data = fastjson.dumps_pretty(dict(zip(self._names, members, strict=True)))
         if is_limited and len(data) > max(TABLE_SIZE_LIMIT, self._file_size):
@@ -265,7 +266,7 @@ class VersionedTable(Generic[Settings]):
         self._base, self._file_size = zlib.crc32(data), len(data)
         self._has_old_journal = False
         if not self._file.sync_failed:
-            with suppress(OSError):  # It counts no more, whether it is there or not.
+            with suppress(OSError):  # If it remains, it is not valid.
                 self._journal.remove()
 
     def sync(self) -> None:
@@ -277,16 +278,16 @@ class VersionedTable(Generic[Settings]):
             raise self._file.failed("synced", error) from error
 
     def sync_soon(self) -> None:
-        """Have it synced in the background, many changes together: `TableSyncService` does."""
+        """Request a sync in the background, where `TableSyncService` joins many changes."""
         self.sync_wanted.advance(self.sync_wanted.value + 1)
 
     def renew(self) -> None:
-        """Write the file anew if a sync has failed: the next one could succeed for pages that were dropped."""
+        """Write the file again if a sync has failed: the next sync could succeed without the dropped pages."""
         if self._file.sync_failed or self._journal.sync_failed:
             self._write(self.entries, self.data_version)
 
     def close(self) -> None:
-        """Leave the whole table in its file, on the disk, and no journal. Raises ConfigFileError."""
+        """Write the whole table to its file, on the disk, and remove the journal. Raises ConfigFileError."""
         if self._journal.exists:
             self._write(self.entries, self.data_version)
         self.sync()

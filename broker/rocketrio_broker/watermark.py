@@ -1,10 +1,10 @@
 """A number that only grows, with tasks waiting for it to pass a point.
 
-Invariant: `value` never falls but by `reset`, which a change of role or a truncation calls.
-Invariant: a waiter is woken once, in the order of what it waits for; a cancelled one leaves nothing behind.
-Invariant: who waits for the next change (`wait_past`) hears of a reset downwards too, who waits for a point does not.
+Invariant: `value` never decreases except by `reset`, which a change of role or a truncation calls.
+Invariant: waiters are woken once, in the order of their points; a cancelled one leaves nothing behind.
+Invariant: a waiter for the next change (`wait_past`) is woken by a downward reset too, a waiter for a point is not.
 Answers to: WaitNotifyObject, the atomic maxima and the wait/notify pairs of the store and of HA.
-Unlike Java: nobody polls; a task wakes only when its own point is reached.
+Unlike Java: tasks do not poll; a task wakes only when its own point is reached.
 """
 
 from heapq import heapify, heappop, heappush
@@ -46,11 +46,11 @@ class Watermark:
 
     @property
     def waiter_count(self) -> int:
-        """Tasks that wait now."""
+        """The number of waiting tasks."""
         return len(self._waiters) - self._cancelled
 
     def advance(self, to: int) -> None:
-        """Move up to `to` and wake whoever waited for that; a lower number is ignored."""
+        """Move up to `to` and wake the tasks that waited for that; a lower number is ignored."""
         if to <= self._value:
             return
         self._value = to
@@ -64,7 +64,7 @@ class Watermark:
                 trio.lowlevel.reschedule(task)
 
     def reset(self, to: int) -> None:
-        """Set the value, downwards too: the log was truncated or the role changed."""
+        """Set the value, also to a lower one, because the log was truncated or the role changed."""
         if to >= self._value:
             self.advance(to)
             return
@@ -77,7 +77,7 @@ class Watermark:
         self._sweep()
 
     async def wait_past(self, offset: int) -> int:
-        """Return the value once it is greater than `offset`, or was set back: what lay there is gone then."""
+        """Return the value once it is greater than `offset`, or was reset downwards: what was there is gone then."""
         return await self._wait(offset + 1, hears_of_resets=True)
 
     async def wait_reached(self, offset: int) -> int:
@@ -110,7 +110,7 @@ class Watermark:
 
 
 async def wait_any_past(*marks: tuple[Watermark, int]) -> None:
-    """Return once one of the watermarks is past the value that stands beside it, or was set back."""
+    """Return once one of the watermarks is past the value given with it, or was reset downwards."""
     async with trio.open_nursery() as nursery:
 
         async def wait(mark: Watermark, value: int) -> None:
