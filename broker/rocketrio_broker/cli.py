@@ -203,7 +203,7 @@ def run(
 ) -> None:
     """Run one broker.
 
-    Options win over the environment (ROCKETRIO_BROKER_NAME, ...), that over the file, that over the defaults.
+    Options override the environment (ROCKETRIO_BROKER_NAME, ...), that overrides the file, and that the defaults.
 
     \b
     Examples:
@@ -410,7 +410,7 @@ class _Stop:
         self._serving = False
 
     async def wait(self) -> None:
-        """Wait for the first signal."""
+        """Wait for the first signal; from this call on it means an orderly stop."""
         self._serving = True
         await self._asked.wait()
 

@@ -46,7 +46,7 @@ class _Kept:
 
 @attrs.define(eq=False)
 class KeptClients:
-    """The clients of one loop; `nursery` is where they live."""
+    """The clients of one loop; they run in `nursery`."""
 
     nursery: trio.Nursery
     dial: Dial = dial_tcp

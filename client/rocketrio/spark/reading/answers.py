@@ -28,7 +28,7 @@ class Lost:
 
 @attrs.frozen
 class Again:
-    """The answer told nothing: ask again later; `is_lost_at_last` says whether a last such answer means a loss."""
+    """The answer decides nothing: ask again later; `is_lost_at_last` says whether a last such answer means a loss."""
 
     is_lost_at_last: bool = True
 
