@@ -294,6 +294,7 @@ async def open_broker(
                     ha_service.departed,
                     registration.master_changes,
                 ),
+                master=lambda: registration.master.addr,
             )
             peers = attrs.evolve(peers, remembered=known_slaves.addrs)
             parts.live_slaves.watch(ha_service.connections)
@@ -355,6 +356,7 @@ async def open_broker(
                 ),
                 claim_id=partial(claim_slave_id, peers),
                 role_file=role_file,
+                followed=known_slaves.followed,
                 watch_new_log=second_history.watch,
             )
             held = HeldWrites()

@@ -109,6 +109,7 @@ class RoleService:
         find_successor: FindSuccessor,
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
+        followed: str | None,
         watch_new_log: Callable[[], Awaitable[None]],
     ) -> None:
         """Create it; `follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
@@ -118,7 +119,8 @@ class RoleService:
         The arguments of `gather` are the broker to ask, if there is only one, and the brokers that did not answer
         before. `ask_outcome` asks the broker at an address for the outcome of a hand-over.
         The argument of `find_masters` is the last known address of another master; `claim_id` asks a master for a
-        slave's id. `watch_new_log` runs while this broker leads with a log that began with it.
+        slave's id. `followed` is the master that this broker followed before it was started. `watch_new_log` runs while
+        this broker leads with a log that began with it.
         """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
@@ -141,7 +143,7 @@ class RoleService:
         self._claim_id = claim_id
         self._role_file = role_file
         self._watch_new_log = watch_new_log
-        self._last_master: str | None = None
+        self._last_master = followed
         self._reverts_to: BrokerConfig | None = None
         """The settings from before an operator's request to become master; None once the broker serves."""
         self._refused: Refused | None = None
@@ -213,7 +215,7 @@ class RoleService:
             if after.is_slave:
                 self._store.refuse_writes("this broker becomes a slave")
             else:
-                self._last_master = self._registration.master.addr
+                self._last_master = self._registration.master.addr or self._last_master
                 self._reverts_to = before
             settled = self.settled.value
             self._parts.waiting_answers.answer_all()

@@ -6,12 +6,13 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from tests.broker.ha.support import log_bytes
 from tests.cluster.support import Caller, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.role import OTHER_MASTER_LOOK
 from rocketrio_broker.route_info_manager import RouteInfoManager
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -158,6 +159,35 @@ async def test_slave_gets_what_it_lacks_from_the_former_master_that_no_name_serv
         assert slave.store.max_physical_offset < former.store.max_physical_offset
         assert (await change(call, slave, "async-master", 0)).code == ResponseCode.SUCCESS
         assert bodies(await call.pull(slave.address, 0)) == [b"first", b"second"]
+
+
+async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_name_server_lists(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        EmbeddedCluster(slaves=1, role="sync-master", ha_return_wait=1.0) as cluster,
+        caller_of(cluster) as call,
+    ):
+        former, member = cluster.master.broker, cluster.slaves[0]
+        await trio.sleep(2)
+        cluster.memory_network.silence(NAME_SERVER_HOST)
+        for body in (b"first", b"second"):
+            answer = await call.send(former.address, body, properties="KEYS\x01" + 40 * "k")
+            assert answer.code == ResponseCode.SUCCESS
+        await change(call, former, "slave", 1)
+        role_file = member.config.data / "config" / "rocketrioRole.json"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change, call, member.broker, "sync-master", 0)
+            while not member.disk.exists(role_file):  # noqa: ASYNC110
+                await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+        end = member.broker.store.max_physical_offset
+        await member.kill()
+        log = member.disk.open(member.config.data / "commitlog" / f"{0:020d}")
+        log.pwrite(bytes(17), end - 17)
+        await member.start()
+        assert member.disk.list_directory(member.config.data / "cut")
+        assert log_bytes(member.broker.store) == log_bytes(former.store)
 
 
 async def test_masters_that_start_together_do_not_both_take_writes(

@@ -1,15 +1,19 @@
-"""Remembers in a file which slaves this name had recently, for a broker that restarts together with its name servers.
+"""Remembers in a file which peers this name had recently, for a broker that restarts together with its name servers.
 
-    config/slaves.json      {"slaves": ["10.0.0.11:10911"]}, the list of the name servers when it was last requested
+    config/slaves.json      {"slaves": ["10.0.0.11:10911"], "followed": ["10.0.0.10:10911"]}
+
+`slaves` is the list of the name servers when it was last requested. `followed` is the last master of this broker, if it
+had one; it is removed when this broker has no master and name servers list slaves.
 
 A name server that has restarted lists no broker until brokers register again. A master that lost the end of its log in
-the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile.
+the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile. A promoted
+slave that loses the end of its log before another broker follows it asks the master that it followed.
 
 Invariant: while slaves are connected, no slave is forgotten because name servers list fewer.
 Answers to: nothing of Java's.
 """
 
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from pathlib import Path
 from typing import Final
 
@@ -28,11 +32,12 @@ SLAVES_LIMIT: Final = 64
 """The most addresses that are kept; as many slaves may be connected."""
 
 _FILE: Final = "slaves.json"
-_KEY: Final = "slaves"
+_SLAVES: Final = "slaves"
+_FOLLOWED: Final = "followed"
 
 
 class KnownSlaves:
-    """The addresses of one broker's slaves."""
+    """The addresses of one broker's slaves, and of the master that it followed."""
 
     def __init__(
         self,
@@ -42,20 +47,25 @@ class KnownSlaves:
         peers: Peers,
         connections: Sized,
         changes: Sequence[Watermark],
+        master: Callable[[], str | None],
     ) -> None:
         """Load the file.
 
         `connections` are the slaves that are connected; `changes` grow when a slave connects or leaves, or when another
-        broker becomes master.
+        broker becomes master. `master` returns the master that is known now.
         """
         self._file = ConfigFile(directory / _FILE, disk=disk)
         self._disk = disk
         self._peers = peers
         self._connections = connections
         self._changes = changes
+        self._master = master
         self._met: dict[str, None] = {}
         self._addrs: list[str] = []
-        self._take((self._file.load_table(dict[str, list[str]]) or {}).get(_KEY, []))
+        content = self._file.load_table(dict[str, list[str]]) or {}
+        self._take(content.get(_SLAVES, []))
+        self.followed = next(iter(content.get(_FOLLOWED, [])), None)
+        """Where the master answered requests that this broker followed last; None when it is forgotten."""
 
     def __repr__(self) -> str:
         return f"<KnownSlaves {', '.join(self._addrs) or 'none'}>"
@@ -82,17 +92,20 @@ class KnownSlaves:
         peers = self._peers
         answers = await peers.listed_by_all()
         listed = {addr for answer in answers for addr in peers.slaves_among(answer)}
+        followed = self._master() or (None if listed else self.followed)
         if len(answers) < len(peers.name_servers) or len(listed) < len(self._connections):
             listed.update(self._addrs)
         addrs = sorted(listed)[:SLAVES_LIMIT]
-        if addrs == self._addrs:
+        if (addrs, followed) == (self._addrs, self.followed):
             return
+        content = {_SLAVES: addrs} if followed is None else {_SLAVES: addrs, _FOLLOWED: [followed]}
         try:
-            self._file.write({_KEY: addrs})
+            self._file.write(content)
             await self._disk.run(self._file.sync)
         except ConfigFileError:
             return  # The file has logged the error; the next round tries again.
         self._take(addrs)
+        self.followed = followed
 
     def _take(self, addrs: list[str]) -> None:
         self._addrs = addrs

@@ -30,6 +30,8 @@ class Story:
     connections: list[str] = attrs.Factory(list)
     came: Watermark = attrs.Factory(Watermark)
     went: Watermark = attrs.Factory(Watermark)
+    master: str | None = None
+    """Whom the broker follows."""
 
     async def call(
         self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = 3.0
@@ -48,6 +50,7 @@ class Story:
             peers=Peers(self.call, tuple(self.listed), "broker-a", MASTER),
             connections=self.connections,
             changes=(self.came, self.went),
+            master=lambda: self.master,
         )
 
     def connect(self, addr: str) -> None:
@@ -108,3 +111,24 @@ async def test_nobody_is_forgotten_because_a_name_server_is_new_or_silent(
         await trio.sleep(2 * LOOK_PERIOD)
         assert list(known.addrs()) == [FIRST]
         nursery.cancel_scope.cancel()
+
+
+async def test_followed_master_is_remembered_until_name_servers_list_slaves_of_this_broker(
+    autojump_clock: MockClock,
+) -> None:
+    story = Story({SERVERS[0]: {}}, master=SECOND)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(story.known().run)
+        await trio.sleep(LOOK_PERIOD + SETTLE_TIME)
+        nursery.cancel_scope.cancel()
+    story.disk, story.master = story.disk.after_cut(seed=1, kept=0.0), None
+    async with trio.open_nursery() as nursery:
+        known = story.known()
+        await nursery.start(known.run)
+        await trio.sleep(2 * LOOK_PERIOD)
+        assert known.followed == SECOND
+        story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
+        await trio.sleep(2 * LOOK_PERIOD)
+        assert known.followed is None
+        nursery.cancel_scope.cancel()
+    assert story.known().followed is None
