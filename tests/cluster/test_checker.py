@@ -35,7 +35,7 @@ from tests.cluster.histories.events import (
     TopicRemade,
     TwoMasters,
 )
-from tests.cluster.histories.schedule import MOVABLE_QUEUE, Failover, Mode, Schedule
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, Failover, Fault, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.violation import Violation
 
@@ -495,8 +495,20 @@ def test_unconfirmed_message_that_is_shown_is_told() -> None:
     assert _shown(early, role="async-master") == set()
 
 
-def _shown(*events: Event, **mode: Any) -> set[str]:
-    schedule = Schedule(1, attrs.evolve(MODE, **mode), (), (), 0, 25.0, (), 25.0)
+def test_disk_stands_in_while_a_slaves_acknowledgements_are_late() -> None:
+    """Only for a delay between the two, and only until it holds them up no longer."""
+    moved = pulled(6.3, FIRST, 0, held_by=((0, 400, 400), (1, 300, 300)))
+    shown = attrs.evolve(moved, at=6.4, end_offset=350)
+    delay = Fault(4.0, 2.0, "delay", "slave-1", "master", amount=2.0)
+    told = {"shown before it was confirmed"}
+    assert _shown(moved, shown) == told
+    assert _shown(moved, shown, faults=(delay,)) == set()
+    assert _shown(moved, shown, faults=(attrs.evolve(delay, amount=0.2),)) == told
+    assert _shown(moved, shown, faults=(attrs.evolve(delay, other="producer-0"),)) == told
+
+
+def _shown(*events: Event, faults: tuple[Fault, ...] = (), **mode: Any) -> set[str]:
+    schedule = Schedule(1, attrs.evolve(MODE, **mode), faults, (), 0, 25.0, (), 25.0)
     first = pulled(3.0, FIRST, 0, held_by=((0, 200, 200), (1, 100, 100)))
     second = pulled(3.5, FIRST, 0)
     story = Story(schedule, History(1, [first, second, *events]), FinalState((), came_to_rest=True))

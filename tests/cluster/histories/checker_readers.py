@@ -48,10 +48,14 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
     needs_disk = story.schedule.mode.acknowledge == "disk"
     master, confirmed = 0, 0
     moved_after, looked_at = 0.0, 0.0  # slaves got further at some time after the look before
+    late: list[
+        tuple[float, float]
+    ] = []  # moves that the master may not know yet: until when, and after which look
     down: set[int] = set()
     shown = 0  # by the master of the moment, and what it shows again after a restart
     before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
     for event in story.history.events:
+        moved_after = max([moved_after, *(after for told, after in late if told <= event.at)])
         match event:
             case MemberEnded(at=at, broker=broker, role=role, log_end=log_end, flushed=flushed):
                 down.add(broker)
@@ -68,6 +72,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 ends = sorted(_acknowledged(others, master, needs_disk).values())
                 confirmed = min(max([confirmed, *ends[:-1]]), kept)
                 moved_after = at
+                late.clear()
                 shown = min(shown, kept) if broker == master else 0
                 master = broker
             case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
@@ -80,12 +85,15 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 if len(ends) > 1 and ends[-2] > confirmed:
                     confirmed = ends[-2]
                     # One that comes back with much, and stands aside, has not moved.
-                    if any(
-                        end > before.get(number, -1)
+                    told = [
+                        _told_at(story, event.at, number, master)
                         for number, end in had.items()
-                        if number != master
-                    ):
+                        if number != master and end > before.get(number, -1)
+                    ]
+                    if event.at in told:
                         moved_after = looked_at
+                    elif told:
+                        late.append((min(told), looked_at))
                 before |= had
                 looked_at = event.at
                 if isinstance(event, SendAnswered) or event.broker != master:
@@ -109,6 +117,20 @@ def _acknowledged(
         number: flushed if needs_disk and number != master else end
         for number, end, flushed in held_by
     }
+
+
+def _told_at(story: Story, at: float, slave: int, master: int) -> float:
+    """When a master knows at the latest what a slave had: a delay holds up what is sent behind its bytes too."""
+    told = at
+    for fault in story.schedule.faults:
+        is_between = {fault.who, fault.other} == {_name(slave), _name(master)}
+        if fault.kind == "delay" and is_between and fault.at <= at:
+            told = max(told, min(at, fault.at + fault.lasts) + fault.amount)
+    return told
+
+
+def _name(broker: int) -> str:
+    return f"slave-{broker}" if broker else "master"
 
 
 def _is_over(moved_after: float, at: float) -> bool:
