@@ -39,7 +39,7 @@ class Server:
         return self.ready["address"]
 
     async def kill(self) -> None:
-        """kill -9, as a power cut of the process."""
+        """Kill -9, as a power cut of the process."""
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 

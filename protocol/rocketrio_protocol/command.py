@@ -103,7 +103,8 @@ class RemotingCommand:
     def has_field(self, name: str) -> bool:
         """Return whether `name` is among the ext fields.
 
-        False for a command with a header object, whose class has no other fields than its own."""
+        False for a command with a header object, whose class has no other fields than its own.
+        """
         fields = self._ext_fields
         return isinstance(fields, dict) and name in fields
 

@@ -361,7 +361,8 @@ class MessageExt:
 
     def json(self, as_type: Any = Any) -> Any:
         """Decode the body as JSON, and convert it to `as_type` if given (a dataclass, attrs or msgspec class,
-        `list[int]`, ...). Raises BodyUnreadable, which names the place in the body."""
+        `list[int]`, ...). Raises BodyUnreadable, which names the place in the body.
+        """
         try:
             return msgspec.json.decode(self.body, type=as_type)
         except msgspec.DecodeError as error:

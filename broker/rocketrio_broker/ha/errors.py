@@ -104,7 +104,7 @@ class DivergedHistoryError(ReplicationError):
 
 
 class BeyondBoundaryError(DivergedHistoryError):
-    """This log continues beyond the address up to which it and the master's are the same by their epochs."""
+    """The own log continues beyond the address up to which it and the master's are the same by their epochs."""
 
     remedy = (
         "Some of it may have been promised to producers. Set ha_divergent_tail to cut (also while the broker runs) to "

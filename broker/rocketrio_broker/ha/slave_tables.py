@@ -22,7 +22,7 @@ from rocketrio_protocol.commands.admin import (
 
 @attrs.frozen
 class SlaveTables:
-    """This broker's tables, which are joined with those of slaves."""
+    """The broker's own tables, which are joined with those of slaves."""
 
     topics: TopicConfigManager
     groups: SubscriptionGroupManager

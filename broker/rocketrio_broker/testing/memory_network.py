@@ -362,7 +362,8 @@ class MemoryNetwork:
 
     def cut(self, host: str, other: str | None = None) -> None:
         """Break all connections of a host, or those with one other host; both ends are notified unless the pipe is
-        held."""
+        held.
+        """
         for link in self._links:
             if self._concerns(link, host, other):
                 for pipe in link.pipes:

@@ -29,7 +29,8 @@ PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
 
 class ProcessQueueInfo(msgspec.Struct, rename="camel"):
     """One queue of a consumer. `droped` is Java's spelling; `transaction_…` counts messages that an ordered one
-    handles."""
+    handles.
+    """
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0

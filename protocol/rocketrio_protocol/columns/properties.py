@@ -82,7 +82,8 @@ class PropertyBlock:
     @property
     def common_names(self) -> tuple[bytes, ...]:
         """Return the names of each message if all have the same in the same order, which is usual; otherwise
-        nothing."""
+        nothing.
+        """
         if self._common_names is None:
             self._common_names = self._find_common_names()
         return self._common_names

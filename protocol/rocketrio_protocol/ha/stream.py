@@ -93,7 +93,7 @@ class TransferDecoder:
     """Decodes the bytes of a master into parts of transfers."""
 
     def __init__(self, *, confirms: bool = False) -> None:
-        """`confirms`: the master is a rocketrio broker, whose headers say up to which offset readers see the log."""
+        """Set `confirms` for a rocketrio master: its headers say up to which offset readers see the log."""
         self._confirms = confirms
         self._header_size = TRANSFER_HEADER_SIZE + (_CONFIRMED.size if confirms else 0)
         self._confirmed: int | None = None

@@ -53,7 +53,8 @@ def decode_batch(
     body: bytes | bytearray | memoryview, *, limit: int | None = None
 ) -> list[tuple[int, bytes, bytes]]:
     """Return (flag, body, properties) of each entry. Raises RemoteProtocolError for wrong lengths or too many
-    entries."""
+    entries.
+    """
     data = bytes(body)  # Slicing bytes costs half of slicing a view.
     size_limit, count_limit = len(data), len(data) if limit is None else limit
     entries: list[tuple[int, bytes, bytes]] = []

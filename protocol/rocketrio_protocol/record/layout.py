@@ -137,7 +137,7 @@ _OCTETS: Final = tuple(str(number) for number in range(256))
 
 
 def pack_host(ip: str, port: int) -> bytes:
-    """The stored form of an address; the length of the result tells IPv4 from IPv6."""
+    """Return the stored form of an address: 8 bytes for IPv4, 20 for IPv6."""
     if not 0 <= port <= 0x7FFFFFFF:
         raise LocalProtocolError(f"port {port} does not fit a stored host")
     try:
@@ -147,7 +147,7 @@ def pack_host(ip: str, port: int) -> bytes:
 
 
 def unpack_host(packed: bytes | bytearray | memoryview) -> tuple[str, int]:
-    """The address as text and the port."""
+    """Return the address as text, and the port."""
     size = len(packed)
     port = int.from_bytes(packed[-4:], signed=True)
     if size == IPV4_HOST_SIZE:

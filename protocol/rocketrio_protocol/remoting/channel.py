@@ -212,7 +212,7 @@ class Channel:
 
     @property
     def is_congested(self) -> bool:
-        """True if so many answers are unsent that no request is processed now."""
+        """True if no request is processed until more of the answers are sent."""
         return self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK
 
     def statistics(self) -> ChannelStatistics:

@@ -25,11 +25,11 @@ class ChannelObserver(Protocol):
     """Is notified of every channel of a server. Both methods are called synchronously and must not raise."""
 
     def channel_opened(self, channel: Channel) -> None:
-        """Called before the first request of the channel is processed."""
+        """Take note of a channel whose first request is not processed yet."""
         ...
 
     def channel_closed(self, channel: Channel) -> None:
-        """Called once for each opened channel, after its pending calls have failed."""
+        """Take note that a channel ended, once for each, after its pending calls have failed."""
         ...
 
 

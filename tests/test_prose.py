@@ -1,0 +1,58 @@
+"""Check that the product's docstrings and comments avoid idioms which have to be read twice.
+
+CONTRIBUTING.md has the rules of our prose; this list holds only what is never meant otherwise. ruff checks the form of
+docstrings (D rules in pyproject.toml).
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+IDIOMS = {
+    r"anew": "again",
+    r"whoever|somebody|nobody": "the caller, the slave, no client: name the part",
+    r"of ours": "a rocketrio broker, client, slave",
+    r"so many": "`count`, or the number",
+    r"leaves? away": "omit",
+    r"in vain": "without an answer, without success",
+    r"of its own accord": "automatically",
+    r"(?:is|are|be|was|were|been) told": "report, notify, log",
+    r"tells? of|hears? of": "report, learn",
+}
+PATTERN = re.compile("|".join(rf"\b(?:{idiom})" for idiom in IDIOMS), re.IGNORECASE)
+
+
+def prose_of(source: str) -> Iterator[tuple[int, str]]:
+    """Yield each line of a docstring and each comment, with its number."""
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield from enumerate(node.value.value.splitlines(), node.lineno)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+@pytest.mark.parametrize("folder", ["protocol", "broker", "client"])
+def test_docstrings_and_comments_use_no_listed_idiom(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number} says {match.group()!r}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for number, line in prose_of(path.read_text())
+        if (match := PATTERN.search(re.sub("`[^`]*`", "", line)))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_idiom_in_docstring_or_comment_is_found_and_in_a_string_is_not() -> None:
+    source = 'def f():\n    """Do it anew."""\n    return "nobody"  # of ours\n'
+    assert [number for number, line in prose_of(source) if PATTERN.search(line)] == [2, 3]
