@@ -22,7 +22,7 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 logger = logging.getLogger("rocketrio_broker.config_file")
 
 SYNC_INTERVAL: Final = 5.0
-"""Seconds of changes that a power cut may undo, as for consumerOffset.json."""
+"""Seconds of changes that a power cut may undo, as for consumerOffset.json, and that its journal alone may have."""
 
 
 @asynccontextmanager
@@ -81,6 +81,7 @@ class TableSyncService:
             task_status.started()
 
     async def _keep(self, table: VersionedTable[Any], wanted: int) -> None:
+        next_fold = trio.current_time() + self._interval
         while True:
             with trio.move_on_after(self._interval):
                 await table.sync_wanted.wait_past(wanted)
@@ -88,6 +89,9 @@ class TableSyncService:
             wanted = table.sync_wanted.value
             try:
                 table.renew()
+                if trio.current_time() >= next_fold:
+                    table.fold()
+                    next_fold = trio.current_time() + self._interval
                 await self._disk.run(table.sync)
             except ConfigFileError as error:
                 logger.debug("will try again at the next round: %s", error)

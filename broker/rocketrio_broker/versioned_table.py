@@ -1,7 +1,8 @@
 """Settings by name, of topics or groups, under one version: in memory, in their file, and in the journal beside it.
 
 A change is appended to the journal, so that its cost does not depend on the size of the table. The file is written
-whole if it has no valid journal, or the journal is long:
+whole if it has no valid journal, the journal is long, or some seconds have passed (`fold`): an Apache broker that takes
+over the directory of a killed one reads the file alone.
 
     topics.json       W1        W1                      W2 (on the disk before it has its name)    W2
     its journal       -         what W1 lacks           the same, not valid any more               -
@@ -286,8 +287,12 @@ class VersionedTable(Generic[Settings]):
         if self._file.sync_failed or self._journal.sync_failed:
             self._write(self.entries, self.data_version)
 
-    def close(self) -> None:
-        """Write the whole table to its file, on the disk, and remove the journal. Raises ConfigFileError."""
+    def fold(self) -> None:
+        """Write the whole table to its file if there is a journal, and remove that. Raises ConfigFileError."""
         if self._journal.exists:
             self._write(self.entries, self.data_version)
+
+    def close(self) -> None:
+        """Write the whole table to its file, on the disk, and remove the journal. Raises ConfigFileError."""
+        self.fold()
         self.sync()

@@ -1,5 +1,6 @@
 """The tables of a broker are in their files when it has stopped, whatever was answered last."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,25 @@ async def test_changed_tables_reach_the_disk_on_a_period(autojump_clock: MockClo
         assert names_after_a_power_cut(disk) == ["T"]
         await trio.sleep(5.1)
         assert names_after_a_power_cut(disk) == ["T", "U"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_killed_brokers_file_has_changes_of_some_seconds_ago_without_the_journal(
+    autojump_clock: MockClock,
+) -> None:
+    """Where requests for syncs come all the time, too. Apache's broker does not read the journal."""
+    disk = FaultyDisk()
+    topics = topics_on(disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(TableSyncService([topics], disk=disk, interval=5).run)
+        for number in range(12):
+            topics.put({f"T{number}": TopicConfig(f"T{number}")})
+            topics.sync_soon()
+            await trio.sleep(1)
+        topics_in_file = json.loads(read(disk, TOPICS))["topicConfigTable"]
+        assert {f"T{number}" for number in range(5)} <= set(topics_in_file)
+        await trio.sleep(5)
+        assert not disk.exists(JOURNAL)
         nursery.cancel_scope.cancel()
 
 
