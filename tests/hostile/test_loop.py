@@ -172,13 +172,13 @@ def fill(parts: BrokerParts) -> None:
     table = {
         name: TopicConfig(name, 8, 8) for number in range(TOPICS) if (name := topic_of(number))
     }
-    topics._change({**topics.topic_config_table, **table})
+    topics.table.put(table)
     settings = {
         name: SubscriptionGroupConfig(name)
         for number in range(GROUPS)
         if (name := group_of(number))
     }
-    groups._change({**groups.subscription_group_table, **settings})
+    groups.table.put(settings)
     for number in range(GROUPS):
         for queue_id in range(8):
             offsets.table.commit((topic_of(0), group_of(number)), queue_id, number)
