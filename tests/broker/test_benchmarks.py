@@ -23,3 +23,12 @@ def test_store_benchmark_measures_appends_reads_and_recovery() -> None:
     measured = {str(line["name"]).partition(".")[0] for line in lines}
     assert measured == {"append", "get", "index", "dispatch", "flush", "recover"}
     assert all(line["value"] > 0 for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_benchmark_of_many_queues_measures_sends_starts_and_creations() -> None:
+    lines = figures("many", "--topics", 110, "--connections", 10)
+    measured = {str(line["name"]).split(".")[1] for line in lines}
+    assert measured == {"send", "resident", "stop", "start", "topic", "group"}
+    assert all(line.get("failed", 0) == 0 for line in lines)
