@@ -23,8 +23,8 @@ BROKER: Final = ("-m", "rocketrio_broker.cli")
 """How this interpreter becomes `rocketrio-broker`."""
 START_TIMEOUT: Final = 120.0
 """Seconds until it serves; a broker with a large log to look at takes the longest."""
-STOP_TIMEOUT: Final = 30.0
-"""Seconds a process may take to end."""
+STOP_TIMEOUT: Final = 180.0
+"""Seconds a process may take to end; a broker with 80,000 new queue files takes the longest."""
 
 
 @attrs.frozen
