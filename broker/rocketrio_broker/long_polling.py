@@ -257,7 +257,8 @@ class PullRequestHoldService:
         """Wake the pulls that want a message that arrived; queues with many pulls take turns."""
         turns: deque[Iterator[HeldPull]] = deque()
         while True:
-            turns.extend(iter(self._held.at(key)) for key in self._store.take_arrivals())
+            arrived = self._store.take_arrivals()
+            turns.extend(iter(pulls) for key in arrived if (pulls := self._held.at(key)))
             left = TURN_PULLS
             while turns and left > 0:
                 turn = turns.popleft()
