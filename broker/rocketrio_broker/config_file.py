@@ -1,6 +1,6 @@
 """Reads and writes one JSON file under `config/`, and its `.bak`.
 
-    topics.json.tmp  written first
+    topics.json.tmp  written first; or .new, in the background
     topics.json.bak  the newest content known to be on the disk itself
     topics.json      the content of the last `write`, at least in the page cache
 
@@ -62,6 +62,7 @@ class ConfigFile:
         self.disk = disk
         self._backup = path.with_name(path.name + ".bak")
         self._temporary = path.with_name(path.name + ".tmp")
+        self._prepared = path.with_name(path.name + ".new")
         self._writes = 0
         self._synced_write = -1
         """The number of the last write that has reached the disk; unknown after a start."""
@@ -118,21 +119,36 @@ class ConfigFile:
         With `safely` a power cut leaves either the old content or these bytes; that blocks for longer.
         """
         try:
-            self._replace(data, safely=safely)
+            self._write_beside(self._temporary, data, safely=safely)
+            self._put_in_place(self._temporary)
         except OSError as error:
-            with suppress(OSError):
-                self.disk.unlink(self._temporary)  # On a full disk every block counts.
-            raise self.failed("written", error) from error
-        self.sync_failed = False
-        self.note_success()
+            raise self._not_written(self._temporary, error) from error
         if safely:
             with suppress(ConfigFileError):  # It is written; `sync_failed` keeps the rest.
                 self.sync()
 
-    def _replace(self, data: bytes, *, safely: bool) -> None:
-        disk = self.disk
-        disk.make_directory(self.path.parent)
-        file = disk.open(self._temporary, create=True)
+    def prepare(self, data: bytes) -> None:
+        """Write and sync bytes for `put_prepared`. Raises `ConfigFileError`. May run in a worker thread."""
+        try:
+            self._write_beside(self._prepared, data, safely=True)
+        except OSError as error:
+            raise self._not_written(self._prepared, error) from error
+
+    def put_prepared(self) -> None:
+        """Replace the content with the prepared bytes. Raises `ConfigFileError`; then the old content remains."""
+        try:
+            self._put_in_place(self._prepared)
+        except OSError as error:
+            raise self._not_written(self._prepared, error) from error
+
+    def drop_prepared(self) -> None:
+        """Remove the prepared bytes, which are not up to date any more."""
+        with suppress(OSError):
+            self.disk.unlink(self._prepared)
+
+    def _write_beside(self, path: Path, data: bytes, *, safely: bool) -> None:
+        self.disk.make_directory(path.parent)
+        file = self.disk.open(path, create=True)
         try:
             file.truncate(0)
             file.pwrite(data, 0)
@@ -140,11 +156,21 @@ class ConfigFile:
                 file.fdatasync()
         finally:
             file.close()
+
+    def _put_in_place(self, path: Path) -> None:
+        disk = self.disk
         is_synced = self._synced_write == self._writes
         if disk.exists(self.path) and (is_synced or not disk.exists(self._backup)):
             disk.rename(self.path, self._backup)
-        disk.rename(self._temporary, self.path)
+        disk.rename(path, self.path)
         self._writes += 1
+        self.sync_failed = False
+        self.note_success()
+
+    def _not_written(self, path: Path, error: OSError) -> ConfigFileError:
+        with suppress(OSError):
+            self.disk.unlink(path)  # On a full disk every block counts.
+        return self.failed("written", error)
 
     def sync(self) -> None:
         """Block until the content is safe from a power cut too. Raises `ConfigFileError`."""

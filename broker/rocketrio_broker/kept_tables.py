@@ -89,9 +89,9 @@ class TableSyncService:
             wanted = table.sync_wanted.value
             try:
                 table.renew()
-                if trio.current_time() >= next_fold:
-                    table.fold()
-                    next_fold = trio.current_time() + self._interval
                 await self._disk.run(table.sync)
+                if trio.current_time() >= next_fold:
+                    await table.fold()
+                    next_fold = trio.current_time() + self._interval
             except ConfigFileError as error:
                 logger.debug("will try again at the next round: %s", error)

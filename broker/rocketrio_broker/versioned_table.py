@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 import msgspec
 
-from rocketrio_broker.config_file import ConfigFile, TableFullError, read_table
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError, TableFullError, read_table
 from rocketrio_broker.joined_table import joined_table, newer_version
 from rocketrio_broker.table_journal import TableJournal
 from rocketrio_broker.watermark import Watermark
@@ -247,8 +247,9 @@ class VersionedTable(Generic[Settings]):
         if size > JOURNAL_LIMIT or (entries and could_be > TABLE_SIZE_LIMIT):
             return False
         try:
+            self._file.sync()  # It is, unless `fold` has just written it.
             self._journal.append(line, base)
-        except OSError:
+        except (ConfigFileError, OSError):
             return False  # If writing the file fails too, that reports the error.
         self._file.note_success()
         return True
@@ -256,18 +257,45 @@ class VersionedTable(Generic[Settings]):
     def _write(
         self, table: dict[str, Settings], version: DataVersion, *, is_limited: bool = False
     ) -> None:
-        """Write the file through to the disk, and remove the journal. Raises ConfigFileError."""
-        members = (version, self._text.of(table))
-        data = fastjson.dumps_pretty(dict(zip(self._names, members, strict=True)))
+        """Write and sync the file, and remove the journal. Raises ConfigFileError."""
+        data = self._content(table, version)
         if is_limited and len(data) > max(TABLE_SIZE_LIMIT, self._file_size):
             raise TableFullError(
                 f"{self._file.path.name} would have {len(data)} bytes; {TABLE_SIZE_LIMIT} is the limit"
             )
         self._file.write_bytes(data, safely=True)
-        self._base, self._file_size = zlib.crc32(data), len(data)
-        self._has_old_journal = False
+        self._note_file(data)
         if not self._file.sync_failed:
             with suppress(OSError):  # If it remains, it is not valid.
+                self._journal.remove()
+
+    def _content(self, table: dict[str, Settings], version: DataVersion) -> bytes:
+        members = (version, self._text.of(table))
+        return fastjson.dumps_pretty(dict(zip(self._names, members, strict=True)))
+
+    def _note_file(self, data: bytes) -> None:
+        self._base, self._file_size = zlib.crc32(data), len(data)
+        self._has_old_journal = False
+
+    async def fold(self) -> None:
+        """Write the file whole and remove the journal, unless the table changes in the meantime.
+
+        The disk is written in a worker thread, so that requests do not wait. Raises ConfigFileError. After a cancel or
+        a change the journal remains.
+        """
+        if not self._journal.exists:
+            return
+        disk, change = self._file.disk, self.changes.value
+        data = self._content(self.entries, self.data_version)
+        await disk.run(self._file.prepare, data)
+        if self.changes.value != change:
+            self._file.drop_prepared()
+            return
+        self._file.put_prepared()
+        self._note_file(data)
+        await disk.run(self._file.sync)
+        if self.changes.value == change:
+            with suppress(OSError):
                 self._journal.remove()
 
     def sync(self) -> None:
@@ -287,12 +315,8 @@ class VersionedTable(Generic[Settings]):
         if self._file.sync_failed or self._journal.sync_failed:
             self._write(self.entries, self.data_version)
 
-    def fold(self) -> None:
-        """Write the whole table to its file if there is a journal, and remove that. Raises ConfigFileError."""
-        if self._journal.exists:
-            self._write(self.entries, self.data_version)
-
     def close(self) -> None:
         """Write the whole table to its file, on the disk, and remove the journal. Raises ConfigFileError."""
-        self.fold()
+        if self._journal.exists:
+            self._write(self.entries, self.data_version)
         self.sync()

@@ -110,6 +110,23 @@ async def test_a_table_is_synced_soon_where_somebody_asks_for_it(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_changed_table_is_written_whole_each_interval_though_it_goes_on_changing(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    topics = topics_on(disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(TableSyncService([topics], disk=disk, interval=5).run)
+        for number in range(10):
+            topics.put({f"T{number}": TopicConfig(f"T{number}")})
+            await trio.sleep(3)
+        assert b'"T6"' in read(disk, TOPICS)
+        await trio.sleep(5)
+        assert b'"T9"' in read(disk, TOPICS)
+        assert not disk.exists(JOURNAL)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("changes", [1, 2])
 async def test_a_table_that_cannot_be_synced_is_tried_again(
     changes: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch

@@ -3,14 +3,17 @@
 import itertools
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 from tests.broker.parts import FullDisk, SettableClock, config_file, read
 from tests.broker.store.faulty_disk import FaultyDisk, FaultyOpenFile, PowerCutError
 
 from rocketrio_broker import versioned_table
 from rocketrio_broker.config_file import ConfigFileError, TableFullError
+from rocketrio_broker.store.disk import Arguments, Result
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.versioned_table import VersionedTable
 from rocketrio_protocol.bodies.topics import (
@@ -439,6 +442,87 @@ def test_what_the_journal_could_not_sync_is_written_to_the_file(
     assert disk.operations == operations
 
 
+class ActingDisk(FaultyDisk):
+    """Does something when the n-th piece of work for a worker thread begins."""
+
+    acts: dict[int, Callable[[], None]]
+    works = 0
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        self.works += 1
+        self.acts.get(self.works, lambda: None)()
+        return await super().run(work, *arguments)
+
+
+def folding(**acts: Callable[[VersionedTable[TopicConfig]], None]) -> ActingDisk:
+    """Fold a table while other things happen, before its file is prepared (first) and before it is synced (second)."""
+    disk = ActingDisk()
+    disk.make_directory(MAIN.parent)
+    table = table_on(disk)
+    put(table, "T")
+    put(table, "U")
+    table.sync()
+    numbers = {"first": 1, "second": 2}
+    disk.acts = {numbers[name]: partial(act, table) for name, act in acts.items()}
+    trio.run(table.fold)
+    return disk
+
+
+def test_a_fold_leaves_a_whole_file_and_no_journal() -> None:
+    disk = folding()
+    assert in_file(disk) == ["T", "U"]
+    assert not disk.exists(JOURNAL)
+    assert list(loaded(disk.after_cut(seed=1, kept=0.0)).entries) == ["T", "U"]
+    assert sorted(path.name for path in disk.files) == ["topics.json", "topics.json.bak"]
+
+
+def test_without_a_journal_a_fold_writes_nothing() -> None:
+    disk = FaultyDisk()
+    table = table_on(disk)
+    put(table, "T")
+    operations = disk.operations
+    trio.run(table.fold)
+    assert disk.operations == operations
+
+
+def test_a_fold_that_a_change_overtakes_changes_nothing() -> None:
+    disk = folding(first=lambda table: put(table, "V"))
+    assert in_file(disk) == ["T"]
+    assert list(loaded(disk).entries) == ["T", "U", "V"]
+    assert not disk.exists(MAIN.with_name("topics.json.new"))
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_change_after_a_fold_has_its_file_in_place_is_kept(is_whole: bool) -> None:
+    def change(table: VersionedTable[TopicConfig]) -> None:
+        if is_whole:
+            table.touch()
+        put(table, "V")
+        for seed in range(50):
+            lost = table._file.disk.after_cut(seed=seed, kept=0.5)  # type: ignore[attr-defined]
+            assert {"T", "U"} <= set(loaded(lost).entries)
+        table.sync()
+
+    disk = folding(second=change)
+    for kept in (0.0, 1.0):
+        assert list(loaded(disk.after_cut(seed=1, kept=kept)).entries) == ["T", "U", "V"]
+
+
+def test_a_fold_on_a_full_disk_leaves_the_journal() -> None:
+    disk = FullDisk()
+    table = table_on(disk)
+    put(table, "T")
+    put(table, "U")
+    disk.full = True
+    with pytest.raises(ConfigFileError, match=r"topics\.json cannot be written: \[Errno 28\]"):
+        trio.run(table.fold)
+    assert list(loaded(disk).entries) == ["T", "U"]
+    disk.full = False
+    put(table, "V")
+    trio.run(table.fold)
+    assert in_file(disk) == ["T", "U", "V"]
+
+
 def play(disk: FaultyDisk, made: list[str], synced: list[str]) -> None:
     """Two runs that make topics, of which the second one begins where the first was killed, and ends cleanly."""
     numbers = itertools.count()
@@ -454,6 +538,11 @@ def play(disk: FaultyDisk, made: list[str], synced: list[str]) -> None:
             name = f"T{next(numbers)}"
             put(table, name)
             made.append(name)
+        trio.run(table.fold)
+        synced[:] = made
+        name = f"T{next(numbers)}"
+        put(table, name)
+        made.append(name)
     table.touch()
     table.close()
     synced[:] = made
