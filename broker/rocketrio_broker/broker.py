@@ -397,9 +397,9 @@ async def open_broker(
             table = _processor_table(
                 parts, registration, ha_service, role, log_check, second_history, bound
             )
-            table = held.over(table | role_processor.processors())
+            table |= role_processor.processors()
             await nursery.start(
-                _serve, (bound.main, bound.fast), table, observer, config.server_limits
+                _serve, (bound.main, bound.fast), table, held, observer, config.server_limits
             )
             await nursery.start(registration.run)
             await role.settled.wait_reached(1)
@@ -499,6 +499,7 @@ def _processor_table(
 async def _serve(
     listeners: Sequence[Listener],
     table: Mapping[int, Processor],
+    held: HeldWrites,
     observer: _Observer,
     limits: ServerLimits,
     *,
@@ -509,7 +510,7 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         for listener, processors in zip(listeners, (table, fast_table), strict=False):
             serve = partial(
-                serve_remoting, [listener], processors, observer=observer, limits=limits
+                serve_remoting, [listener], held.over(processors), observer=observer, limits=limits
             )
             await nursery.start(serve)
         task_status.started()

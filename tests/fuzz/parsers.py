@@ -20,9 +20,9 @@ from rocketrio_broker.offset_table import OffsetTable
 from rocketrio_broker.offset_version import Generation
 from rocketrio_broker.parked import released
 from rocketrio_broker.processor.stored_properties import (
+    UNIQUE_KEY_LABEL,
     property_map,
     stored_properties,
-    unique_key,
 )
 from rocketrio_broker.processor.tag_expression import tags_codes
 from rocketrio_broker.transaction.records import committed, copied, half_offsets_of
@@ -64,6 +64,7 @@ from rocketrio_protocol.record.properties import (
     can_be_properties,
     decode_properties,
     property_value,
+    stored_value,
 )
 from tests.fuzz import seeds
 from tests.fuzz.seeds import FRAME_WORDS, JSON_WORDS, RECORD_WORDS, SQL_WORDS
@@ -163,7 +164,7 @@ def take_properties(data: bytes) -> None:
     text = data.decode(errors="replace")
     for is_batch in (False, True):
         stored_properties(text, "lab", is_batch=is_batch)
-    unique_key(text)
+    stored_value(text.encode(), UNIQUE_KEY_LABEL)
     property_map(text, "lab")
 
 

@@ -42,9 +42,10 @@ class SendAnswers:
         trace = "true" if trace_on else "false"
         self._middle = f'","TRACE_ON":"{trace}","MSG_REGION":{region},"msgId":"{self._host}'
         middle = self._middle.replace("%", "%%")
-        self._of_one_message = (
-            f'{{"code":0,"extFields":{{"queueId":"%d{middle}%016X","queueOffset":"%d"%b}},{_FLAG}%d,{_END}'
-        ).encode()
+        start = f'{{"code":0,"extFields":{{"queueId":"%d{middle}%016X","queueOffset":"%d"'
+        end = f"}},{_FLAG}%d,{_END}"
+        self._of_one_message = f'{start},"transactionId":"%b"{end}'.encode()
+        self._of_one_without_id = f"{start}{end}".encode()
 
     def fields_of_error(self) -> dict[str, str]:
         """Return the header fields that even a refusal includes."""
@@ -59,19 +60,26 @@ class SendAnswers:
         serialize_type: SerializeType,
         queue_id: int,
         result: AppendResult,
-        transaction_id: str | None = None,
+        transaction_id: bytes = b"",
     ) -> bytes:
         """Return the whole answer: where the message, or the first of a batch, was stored.
 
-        `transaction_id` is the id that the producer gave the message or the batch. Clients of RocketMQ 5 that send
-        through a proxy end a transaction by it.
+        `transaction_id` is the encoded id that the producer gave the message or the batch, or empty. Clients of
+        RocketMQ 5 that send through a proxy end a transaction by it.
         """
         physical_offset, queue_offset = result.physical_offset, result.queue_offset
         if result.physical_offsets is None:
             if serialize_type is _JSON:
-                header = self._of_one_message % (
-                    queue_id, physical_offset, queue_offset, _member(transaction_id), opaque
-                )  # fmt: skip
+                if transaction_id:
+                    if not transaction_id.isalnum():
+                        transaction_id = _escaped(transaction_id)
+                    header = self._of_one_message % (
+                        queue_id, physical_offset, queue_offset, transaction_id, opaque
+                    )  # fmt: skip
+                else:
+                    header = self._of_one_without_id % (
+                        queue_id, physical_offset, queue_offset, opaque
+                    )  # fmt: skip
                 size = len(header)
                 return _PREFIX.pack(4 + size, size) + header
             ids = f"{physical_offset:016X}"
@@ -85,7 +93,7 @@ class SendAnswers:
             ).encode()
         header = (
             f'{{"code":0,"extFields":{{"queueId":"{queue_id}{self._middle}{ids}",'
-            f'"queueOffset":"{queue_offset}"{_member(transaction_id).decode()}}},{_FLAG}{opaque},{_END}'
+            f'"queueOffset":"{queue_offset}"{_member(transaction_id)}}},{_FLAG}{opaque},{_END}'
         ).encode()
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
@@ -97,13 +105,13 @@ class SendAnswers:
         queue_id: int,
         result: AppendResult,
         ids: str,
-        transaction_id: str | None,
+        transaction_id: bytes,
     ) -> RemotingCommand:
         header = SendMessageResponseHeader(
             self._host + ids,
             queue_id,
             result.queue_offset,
-            transaction_id,
+            transaction_id.decode() or None,
             region_id=self._region_id,
             trace_on=self._trace_on,
         )
@@ -111,14 +119,16 @@ class SendAnswers:
         return RemotingCommand(0, opaque, FLAG_RESPONSE, fields, serialize_type=serialize_type)
 
 
-def _member(transaction_id: str | None) -> bytes:
+def _member(transaction_id: bytes) -> str:
     """Return the field for this id with a comma in front of it; nothing without an id."""
-    if transaction_id is None:
-        return b""
-    # Escaping takes as long as the rest of the answer, and ids are usually letters and digits.
-    if transaction_id.isalnum():
-        return b',"transactionId":"%b"' % transaction_id.encode()
-    return f',"transactionId":{json.dumps(transaction_id)}'.encode()
+    if not transaction_id:
+        return ""
+    return f',"transactionId":"{_escaped(transaction_id).decode()}"'
+
+
+def _escaped(text: bytes) -> bytes:
+    """Return a text as JSON between quotes. It takes as long as the rest of an answer, but few ids need it."""
+    return json.dumps(text.decode())[1:-1].encode()
 
 
 def _hex_offsets(offsets: Sequence[int]) -> str:

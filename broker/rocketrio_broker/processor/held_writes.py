@@ -42,7 +42,7 @@ class HeldWrites:
     """The held requests of one broker."""
 
     def __init__(self) -> None:
-        self._is_holding = False
+        self._tables: list[tuple[dict[int, Processor], Mapping[int, Processor]]] = []
         self._held: list[tuple[Channel, RemotingCommand, Processor]] = []
         self._nursery: trio.Nursery
 
@@ -59,19 +59,20 @@ class HeldWrites:
             await trio.sleep_forever()
 
     def over(self, table: Mapping[int, Processor]) -> dict[int, Processor]:
-        """Return the same table with processors that can hold the requests that write."""
-        return {
-            code: self._kept(processor) if code in WRITE_CODES else processor
-            for code, processor in table.items()
-        }
+        """Return a copy of the table, in which `hold` replaces the processors of requests that write."""
+        own = dict(table)
+        self._tables.append((own, table))
+        return own
 
     def hold(self) -> None:
         """Hold requests that write from now on."""
-        self._is_holding = True
+        for own, table in self._tables:
+            own |= {code: partial(self._hold, table[code]) for code in WRITE_CODES if code in table}
 
     def release(self) -> None:
         """Execute the held requests, and later ones immediately."""
-        self._is_holding = False
+        for own, table in self._tables:
+            own |= table
         held, self._held = self._held, []
         for channel, request, processor in held:
             answer = answer_of(channel, request, partial(processor, channel, request))  # type: ignore[arg-type]
@@ -90,21 +91,14 @@ class HeldWrites:
         if answer is not None and not request.is_oneway:
             channel.reply(answer)
 
-    def _kept(self, processor: Processor) -> Processor:
-        def process(
-            channel: Channel, request: RemotingCommand
-        ) -> Answer | Coroutine[Any, Any, Answer]:
-            if not self._is_holding:
-                return processor(channel, request)
-            if len(self._held) >= HELD_LIMIT:
-                return request.response(
-                    code=ResponseCode.SYSTEM_BUSY,
-                    remark=f"[OVERLOAD]{HELD_LIMIT} requests wait for a hand-over already, try later",
-                )
-            self._held.append((channel, request, processor))
-            return None
-
-        return process
+    def _hold(self, processor: Processor, channel: Channel, request: RemotingCommand) -> Answer:
+        if len(self._held) >= HELD_LIMIT:
+            return request.response(
+                code=ResponseCode.SYSTEM_BUSY,
+                remark=f"[OVERLOAD]{HELD_LIMIT} requests wait for a hand-over already, try later",
+            )
+        self._held.append((channel, request, processor))
+        return None
 
 
 def _raise(fault: Exception) -> Answer:

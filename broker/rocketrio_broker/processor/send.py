@@ -24,14 +24,15 @@ from rocketrio_broker.processor.special_sends import SpecialSends
 from rocketrio_broker.processor.stored_properties import (
     DELAY_MARK,
     TRANSACTION_MARK,
+    UNIQUE_KEY_LABEL,
     stored_properties,
-    unique_key,
 )
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.route_info_manager import UNIT, UNIT_SUB
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
+from rocketrio_broker.store.put_times import SHORT
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -40,6 +41,7 @@ from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessa
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
 from rocketrio_protocol.record.layout import TRANSACTION_MASK, SysFlag, pack_host
+from rocketrio_protocol.record.properties import stored_value
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import split_addr
 
@@ -139,12 +141,13 @@ class SendMessageProcessor:
                 header, request.version, topic, queue_id
             )
         is_batch = code == _SEND_BATCH_MESSAGE or bool(header.batch)
-        properties, waits = stored_properties(text, broker.cluster_name, is_batch=is_batch)
+        changed, waits = stored_properties(text, broker.cluster_name, is_batch=is_batch)
+        properties = changed.encode()
         put = PutMessage(
             topic=topic.topic_name,
             queue_id=queue_id,
             body=b"" if is_batch else request.body,
-            properties=properties.encode(),
+            properties=properties,
             flag=header.flag,
             sys_flag=header.sys_flag | _MULTI_TAGS
             if topic.topic_filter_type == _MULTI_TAG_TOPIC
@@ -165,14 +168,17 @@ class SendMessageProcessor:
         self._stats.put(topic.topic_name, result.message_count, result.size)
         if request.flag & FLAG_ONEWAY:
             return
-        answers = self._current_answers(broker)
-        frame = answers.frame(
-            request.opaque, request.serialize_type, queue_id, result, unique_key(header.properties)
-        )
+        answers = self._answers if broker is self._answers_of else self._current_answers(broker)
+        unique_key = stored_value(properties, UNIQUE_KEY_LABEL)
+        frame = answers.frame(request.opaque, request.serialize_type, queue_id, result, unique_key)
         if waits and self._waiting.is_needed:
             self._waiting.add(result.end_offset, channel, frame)
             return
-        self._put_times.add(perf_counter() - begin)
+        took = perf_counter() - begin
+        if took < SHORT:
+            self._put_times.short += 1
+        else:
+            self._put_times.add(took)
         if waits:
             channel.reply(frame)
         else:

@@ -28,7 +28,8 @@ from rocketrio_protocol.record.properties import (
 
 _WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
 _CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
-_UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
+UNIQUE_KEY_LABEL: Final = (PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR).encode()
+"""What precedes the id that the producer gave a message, in encoded properties."""
 DELAY_MARK: Final = "DEL"
 """A text in the properties of every message to be delivered later: in DELAY, and in the names of 5.x's timers."""
 TRANSACTION_MARK: Final = PROPERTY_TRANSACTION_PREPARED + NAME_VALUE_SEPARATOR
@@ -55,18 +56,6 @@ def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) ->
     if is_batch:
         return f"{text[:start]}{cluster}{PAIR_SEPARATOR}{text[start:]}", waits
     return f"{text[:start]}{cluster}{text[end:]}", waits
-
-
-def unique_key(text: str | None) -> str | None:
-    """Return the id that the producer gave the message; None if it has none."""
-    if not text:
-        return None
-    before, found, rest = text.rpartition(_UNIQUE_KEY)
-    if not found:
-        return None
-    if before and before[-1] != PAIR_SEPARATOR:  # It is the end of a longer name.
-        return decode_properties(text).get(PROPERTY_UNIQUE_KEY)
-    return rest.partition(PAIR_SEPARATOR)[0]
 
 
 def property_map(text: str, cluster_name: str) -> dict[str, str]:

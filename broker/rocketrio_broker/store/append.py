@@ -114,7 +114,10 @@ class Appender:
         self._largest_record = config.mapped_file_size_commit_log - PADDING_HEAD_SIZE
 
     def append(self, put: PutMessage) -> AppendResult:
-        """Store one message; return its place, or a result that says why it was refused."""
+        """Store one message; return its place, or a result that says why it was refused.
+
+        Every send runs this, so it does by itself what `append_batch` calls functions for.
+        """
         topic, body, properties = put.topic.encode(), put.body, put.properties
         born_host, store_host = put.born_host, put.store_host
         refused = self._refused(len(topic), len(body), len(properties))
@@ -137,7 +140,9 @@ class Appender:
         visible = sys_flag & TRANSACTION_MASK == 0 or has_queue_entry(sys_flag)
         queue = queue or table.queue(*key)
         queue_offset = queue.max_offset if visible else 0
-        store_ms = self._store_ms()
+        store_ms, last_ms = self._now_ms(), self._dispatched.store_time_ms
+        if store_ms < last_ms:
+            store_ms = last_ms
         record = shape.record(
             put.queue_id,
             put.flag,
@@ -163,7 +168,13 @@ class Appender:
                 code = tags_code(put.tags)
             queue.append(physical_offset, size, code)
             table.grown.add(key)
-        self._mark(end, store_ms, 1, size)
+        dispatched, counters = self._dispatched, self.counters
+        dispatched.store_time_ms = store_ms
+        dispatched.advance(end)
+        counters.messages += 1
+        counters.bytes += size
+        if self.room.refused:
+            self.room.is_there()
         return AppendResult(_PUT_OK, physical_offset, size, queue_offset, store_ms, 1, end)
 
     def append_batch(self, put: PutMessage, entries: UniformEntries | MixedEntries) -> AppendResult:

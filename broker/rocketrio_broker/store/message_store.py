@@ -8,7 +8,7 @@ Answers to: DefaultMessageStore.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -115,6 +115,12 @@ class MessageStore(StoreLookups):
             levels,
             wall_clock=wall_clock,
         )
+        # The appender's own methods: every send goes through them.
+        self.append: Callable[[PutMessage], AppendResult] = self._appender.append
+        """Store one message; `status` of the result says whether it was stored."""
+        self.append_batch: Callable[[PutMessage, UniformEntries | MixedEntries], AppendResult]
+        self.append_batch = self._appender.append_batch
+        """Store the entries of a batch next to each other, or none of them."""
         self.health = StoreHealth(self._appender, root)
         self._reput = ReputMessageService(self.commit_log, self.dispatcher, self.dispatched)
         self._flush = FlushService(self.commit_log, config, disk=disk)
@@ -147,6 +153,7 @@ class MessageStore(StoreLookups):
             self.key_index,
             self._checkpoint,
             self.clock_watch,
+            self._appender,
             disk=disk,
             wall_clock=wall_clock,
         )
@@ -297,7 +304,7 @@ class MessageStore(StoreLookups):
     def refusal(self) -> str:
         """Why appends are refused; empty if they are not."""
         appender = self._appender
-        return appender.role_refusal or appender.refusal or self._retention.refusal
+        return appender.role_refusal or appender.refusal or appender.disk_refusal
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Use other limits for reading and deleting; file sizes and periods stay as they were at opening."""
@@ -337,16 +344,6 @@ class MessageStore(StoreLookups):
         return [problem for problem in problems if problem]
 
     # --- writing -----------------------------------------------------------------------------
-
-    def append(self, put: PutMessage) -> AppendResult:
-        """Store one message; `result.status` says whether it was stored."""
-        self._appender.disk_refusal = self._retention.refusal
-        return self._appender.append(put)
-
-    def append_batch(self, put: PutMessage, entries: UniformEntries | MixedEntries) -> AppendResult:
-        """Store the entries of a batch next to each other, or none of them."""
-        self._appender.disk_refusal = self._retention.refusal
-        return self._appender.append_batch(put, entries)
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that the next message will get."""

@@ -16,7 +16,8 @@ UNKNOWN: Final = "null"
 _STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
 _BOUNDS: Final = tuple(accumulate(step for size, times in _STEPS for step in repeat(size, times)))
 """Milliseconds: each count is for times below its bound and not below the one before; the last one has no bound."""
-_SHORT: Final = _BOUNDS[0] / 1000
+SHORT: Final = _BOUNDS[0] / 1000
+"""Seconds: nearly all puts take less, if they wait for neither disk nor slaves. These need only be counted."""
 _RANGES: Final = {
     0: "[<=0ms]", 1: "[0~10ms]", 10: "[10~50ms]", 50: "[50~100ms]", 100: "[100~200ms]", 200: "[200~500ms]",
     500: "[500ms~1s]", 1000: "[1~2s]", 2000: "[2~3s]", 3000: "[3~4s]", 4000: "[4~5s]", 5000: "[5~10s]",
@@ -32,20 +33,21 @@ class PutTimes:
     """The counts of one broker's puts by duration."""
 
     def __init__(self) -> None:
+        self.short = 0
+        """The puts of this minute that took less than SHORT and were not added."""
         self._counts = [0] * (len(_BOUNDS) + 1)
         self._last: list[int] | None = None
         self._longest = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one put."""
-        if seconds < _SHORT:  # Nearly all puts, if they wait for neither disk nor slaves.
-            self._counts[0] += 1
-            return
         self._counts[bisect_right(_BOUNDS, seconds * 1000)] += 1
         self._longest = max(self._longest, seconds)
 
     def end_minute(self) -> None:
         """Begin a new minute; the minute that ends is reported from now on."""
+        self._counts[0] += self.short
+        self.short = 0
         self._last, self._counts = self._counts, [0] * len(self._counts)
 
     def runtime_info(self) -> dict[str, str]:

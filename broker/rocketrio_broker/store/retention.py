@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 import trio
 
+from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.config import StoreConfig
@@ -98,12 +99,11 @@ class RetentionService:
         index: KeyIndex,
         checkpoints: CheckpointService,
         clock_watch: ClockWatch,
+        appender: Appender,
         *,
         disk: Disk,
         wall_clock: WallClock,
     ) -> None:
-        self.refusal = ""
-        """Why messages are refused because of the disk; empty if they are not."""
         self.problem = ""
         """What happens to files early because the disk fills; empty if nothing does."""
         self.count_unread: CountUnread = _count_nothing
@@ -116,6 +116,7 @@ class RetentionService:
         self._index = index
         self._checkpoints = checkpoints
         self._clock_watch = clock_watch
+        self._appender = appender
         # When a file whose messages have store times in the future was first found full, by the file's end.
         self._found_full_ms: dict[int, int] = {}
         self._disk = disk
@@ -138,15 +139,15 @@ class RetentionService:
         self.capacity = await self._disk.run(self._disk.capacity, path)
         percent, limit = self.used_ratio * 100, self.config.disk_space_warning_level_ratio
         if percent > limit:
-            if not self.refusal:
+            if not self._appender.disk_refusal:
                 _LOG.error("event=disk_nearly_full path=%s used=%.1f%%", path, percent)
-            self.refusal = (
+            self._appender.disk_refusal = (
                 f"the disk of {path} is {percent:.1f} % full, messages are refused above {limit:g} %:"
                 " make room, or lower file_reserved_time"
             )
-        elif self.refusal:
+        elif self._appender.disk_refusal:
             _LOG.warning("event=disk_has_room_again path=%s used=%.1f%%", path, percent)
-            self.refusal = ""
+            self._appender.disk_refusal = ""
         self._look_at_force(percent)
 
     def _look_at_force(self, percent: float) -> None:

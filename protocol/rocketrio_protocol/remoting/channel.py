@@ -189,6 +189,7 @@ class Channel:
         self._sending_answer_size = 0  # How many of these belong to answers.
         self._queued_answer_size = 0  # Bytes of answers queued behind them.
         self._sent = trio.lowlevel.ParkingLot()  # Tasks that wait until more was sent.
+        self._waiter_count = 0  # How many these are; to ask a ParkingLot takes a call.
         self._in_turn: deque[MakeAnswer] = deque()  # Answers that are not made yet.
         self._noted_unsent_size = 0  # The unsent size that was last reported to `room`.
 
@@ -320,7 +321,14 @@ class Channel:
     async def drain(self) -> None:
         """Wait until everything queued so far is sent, or the connection has ended."""
         while self.unsent_size and not self.closed:
+            await self._more_sent()
+
+    async def _more_sent(self) -> None:
+        self._waiter_count += 1
+        try:
             await self._sent.park()
+        finally:
+            self._waiter_count -= 1
 
     def close(self, reason: str = "closed here") -> None:
         """End the connection at once: pending calls fail, and bytes that were not sent are lost."""
@@ -394,7 +402,7 @@ class Channel:
                 # If nothing is unsent the writer sleeps, and would never wake this task.
                 if self._backlog:
                     if self.is_congested and self.unsent_size:
-                        await self._sent.park()
+                        await self._more_sent()
                     else:
                         await trio.lowlevel.checkpoint()
             self._note_unfinished()
@@ -454,7 +462,8 @@ class Channel:
         self._in_round = True
         for done, request in enumerate(requests):
             if not done % ANSWERS_TOGETHER or self._queued_answer_size > HIGH_WATER_MARK:
-                self._send_now()
+                if self._connection.out_size or self._queued_answer_size:
+                    self._send_now()
                 if self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
                     self._backlog = requests[done:]
                     break
@@ -486,7 +495,7 @@ class Channel:
                 self._wake_writer()
                 return
         self._queued_answer_size = 0
-        if self._sent:  # Rarely true, and unpark_all costs 4 us even if no task waits.
+        if self._waiter_count:  # Rarely true, and unpark_all costs 4 us even if no task waits.
             self._sent.unpark_all()
         if self._noted_unsent_size:
             self._note_unsent()
@@ -522,7 +531,7 @@ class Channel:
                 self._queued_answer_size = 0
                 if self._in_turn:
                     self._make_answers()
-                if self._sent:
+                if self._waiter_count:
                     self._sent.unpark_all()
                 continue
             self._sending_size = len(data)

@@ -33,20 +33,20 @@ def result(*physical_offsets: int) -> AppendResult:
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
 @pytest.mark.parametrize("region", ["DefaultRegion", 'quo"ted %s', "köln"])
 @pytest.mark.parametrize("physical_offsets", [(7,), (1 << 40, 200, 300)])
-@pytest.mark.parametrize("transaction_id", [None, "7F000001", 'quo"ted %b', "köln"])
+@pytest.mark.parametrize("transaction_id", ["", "7F000001", 'quo"ted %b', "köln"])
 def test_send_answer_is_the_ordinary_answer(
     serialize_type: SerializeType,
     region: str,
     physical_offsets: tuple[int, ...],
-    transaction_id: str | None,
+    transaction_id: str,
 ) -> None:
     request = RemotingCommand(310, opaque=77, serialize_type=serialize_type)
     ids = ",".join(offset_message_id(HOST, offset) for offset in physical_offsets)
     header = SendMessageResponseHeader(
-        ids, 3, 1 << 40, transaction_id, region_id=region, trace_on=True
+        ids, 3, 1 << 40, transaction_id or None, region_id=region, trace_on=True
     )
     answers = SendAnswers(HOST, region_id=region, trace_on=True)
-    frame = answers.frame(77, serialize_type, 3, result(*physical_offsets), transaction_id)
+    frame = answers.frame(77, serialize_type, 3, result(*physical_offsets), transaction_id.encode())
     assert decoded(frame) == request.response(header)
     late = with_code(frame, ResponseCode.FLUSH_DISK_TIMEOUT, "not yet")
     assert decoded(late) == request.response(

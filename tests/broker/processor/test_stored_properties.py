@@ -5,12 +5,12 @@ import pytest
 from rocketrio_broker.processor.stored_properties import (
     DELAY_MARK,
     TRANSACTION_MARK,
+    UNIQUE_KEY_LABEL,
     is_true,
     property_map,
     stored_properties,
-    unique_key,
 )
-from rocketrio_protocol.record.properties import decode_properties
+from rocketrio_protocol.record.properties import decode_properties, stored_value
 
 KEY = "FD000000000000000000000000000002449130946E0969F766B90000"
 
@@ -127,14 +127,11 @@ def test_only_true_is_true() -> None:
         (f"TAGS=t;UNIQ_KEY={KEY};", KEY),
         ("UNIQ_KEY=first;UNIQ_KEY=last", "last"),
         (f"UNIQ_KEY={KEY};MY_UNIQ_KEY=other", KEY),
-        ("MY_UNIQ_KEY=other", None),
-        ("TAGS=UNIQ_KEY", None),
-        ("", None),
+        ("MY_UNIQ_KEY=other", ""),
+        ("TAGS=UNIQ_KEY", ""),
+        ("", ""),
     ],
 )
-def test_unique_key_is_that_of_the_property(sent: str, key: str | None) -> None:
-    assert unique_key(text(sent)) == key
-
-
-def test_unique_key_without_properties_is_none() -> None:
-    assert unique_key(None) is None
+def test_unique_key_is_that_of_the_property(sent: str, key: str) -> None:
+    stored, _ = stored_properties(text(sent), "cluster", is_batch=False)
+    assert stored_value(stored.encode(), UNIQUE_KEY_LABEL) == key.encode()
