@@ -27,7 +27,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.administration.admin import open_admin
+from rocketrio.admin.admin import open_admin
 from rocketrio.consuming.frames import COLUMNS
 
 COUNT = 200_000

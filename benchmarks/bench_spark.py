@@ -23,7 +23,7 @@ from spark_parts.control import generator_source, row_source
 from spark_parts.fixtures import Writer, fill, report, session
 
 from rocketrio import open_admin
-from rocketrio.administration.served import Served, served
+from rocketrio.admin.served import Served, served
 
 PARTS = ("reader", "batch", "backfill")
 ROUNDS = 3

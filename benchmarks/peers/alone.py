@@ -17,7 +17,7 @@ from peers.figures import CpuMeter, Goal, Run, alternate, tell_rates
 from peers.our_client import QUEUES
 from peers.sides import Scale
 from rocketrio import open_client
-from rocketrio.administration.admin import open_admin
+from rocketrio.admin.admin import open_admin
 
 SIZE = 128
 IN_FLIGHT = 64

@@ -21,7 +21,7 @@ from peers.figures import CpuMeter, Goal, Run, alternate, tell_rates
 from peers.java import SOURCES, JavaWorker
 from peers.our_client import QUEUES
 from rocketrio import open_client
-from rocketrio.administration.admin import open_admin
+from rocketrio.admin.admin import open_admin
 
 Job = Callable[[str], Awaitable[float]]
 """Takes the name server's address, returns the seconds it took."""

@@ -20,7 +20,7 @@ from peers.clusters import our_master
 from peers.figures import CpuMeter, Goal, Run, alternate, cpu_seconds, tell_rates
 from peers.kafka import kafka_broker, spark_class_path
 from rocketrio import Message, open_client, open_producer
-from rocketrio.administration.admin import open_admin
+from rocketrio.admin.admin import open_admin
 
 QUEUES = 4
 GOALS = {100: Goal(1, 1.5), 1024: Goal(1.8, 3)}

@@ -46,13 +46,13 @@ from rocketrio_broker.ha.successor import find_successor
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.hand_over import HandOver, TakeOver, ask_outcome
 from rocketrio_broker.log_check_service import LogCheckService
-from rocketrio_broker.processor import PULL_CODES
-from rocketrio_broker.processor.ha_status import HAStatusProcessor
-from rocketrio_broker.processor.held_writes import HeldWrites
-from rocketrio_broker.processor.log_check import LogCheckProcessor
-from rocketrio_broker.processor.refusal import Refused
-from rocketrio_broker.processor.role import RoleProcessor
-from rocketrio_broker.processor.waiting_answers import WaitingStatistics
+from rocketrio_broker.processors import PULL_CODES
+from rocketrio_broker.processors.ha_status import HAStatusProcessor
+from rocketrio_broker.processors.held_writes import HeldWrites
+from rocketrio_broker.processors.log_check import LogCheckProcessor
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.role import RoleProcessor
+from rocketrio_broker.processors.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
 from rocketrio_broker.role_file import RoleFile

@@ -16,9 +16,7 @@ from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager, count_unread
-from rocketrio_broker.delay_offsets import DelayOffsets
-from rocketrio_broker.deleted_topics import DeletedTopics
+from rocketrio_broker.delayed_puts import DelayedPuts
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.gate_keeper import GateKeeper
@@ -29,25 +27,27 @@ from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
-from rocketrio_broker.parked import DelayedPuts
-from rocketrio_broker.processor import data_processors
-from rocketrio_broker.processor.admin import admin_processors
-from rocketrio_broker.processor.client_manage import ClientManageProcessor
-from rocketrio_broker.processor.consumer import consumer_processors
-from rocketrio_broker.processor.end_transaction import EndTransactionProcessor
-from rocketrio_broker.processor.leading import only_while_leading
-from rocketrio_broker.processor.offsets import OffsetProcessor
-from rocketrio_broker.processor.pull import PullMessageProcessor
-from rocketrio_broker.processor.query import QueryMessageProcessor
-from rocketrio_broker.processor.resent import ResentMessages
-from rocketrio_broker.processor.send import SendMessageProcessor
-from rocketrio_broker.processor.special_sends import SpecialSends
-from rocketrio_broker.processor.sql_expression import SqlExpressions, load_parser
-from rocketrio_broker.processor.waiting_answers import WaitingAnswers
-from rocketrio_broker.pull_offsets import PullOffsets
+from rocketrio_broker.offsets.delayed import DelayOffsets
+from rocketrio_broker.offsets.deleted_topics import DeletedTopics
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager, count_unread
+from rocketrio_broker.offsets.pulls import PullOffsets
+from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
+from rocketrio_broker.processors import data_processors
+from rocketrio_broker.processors.admin import admin_processors
+from rocketrio_broker.processors.client_manage import ClientManageProcessor
+from rocketrio_broker.processors.consumer import consumer_processors
+from rocketrio_broker.processors.end_transaction import EndTransactionProcessor
+from rocketrio_broker.processors.leading import only_while_leading
+from rocketrio_broker.processors.offsets import OffsetProcessor
+from rocketrio_broker.processors.pull import PullMessageProcessor
+from rocketrio_broker.processors.query import QueryMessageProcessor
+from rocketrio_broker.processors.resent import ResentMessages
+from rocketrio_broker.processors.send import SendMessageProcessor
+from rocketrio_broker.processors.special_sends import SpecialSends
+from rocketrio_broker.processors.sql_expression import SqlExpressions, load_parser
+from rocketrio_broker.processors.waiting_answers import WaitingAnswers
 from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
 from rocketrio_broker.queue_locks import QueueLocks
-from rocketrio_broker.reader_epochs import ReaderEpochs
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.schedule import ScheduleMessageService
 from rocketrio_broker.store.disk import Disk

@@ -31,10 +31,10 @@ from rocketrio_broker.config import (
 )
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.config_loading import load_config, setting_paths
-from rocketrio_broker.kv_config import KVConfigManager
 from rocketrio_broker.member_ports import MemberPorts
-from rocketrio_broker.name_server import NameServer
-from rocketrio_broker.route_info_manager import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
+from rocketrio_broker.namesrv.kv import KVConfigManager
+from rocketrio_broker.namesrv.routes import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
+from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID

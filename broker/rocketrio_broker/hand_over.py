@@ -38,8 +38,8 @@ from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client_state import HAClientState
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.peers import Peers, ask, ask_settings, replication_addr
-from rocketrio_broker.processor.held_writes import HeldWrites
-from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processors.held_writes import HeldWrites
+from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.queue_locks import KeptLocks
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService

@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.versioned_table import VersionedTable

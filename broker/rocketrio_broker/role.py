@@ -36,7 +36,7 @@ from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.leadership import NOT_TAKEN_OVER
-from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role_file import PendingHandOver, RoleFile
 from rocketrio_broker.watermark import Watermark

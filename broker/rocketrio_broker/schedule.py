@@ -22,8 +22,8 @@ import attrs
 import trio
 
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.delay_offsets import DelayOffsets
-from rocketrio_broker.parked import released, stored_message
+from rocketrio_broker.delayed_puts import released, stored_message
+from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import DelayLevels

@@ -8,8 +8,9 @@
 Several of them in one process can share connections and tables by `client=`, see `open_client`.
 """
 
-from rocketrio.administration.admin import Admin, open_admin
-from rocketrio.api import NOT_FOUND
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.connect import open_client
 from rocketrio.consuming.allocate import (
     AllocateStrategy,
@@ -28,7 +29,6 @@ from rocketrio.consuming.rebalance_report import Rebalance
 from rocketrio.consuming.running import ConsumeLater
 from rocketrio.consuming.send_back import GIVE_UP
 from rocketrio.consuming.values import Values
-from rocketrio.instance import ClientInstance
 from rocketrio.live import WrongProcess
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline

@@ -13,15 +13,15 @@ from typing import Final, TypedDict
 import trio
 
 from rocketrio.arguments import flag, instance, no_such_argument, seconds, text, whole_number
-from rocketrio.heartbeat import HEARTBEAT_INTERVAL
-from rocketrio.instance import CLOSE_GRACE, ClientInstance
-from rocketrio.name_servers import name_server_addresses
-from rocketrio.namespace import Namespace
+from rocketrio.client import CLOSE_GRACE, ClientInstance
+from rocketrio.cluster.heartbeat import HEARTBEAT_INTERVAL
+from rocketrio.cluster.name_servers import name_server_addresses
+from rocketrio.cluster.namespace import Namespace
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
 from rocketrio.producing.producer import SEND_RETRIES, Producer
 from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.routing import Router
-from rocketrio.trace import SEND_TIMEOUT, TRACE_GROUP, Traces
+from rocketrio.tracing.trace import SEND_TIMEOUT, TRACE_GROUP, Traces
 from rocketrio_protocol.codes import MASTER_ID, SerializeType
 from rocketrio_protocol.errors import ConfigError, NotReachable
 from rocketrio_protocol.names import TRACE_TOPIC
@@ -34,7 +34,7 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 
 POLL_NAME_SERVER_INTERVAL: Final = 30.0  # pollNameServerInterval
 
-logger = logging.getLogger("rocketrio.instance")
+logger = logging.getLogger("rocketrio.client")
 
 
 class ClientOptions(TypedDict, total=False):

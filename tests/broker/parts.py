@@ -9,9 +9,9 @@ from tests.protocol.raw_frames import is_answer
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.disk import Buffer, DiskFile
-from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.codes import RequestCode

@@ -20,8 +20,8 @@ from tests.protocol.raw_frames import is_answer
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand

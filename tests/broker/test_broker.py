@@ -10,8 +10,8 @@ from trio.testing import MockClock
 from rocketrio_broker.broker import open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster, fast_address
-from rocketrio_broker.processor import NOT_BUILT_YET
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.processors import NOT_BUILT_YET
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import PROTOCOL_VERSION, ResponseCode
 from rocketrio_protocol.command import RemotingCommand

@@ -7,7 +7,7 @@ from tests.golden.golden import VERSIONS, unpack_store
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.store.disk import InlineDisk
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.topics import (
     DataVersion,

@@ -11,11 +11,11 @@ from tests.cluster.support import Caller, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.kept_tables import TableSyncService, keep_tables
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.queue_locks import QueueLocks
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.versioned_table import VersionedTable
 from rocketrio_protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.errors import Error

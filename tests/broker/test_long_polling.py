@@ -20,7 +20,7 @@ from rocketrio_broker.long_polling import (
     HeldPulls,
     PullRequestHoldService,
 )
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader

@@ -10,7 +10,7 @@ import trio
 from tests.broker.parts import SettableClock, config_file, live_config
 
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.name_server import NameServer
+from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.registration import BrokerRegistration, MasterAddrs
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_broker.topics import TopicConfigManager
@@ -254,7 +254,7 @@ async def test_a_broker_says_what_a_name_server_has_no_room_for(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("rocketrio_broker.route_info_manager.CONNECTION_ROUTES_LIMIT", 3)
+    monkeypatch.setattr("rocketrio_broker.namesrv.routes.CONNECTION_ROUTES_LIMIT", 3)
     async with laboratory() as world:
         server, _ = await world.name_server(FIRST)
         broker = await world.broker()

@@ -15,7 +15,7 @@ from tests.broker.replay import Exchange, Replayed, golden_records, replay
 from tests.golden.golden import VERSIONS, as_4_9_wrote
 from trio.testing import MockClock
 
-from rocketrio_broker.processor import NOT_BUILT_YET
+from rocketrio_broker.processors import NOT_BUILT_YET
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.message import decode_messages

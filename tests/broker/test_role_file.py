@@ -10,7 +10,7 @@ from tests.broker.store.faulty_disk import FaultyDisk
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.role_file import FILE_NAME, PendingHandOver, RoleAndId, RoleFile
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 DIRECTORY = Path("/data/config")
 MASTER = BrokerConfig(role="sync-master")

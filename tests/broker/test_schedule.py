@@ -11,15 +11,15 @@ import attrs
 import pytest
 import trio
 from tests.broker.parts import read
-from tests.broker.processor.asking import Asking
+from tests.broker.processors.asking import Asking
 from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.support import Caller, bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader

@@ -4,8 +4,8 @@ import pytest
 from tests.broker.parts import FullDisk, read
 from tests.broker.store.faulty_disk import FaultyDisk
 
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.table_journal import TableJournal
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 PATH = Path("/data/config/topics.json.journal")
 BASE, OTHER = 17, 18

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.broker.parts import exchanges_of
-from tests.broker.processor.asking import asking
+from tests.broker.processors.asking import asking
 from tests.broker.raw_client import CPP, broker_and_client
 from tests.golden.golden import VERSIONS
 from tests.golden.told_keys import (

@@ -6,7 +6,7 @@ from tests.golden.golden import VERSIONS, as_4_9_wrote, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.store.disk import InlineDisk
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.registration import decode_register_body

@@ -14,7 +14,7 @@ from tests.broker.store.faulty_disk import FaultyDisk, FaultyOpenFile, PowerCutE
 from rocketrio_broker import versioned_table
 from rocketrio_broker.config_file import ConfigFileError, TableFullError
 from rocketrio_broker.store.disk import Arguments, Result
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.versioned_table import VersionedTable
 from rocketrio_protocol.bodies.topics import (
     DataVersion,

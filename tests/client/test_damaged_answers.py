@@ -14,7 +14,7 @@ from tests.golden.mutations import Fault, damaged, faults, same_faults_each_run
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, NotReachable, open_producer
-from rocketrio.connections import TIMEOUTS_IN_A_ROW
+from rocketrio.cluster.connections import TIMEOUTS_IN_A_ROW
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.route import KVTable

@@ -38,8 +38,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.cluster.namespace import Namespace
 from rocketrio.connect import ClientOptions
-from rocketrio.namespace import Namespace
 from rocketrio.producing.pipeline import SendFailure
 from rocketrio_protocol.errors import SystemBusy
 from rocketrio_protocol.remoting.tcp import dial_tcp

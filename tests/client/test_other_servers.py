@@ -31,7 +31,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.api import NOT_FOUND
+from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.routing import subscribe_queues
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.errors import RemoteProtocolError

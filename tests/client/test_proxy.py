@@ -22,7 +22,7 @@ from rocketrio import (
 from rocketrio_broker.broker import open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 OTHER_HOST = "10.0.0.20"
 QUEUES = [MessageQueue("orders", name, 0) for name in ("broker-a", "broker-b")]

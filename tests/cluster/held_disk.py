@@ -5,7 +5,7 @@ from collections.abc import Callable
 import trio
 
 from rocketrio_broker.store.disk import Arguments, Result
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 
 class HeldDisk(MemoryDisk):

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Buffer, DiskFile
-from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryOpenFile
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader

@@ -22,7 +22,6 @@ from tests.cluster.mutants import claim_in_a_hand_over, look_for_no_master
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha import connection
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
@@ -32,8 +31,9 @@ from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
-from rocketrio_broker.offset_version import Version
-from rocketrio_broker.route_info_manager import RouteInfoManager
+from rocketrio_broker.namesrv.routes import RouteInfoManager
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.version import Version
 from rocketrio_broker.store import dispatch, flush, recovery
 from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.mapped_file import MappedFile

@@ -13,8 +13,8 @@ from rocketrio.consuming.hands import Hand
 from rocketrio.consuming.in_work import Unit
 from rocketrio.consuming.offset_file import OffsetFile
 from rocketrio.consuming.running import HandlerRun
-from rocketrio_broker.delay_offsets import DelayOffsets
-from rocketrio_broker.parked import DelayedPuts
+from rocketrio_broker.delayed_puts import DelayedPuts
+from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.schedule import ScheduleMessageService
 from rocketrio_broker.static_members import AwayMembers

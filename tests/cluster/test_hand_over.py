@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.hand_over import CATCH_UP_LIMIT, HandOver, State, TakeOver
-from rocketrio_broker.processor.ha_status import HAStatusProcessor
+from rocketrio_broker.processors.ha_status import HAStatusProcessor
 from rocketrio_broker.role_file import FILE_NAME
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand

@@ -8,10 +8,10 @@ from tests.cluster.test_roles import change, listed, rival_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
-from rocketrio_broker.name_server import NameServer
-from rocketrio_broker.processor.role import RoleProcessor
+from rocketrio_broker.namesrv.routes import RouteInfoManager
+from rocketrio_broker.namesrv.server import NameServer
+from rocketrio_broker.processors.role import RoleProcessor
 from rocketrio_broker.role_file import FILE_NAME
-from rocketrio_broker.route_info_manager import RouteInfoManager
 from rocketrio_protocol.bodies.java_properties import parse_properties
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.commands.admin import (

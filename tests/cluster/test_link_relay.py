@@ -18,7 +18,7 @@ from trio.testing import MockClock
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.route_info_manager import RouteInfoManager
+from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_protocol.bodies.registration import (
     RegisterBrokerBody,
     body_crc32,

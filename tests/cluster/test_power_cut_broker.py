@@ -10,8 +10,8 @@ from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.support import Caller, bodies, caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker.consumer_offsets import FLUSH_CONSUMER_OFFSET_INTERVAL
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.offsets.manager import FLUSH_CONSUMER_OFFSET_INTERVAL
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.codes import ResponseCode

@@ -25,9 +25,9 @@ from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.history import FIRST_ADDRESS
-from rocketrio_broker.kill_switch import KillSwitch
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.kill_switch import KillSwitch
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 
 CATCH_UP_LIMIT = 60.0

@@ -14,7 +14,7 @@ from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.ha.stream import ReportDecoder
 

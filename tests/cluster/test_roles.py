@@ -13,9 +13,9 @@ from trio.testing import MockClock
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
+from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_broker.role import OTHER_MASTER_LOOK
-from rocketrio_broker.route_info_manager import RouteInfoManager
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode

@@ -30,8 +30,8 @@ from rocketrio import (
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
-from rocketrio_broker.processor.pull import PullMessageProcessor
-from rocketrio_broker.reader_epochs import ReaderEpochs
+from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
+from rocketrio_broker.processors.pull import PullMessageProcessor
 from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader

@@ -21,7 +21,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.administration.admin_calls import AdminCalls
+from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio_protocol.bodies.fastjson import dumps
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.topics import TopicConfig

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from tests.broker.raw_client import CPP, PULL, raw_client, request
 from tests.fuzz.lab import TOPIC, Files, cluster, disk_of, lived
 from tests.fuzz.seeds import JSON_WORDS, RECORD_WORDS

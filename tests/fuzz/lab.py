@@ -23,7 +23,7 @@ from rocketrio import (
 )
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_HALF_TOPIC
 

@@ -8,23 +8,23 @@ from typing import Any, Final
 
 import msgspec
 
-import rocketrio.administration.admin_calls  # noqa: F401  # So that every header and body class is defined.
+import rocketrio.admin.admin_calls  # noqa: F401  # So that every header and body class is defined.
 from rocketrio.spark.reading.decoding import BlockDecoder
 from rocketrio.spark.reading.fetch import Block
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.salvage import records_below
 from rocketrio.spark.reading.schema import arrow_schema, table_schema
+from rocketrio_broker.delayed_puts import released
 from rocketrio_broker.filter.sql92 import compile_sql92
-from rocketrio_broker.offset_table import OffsetTable
-from rocketrio_broker.offset_version import Generation
-from rocketrio_broker.parked import released
-from rocketrio_broker.processor.stored_properties import (
+from rocketrio_broker.offsets.table import OffsetTable
+from rocketrio_broker.offsets.version import Generation
+from rocketrio_broker.processors.stored_properties import (
     UNIQUE_KEY_LABEL,
     property_map,
     stored_properties,
 )
-from rocketrio_broker.processor.tag_expression import tags_codes
+from rocketrio_broker.processors.tag_expression import tags_codes
 from rocketrio_broker.transaction.records import committed, copied, half_offsets_of
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import parse_properties

@@ -17,8 +17,8 @@ from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial
 from rocketrio_broker.ha.master_address import MasterAddress
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.ha.exchange import (

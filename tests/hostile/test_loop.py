@@ -20,7 +20,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.name_server import NameServer
+from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.bodies.registration import (

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from rocketrio import open_admin
-from rocketrio.administration.cluster_status import CONNECTED, TAKES_WRITES, BrokerStatus
+from rocketrio.admin.cluster_status import CONNECTED, TAKES_WRITES, BrokerStatus
 from rocketrio_protocol.errors import BrokerError, RequestCodeNotSupported
 from tests.interop.commit_log import wait_caught_up
 from tests.interop.conftest import OnApache, OnOurs

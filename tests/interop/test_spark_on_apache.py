@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, lit
 
 from rocketrio import open_admin
-from rocketrio.administration.served import Served, served
-from rocketrio.api import ClientAPI
+from rocketrio.admin.served import Served, served
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.spark import from_rocketmq, lag_by_queue, stream_from_rocketmq
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue

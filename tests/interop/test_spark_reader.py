@@ -5,7 +5,7 @@ import itertools
 import pytest
 import trio
 
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.reading.schema import ALL_COLUMNS, table_schema

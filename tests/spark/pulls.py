@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.consuming.pull_result import PullResult
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.message import decode_messages

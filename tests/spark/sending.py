@@ -18,7 +18,7 @@ from rocketrio import (
     open_admin,
     open_client,
 )
-from rocketrio.connections import Connections
+from rocketrio.cluster.connections import Connections
 from rocketrio.producing.send_request import SendRequest
 from rocketrio.spark.runtime import first_cause
 from rocketrio.spark.writing.options import WriteOptions

@@ -11,7 +11,7 @@ from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 from tests.spark.pulls import recorded_pulls
 from trio.testing import MockClock
 
-from rocketrio.administration.admin import open_admin
+from rocketrio.admin.admin import open_admin
 from rocketrio.spark.errors import OffsetOutOfRange, OptionError, TopicNotFound
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask

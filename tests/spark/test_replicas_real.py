@@ -17,7 +17,7 @@ from tests.interop.ours import OurBroker, OurNameServer
 from tests.spark.load import channel_pool, full_topic
 
 from rocketrio import Message, open_admin, open_producer
-from rocketrio.administration.served import Served, served
+from rocketrio.admin.served import Served, served
 from rocketrio.spark import register
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 import pytest
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.spark.errors import BrokerUnreachable
 from rocketrio.spark.runtime import (
     BLOCKS_AHEAD,

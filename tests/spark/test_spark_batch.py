@@ -21,7 +21,7 @@ from tests.spark.load import (
     running_cluster,
 )
 
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.layout import SysFlag

@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructType
 from tests.spark.test_runtime import NOBODY
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.runtime import process_runtime
@@ -19,7 +19,7 @@ from rocketrio.spark.source import RocketMQDataSource
 OPTIONS = {"nameServer": NOBODY[0], "subscribe": "orders"}
 LIVE = ("trio", "socket", "threading", "queue", "_thread", "asyncio", "select")
 LIVE_OURS = (
-    "rocketrio.instance",
+    "rocketrio.client",
     "rocketrio.connect",
     "rocketrio.spark.runtime",
     "rocketrio.spark.kept_clients",

@@ -21,9 +21,9 @@ import attrs
 import trio
 
 from rocketrio_broker.config_file import read_table
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask
 from rocketrio_broker.ha.slave_tables import SlaveTables
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
 from rocketrio_protocol.errors import Error, NotReachable

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
-from rocketrio_broker.offset_table import OffsetTable, TopicAndGroup, offsets_by_key
-from rocketrio_broker.offset_version import Version
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.table import OffsetTable, TopicAndGroup, offsets_by_key
+from rocketrio_broker.offsets.version import Version
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 

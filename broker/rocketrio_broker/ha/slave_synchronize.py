@@ -21,11 +21,11 @@ import attrs
 import trio
 
 from rocketrio_broker.config_file import ConfigFile, read_table
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.offset_copy import OffsetCopy
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark, wait_any_past

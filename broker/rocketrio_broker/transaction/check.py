@@ -22,7 +22,7 @@ import trio
 
 from rocketrio_broker.clients import ClientChannel, ProducerManager
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.transaction.decisions import TransactionDecisions

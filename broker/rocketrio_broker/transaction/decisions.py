@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.parked import DelayedPuts
+from rocketrio_broker.delayed_puts import DelayedPuts
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
 from rocketrio_broker.topics import TopicConfigManager

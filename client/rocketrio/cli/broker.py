@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import attrs
 import click
 
-from rocketrio.administration.admin import open_admin
+from rocketrio.admin.admin import open_admin
 from rocketrio.cli.common import (
     ADDRESS,
     fail,

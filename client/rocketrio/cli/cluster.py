@@ -8,7 +8,7 @@ import trio
 from rich.console import Console
 from rich.live import Live
 
-from rocketrio.administration.admin import Admin, open_admin
+from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.cli.cluster_table import status_json, status_table
 from rocketrio.cli.common import (
     ADDRESS,

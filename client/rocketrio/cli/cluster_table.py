@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rocketrio.administration.cluster_status import TAKES_WRITES, BrokerStatus
+from rocketrio.admin.cluster_status import TAKES_WRITES, BrokerStatus
 from rocketrio.cli.common import UNKNOWN
 from rocketrio_protocol.ha.status import LastWait
 

@@ -18,7 +18,11 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-from rocketrio.name_servers import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE, name_server_addresses
+from rocketrio.cluster.name_servers import (
+    DEFAULT_NAME_SERVER,
+    NAME_SERVERS_VARIABLE,
+    name_server_addresses,
+)
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import log_to
 from rocketrio_protocol.names import group_name_problem, topic_name_problem

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import trio
 
-from rocketrio.administration.cluster_questions import readable_queues
+from rocketrio.admin.cluster_questions import readable_queues
 from rocketrio.cli.common import (
     GROUP,
     TIME_EXAMPLE,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from rocketrio.administration.cut_log import (
+from rocketrio.admin.cut_log import (
     CutDamage,
     CutFile,
     CutRecord,

@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from rocketrio.administration.admin import open_admin
-from rocketrio.administration.dead_letters import LOOK_MAX_MESSAGES, ResendTo
+from rocketrio.admin.admin import open_admin
+from rocketrio.admin.dead_letters import LOOK_MAX_MESSAGES, ResendTo
 from rocketrio.cli.common import (
     GROUP,
     TIME_HELP,

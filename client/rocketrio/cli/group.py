@@ -3,8 +3,8 @@
 import click
 import msgspec
 
-from rocketrio.administration.admin import open_admin
-from rocketrio.administration.group_admin import GroupSettings
+from rocketrio.admin.admin import open_admin
+from rocketrio.admin.group_admin import GroupSettings
 from rocketrio.cli.common import GROUP, json_option, namesrv_option, print_json, print_table, run
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.errors import ConsumerNotOnline

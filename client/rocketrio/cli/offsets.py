@@ -5,8 +5,8 @@ from datetime import datetime
 
 import click
 
-from rocketrio.administration.admin import Admin, open_admin
-from rocketrio.administration.admin_values import QueueOffsets
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.admin_values import QueueOffsets
 from rocketrio.cli.common import (
     GROUP,
     TIME_EXAMPLE,

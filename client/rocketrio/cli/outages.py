@@ -10,8 +10,8 @@ from typing import Final
 import click
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.consuming.queue_questions import end_offset, of_each
-from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue

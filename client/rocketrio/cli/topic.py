@@ -4,8 +4,8 @@ from typing import Final
 
 import click
 
-from rocketrio.administration.admin import MAX_QUEUES, open_admin
-from rocketrio.administration.admin_values import TopicDescription
+from rocketrio.admin.admin import MAX_QUEUES, open_admin
+from rocketrio.admin.admin_values import TopicDescription
 from rocketrio.cli.common import TOPIC, json_option, namesrv_option, print_json, print_table, run
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio_protocol.bodies.route import QueueData

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Unpack
 
 from rocketrio.arguments import path
+from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.consuming.consumer import Consumer
@@ -29,7 +30,6 @@ from rocketrio.consuming.process_queue import (
 )
 from rocketrio.consuming.pull import PULL_BATCH_SIZE
 from rocketrio.consuming.pull_budget import PULL_THRESHOLD_SIZE
-from rocketrio.instance import ClientInstance
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.routing import ReadFrom, ReadPolicy
 from rocketrio_protocol.message import MessageQueue

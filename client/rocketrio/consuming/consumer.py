@@ -15,6 +15,7 @@ import trio
 
 from rocketrio.arguments import seconds, whole_number
 from rocketrio.callables import async_function, plain_function
+from rocketrio.client import ClientInstance
 from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.batches import Batches
 from rocketrio.consuming.caught_up import until_caught_up
@@ -47,7 +48,6 @@ from rocketrio.consuming.running import (
 )
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
 from rocketrio.consuming.values import Values
-from rocketrio.instance import ClientInstance
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import retry_topic

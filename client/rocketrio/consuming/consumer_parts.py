@@ -12,6 +12,8 @@ from typing import Final
 
 import trio
 
+from rocketrio.client import CLOSE_GRACE, ClientInstance
+from rocketrio.cluster.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.consumer_options import ConsumerOptions
 from rocketrio.consuming.delivery import Delivery
@@ -27,8 +29,6 @@ from rocketrio.consuming.queue_locks import QueueLocks
 from rocketrio.consuming.rebalance import RebalanceService
 from rocketrio.consuming.running_info import RunningMember
 from rocketrio.consuming.subscription import ALL, Subscription
-from rocketrio.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
-from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import BrokerError, ConfigError, NotReachable, RouteNotFound

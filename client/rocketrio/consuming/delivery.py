@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import attrs
 
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.consuming.running import HandBack
 from rocketrio.consuming.send_back import MAX_RECONSUME_TIMES, SendBack
-from rocketrio.heartbeat import BROADCASTING, ConsumerMembership
-from rocketrio.instance import ClientInstance
 from rocketrio_protocol.message import MessageExt
 
 logger = logging.getLogger("rocketrio.consumer")

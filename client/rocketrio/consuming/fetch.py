@@ -21,7 +21,7 @@ from typing import Final, Literal, NoReturn, TypeAlias
 import attrs
 import trio
 
-from rocketrio.api import NOT_FOUND
+from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.consuming.master_check import is_master_still
 from rocketrio.consuming.offsets import OffsetStore, PullCommit, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue

@@ -7,7 +7,7 @@ Unlike Java: offsets of queues that disappear for a while are kept.
 
 import attrs
 
-from rocketrio.api import NOT_FOUND
+from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.consuming.offset_file import OffsetFile
 from rocketrio.consuming.offsets import PullCommit, StoredOffset
 from rocketrio.consuming.queue_claim import CommitRefused

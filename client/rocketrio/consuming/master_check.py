@@ -10,7 +10,7 @@ Answers to: nothing; Java believes whatever address it asked.
 
 import logging
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio_protocol.message import MessageQueue
 
 logger = logging.getLogger("rocketrio.consumer")

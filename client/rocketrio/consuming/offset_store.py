@@ -17,7 +17,8 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio.api import NOT_FOUND, ClaimedOffset
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.api import NOT_FOUND, ClaimedOffset
 from rocketrio.consuming.offsets import PullCommit, StoredOffset
 from rocketrio.consuming.queue_claim import (
     CommitRefused,
@@ -25,7 +26,6 @@ from rocketrio.consuming.queue_claim import (
     StandingOffset,
     reset_meanwhile,
 )
-from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound

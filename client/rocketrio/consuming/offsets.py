@@ -7,7 +7,7 @@ from typing import Protocol
 
 import attrs
 
-from rocketrio.api import Offset
+from rocketrio.cluster.api import Offset
 from rocketrio.consuming.queue_claim import CommitRefused
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue

@@ -7,7 +7,8 @@ Answers to: seek, seekToBegin, pause, resume, assignment, committed and offsetFo
 from collections.abc import Iterable
 from datetime import datetime
 
-from rocketrio.api import Offset
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.api import Offset
 from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.offset_store import check_offset
@@ -20,7 +21,6 @@ from rocketrio.consuming.queue_questions import (
     of_each,
     offset_at,
 )
-from rocketrio.instance import ClientInstance
 from rocketrio.live import Live
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue

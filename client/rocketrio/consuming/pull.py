@@ -16,16 +16,16 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.probe import SILENCE_LIMIT
+from rocketrio.cluster.replica_probe import ReplicaLooks
 from rocketrio.consuming.offsets import PullCommit
 from rocketrio.consuming.pull_budget import PULL_MAX_BYTES
 from rocketrio.consuming.pull_result import PullResult
 from rocketrio.consuming.subscription import ALL, Subscription
-from rocketrio.instance import ClientInstance
-from rocketrio.replica_looks import ReplicaLooks
 from rocketrio.routing import FindBrokerResult, PullNodes, PullReason, ReadPolicy
 from rocketrio.routing.pull_nodes import PullChoice
 from rocketrio.routing.read_policy import SUGGESTED
-from rocketrio.silence import SILENCE_LIMIT
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound

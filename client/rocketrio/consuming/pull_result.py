@@ -8,8 +8,8 @@ from enum import Enum
 
 import attrs
 
+from rocketrio.cluster.namespace import Namespace
 from rocketrio.consuming.pulled_messages import PulledMessages
-from rocketrio.namespace import Namespace
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageExt, decode_pulled

@@ -22,9 +22,9 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import ROUTE_MAX_AGE
-from rocketrio.instance import ClientInstance
 from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName

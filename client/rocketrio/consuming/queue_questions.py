@@ -6,7 +6,7 @@ from datetime import datetime
 
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageQueue

@@ -15,11 +15,11 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.consuming.pull import ROUTE_MAX_AGE
 from rocketrio.consuming.rebalance_report import RECENT_REBALANCES, Rebalance, Share, report
-from rocketrio.heartbeat import BROADCASTING, ConsumerMembership
-from rocketrio.instance import ClientInstance
 from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.errors import (

@@ -5,7 +5,7 @@ Answers to: DefaultMQPushConsumerImpl.resetRetryAndNamespace.
 
 import attrs
 
-from rocketrio.namespace import NO_NAMESPACE, Namespace
+from rocketrio.cluster.namespace import NO_NAMESPACE, Namespace
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.record.properties import PROPERTY_RETRY_TOPIC
 

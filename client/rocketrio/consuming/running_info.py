@@ -19,6 +19,8 @@ import attrs
 import msgspec
 import trio
 
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.heartbeat import CONSUME_PASSIVELY, ConsumerMembership
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.consumer_options import ConsumerOptions
 from rocketrio.consuming.offsets import OffsetStore
@@ -26,8 +28,6 @@ from rocketrio.consuming.process_queue import CONSUME_MAX_SPAN, ProcessQueue
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.consuming.running import SUSPEND_PAUSE, ConsumeLater
-from rocketrio.heartbeat import CONSUME_PASSIVELY, ConsumerMembership
-from rocketrio.instance import ClientInstance
 from rocketrio_protocol.bodies import running_info as told
 from rocketrio_protocol.bodies.running_info import (
     ConsumeMessageDirectlyResult,

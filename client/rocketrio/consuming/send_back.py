@@ -16,8 +16,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from rocketrio.heartbeat import ConsumerMembership
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.heartbeat import ConsumerMembership
 from rocketrio.producing.delays import level_for
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.send_result import read_send_result

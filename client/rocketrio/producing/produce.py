@@ -12,8 +12,8 @@ import trio
 
 from rocketrio.arguments import flag, seconds, text, whole_number
 from rocketrio.callables import async_function
+from rocketrio.client import CLOSE_GRACE, ClientInstance
 from rocketrio.connect import ClientOptions, given_or_own
-from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.producing.delays import DELAY_LEVELS, check_levels
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.producing.producer import SEND_RETRIES, Producer

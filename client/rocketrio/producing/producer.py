@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from rocketrio.arguments import seconds, whole_number
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.live import Live
 from rocketrio.producing.delays import DELAY_LEVELS, check_level, level_for, level_until
 from rocketrio.producing.outgoing import Outgoing, check_topic, encode_messages, encode_single
@@ -29,7 +29,7 @@ from rocketrio.producing.send_request import SendRequest
 from rocketrio.producing.send_result import SendResult, is_worth_another_broker, read_send_result
 from rocketrio.producing.slow_brokers import SlowBrokers
 from rocketrio.producing.transaction import Transaction, transaction
-from rocketrio.trace import Traces
+from rocketrio.tracing.trace import Traces
 from rocketrio_protocol.errors import (
     BrokerError,
     ClosedError,

@@ -12,7 +12,7 @@ from math import inf
 import attrs
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.slow_brokers import SlowBrokers
 from rocketrio.routing import ordered_publish_queues, publish_queues

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.producing.send_result import is_worth_another_broker
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand

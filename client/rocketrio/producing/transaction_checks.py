@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from rocketrio.callables import NotAwaitable
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.producing.transaction import TransactionState
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand

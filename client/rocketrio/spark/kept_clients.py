@@ -14,8 +14,8 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
-from rocketrio.instance import ClientInstance
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeAlias
 
-from rocketrio.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
+from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.names import group_name_problem

@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 import attrs
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.spark.errors import BrokerUnreachable
 from rocketrio.spark.kept_clients import KeptClients
 from rocketrio_protocol.errors import ClosedError

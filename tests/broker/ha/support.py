@@ -15,8 +15,8 @@ from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import HistoryRules
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.ports import Transport

@@ -6,14 +6,14 @@ import trio
 from tests.broker.parts import SettableClock, config_file, live_config, versioned
 from trio.testing import MockClock
 
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_offsets
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.slave_tables import SlaveTables
-from rocketrio_broker.offset_table import OffsetTable
-from rocketrio_broker.offset_version import Commit
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.table import OffsetTable
+from rocketrio_broker.offsets.version import Commit
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper

@@ -15,8 +15,8 @@ from rocketrio_broker.ha.history import (
     last_boundary,
     window_start,
 )
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 MESSAGES = 300
 

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.master_address import MasterAddress
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha.exchange import (

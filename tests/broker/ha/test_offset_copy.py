@@ -2,10 +2,10 @@
 
 from tests.broker.parts import config_file, versioned
 
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.offset_copy import TELL_LIMIT, OffsetCopy
-from rocketrio_broker.offset_version import FIRST, Commit
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.version import FIRST, Commit
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.steps import all_at_once

@@ -24,8 +24,8 @@ from rocketrio_broker.ha import HAService, resync
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.history import WINDOWS
 from rocketrio_broker.ha.resync import HistoryRules
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 REFUSE = HistoryRules()
 CUT = HistoryRules(divergent_tail="cut")

@@ -21,7 +21,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.ha import resync
 from rocketrio_broker.ha.client import HAClientState
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from rocketrio_broker.store.disk import Buffer, DiskFile
-from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
 
 SECTOR = 512
 

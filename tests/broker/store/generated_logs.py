@@ -7,7 +7,7 @@ import pytest
 
 from rocketrio_broker.store import dispatch, record_columns
 from rocketrio_broker.store.commit_log import CommitLog
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.encode import encode_padding, encode_record
 from rocketrio_protocol.record.layout import RECORD_OVERHEAD, pack_host
 

@@ -4,9 +4,9 @@ import attrs
 import pytest
 from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all, stored
 
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.record.java_hash import java_string_hash
 from rocketrio_protocol.record.layout import pack_host

@@ -9,8 +9,8 @@ from rocketrio_broker.store.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.read_gate import EVERYTHING
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 PATH = Path("/data/checkpoint")
 

@@ -4,7 +4,7 @@ import pytest
 from tests.broker.store.support import HOST
 
 from rocketrio_broker.store.commit_log import CommitLog
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.record.encode import encode_record
 

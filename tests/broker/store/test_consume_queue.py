@@ -5,8 +5,8 @@ import pytest
 
 from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.errors import StoreDamagedError
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.open_files import OpenFiles
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 ROOT = Path("/data/consumequeue")
 FOLDER = ROOT / "t" / "0"

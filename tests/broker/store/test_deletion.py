@@ -12,8 +12,8 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.deletion import Deletion, deletion_in, deletion_record
 from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
 from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.message import decode_messages
 
 LARGE = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rocketrio_broker.store.disk import Disk, InlineDisk, OSFile, RealDisk
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 
 @pytest.fixture(params=[InlineDisk, MemoryDisk], ids=["inline", "memory"])

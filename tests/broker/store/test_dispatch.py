@@ -21,8 +21,8 @@ from rocketrio_broker.store.dispatch import (
     stored_tags_code,
 )
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.record_columns import FEW_RECORDS
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.record.java_hash import java_string_hash, tags_code
 from rocketrio_protocol.record.properties import property_value

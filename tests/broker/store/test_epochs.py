@@ -9,8 +9,8 @@ from tests.broker.store.support import ROOT, opened, put_of, stored
 from trio.testing import MockClock
 
 from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE, JOINED_LIMIT, Epochs
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.ha.exchange import Epoch
 
 FILE = ROOT / EPOCH_FILE

@@ -14,7 +14,7 @@ from rocketrio_broker.store.consume_queue import TAIL_LIMIT
 from rocketrio_broker.store.disk import Arguments, Result
 from rocketrio_broker.store.flush import MAPPED_TAIL
 from rocketrio_broker.store.mapped_file import RESERVE_SIZE
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 CHECKPOINT = ROOT / "checkpoint"
 

@@ -10,7 +10,7 @@ from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, st
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.errors import NotClosedError, NotOpenedError, SyncFailedError
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 CHECKPOINT = ROOT / "checkpoint"
 

@@ -9,9 +9,9 @@ from tests.broker.store.support import ROOT, body_of, opened, put_of, read_all, 
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.store.errors import LogDamagedError
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 ABORT = ROOT / "abort"
 MAGIC_AT = 4

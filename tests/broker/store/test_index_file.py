@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.index_file import IndexFile
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 PATH = Path("/data/index/20260101000000000")
 SLOTS, ENTRIES = 5, 10

@@ -10,8 +10,8 @@ from tests.broker.store.support import ROOT, SMALL, SetClock, opened, put_of, st
 
 from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.key_index import RETRY_INTERVAL
-from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
 
 BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20, max_index_num=100)
 FAR = (1 << 63) - 1

@@ -8,8 +8,8 @@ from tests.broker.store.support import SMALL, SetClock, opened, put_of, stored
 
 from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.log_check import Finding, LogCheck, digest
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 COUNT = 300
 

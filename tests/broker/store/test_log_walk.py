@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.log_walk import LogWalk, _as_log_record
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.decode import scan_record
 from rocketrio_protocol.record.encode import encode_padding, encode_record
 from rocketrio_protocol.record.layout import pack_host

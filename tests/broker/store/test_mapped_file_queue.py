@@ -7,7 +7,7 @@ from tests.broker.store.support import ROOT, SMALL
 
 from rocketrio_broker.store.disk import Buffer, DiskFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
-from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryOpenFile
 
 FOLDER = ROOT / "commitlog"
 SIZE = SMALL.mapped_file_size_commit_log

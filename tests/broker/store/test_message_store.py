@@ -19,9 +19,9 @@ from tests.broker.store.support import (
 
 from rocketrio_broker.store.disk import Arguments, InlineDisk, RealDisk, Result
 from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError, SyncFailedError
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.encode import encode_padding
 
 ABORT = ROOT / "abort"

@@ -2,9 +2,9 @@ import attrs
 import pytest
 from tests.broker.store.support import SMALL, SetClock, body_of, opened, put_of, stored
 
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
 FAR = (1 << 63) - 1

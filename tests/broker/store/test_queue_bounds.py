@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.broker.store.support import ROOT, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import DiskFile
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.queue_bounds import BOUNDS_FILE
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 TOPICS = [f"t{number}" for number in range(20)]
 

@@ -6,9 +6,9 @@ from tests.broker.store.support import SMALL, body_of, opened, put_of, read_all,
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue import ENTRY
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GATHER_LEAST, GetStatus
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.java_hash import java_string_hash
 
 BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)

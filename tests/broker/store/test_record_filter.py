@@ -7,9 +7,9 @@ import pytest
 from tests.broker.store.support import SMALL, opened, put_of, stored
 
 from rocketrio_broker.store import record_filter
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.read import GetStatus
 from rocketrio_broker.store.record_filter import stored_properties_of
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import pack_host

@@ -18,9 +18,9 @@ from tests.broker.store.support import (
 )
 
 from rocketrio_broker.store.errors import StoreDamagedError
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.queue_bounds import BOUNDS_FILE
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 FILE_SIZE = SMALL.mapped_file_size_commit_log
 

@@ -7,15 +7,15 @@ import trio
 from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all, stored
 
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.consumer_offsets import count_unread
-from rocketrio_broker.offset_table import OffsetTable
+from rocketrio_broker.offsets.manager import count_unread
+from rocketrio_broker.offsets.table import OffsetTable
 from rocketrio_broker.store import consume_queue_table
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.store.retention import count_deletable
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 HOUR_MS = 3_600_000
 NOW = 1000 * HOUR_MS

@@ -3,7 +3,7 @@ import trio
 from tests.broker.parts import SettableClock
 from tests.broker.store.support import opened, put_of, stored
 
-from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 

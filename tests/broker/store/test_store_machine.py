@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.broker.store.support import ROOT, SMALL, SetClock, body_of, put_of, stored
 
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 CONFIG = attrs.evolve(SMALL, mapped_file_size_commit_log=4096, max_index_num=20)
 TOPICS = st.sampled_from(["a", "b"])

@@ -8,8 +8,8 @@ from tests.broker.store.test_apache_directories import APACHE
 from tests.golden.golden import unpack_store
 
 from rocketrio_broker.store.disk import InlineDisk
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.record.properties import can_be_properties
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.broker.parts import START_MS, SettableClock
 
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import operation
 from rocketrio_protocol.names import TRANS_HALF_TOPIC

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.replay import golden_records, put_of
-from tests.broker.test_parked import as_put
+from tests.broker.test_delayed_puts import as_put
 from tests.golden.golden import VERSIONS, remoting_frames
 
 from rocketrio_broker.store.put_message import AppendResult, PutStatus

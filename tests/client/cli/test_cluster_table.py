@@ -5,7 +5,7 @@ import json
 import attrs
 from rich.console import Console
 
-from rocketrio.administration.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
+from rocketrio.admin.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
 from rocketrio.cli.cluster_table import status_json, status_table
 from rocketrio_protocol.ha.status import LastWait
 

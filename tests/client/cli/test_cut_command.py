@@ -11,7 +11,7 @@ from tests.broker.store.support import SMALL, body_of, opened, put_of, read_all,
 from tests.client.cli.test_commands import Done, in_cluster
 from trio.testing import MockClock
 
-from rocketrio.administration.cut_log import (
+from rocketrio.admin.cut_log import (
     PROPERTY_CUT_FROM,
     CutDamage,
     CutRecord,

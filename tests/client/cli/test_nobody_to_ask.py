@@ -16,7 +16,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.name_server import NameServer
+from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_protocol.remoting.tcp import listen_tcp
 
 COMMANDS = [

@@ -3,7 +3,7 @@
 import trio
 
 from rocketrio import ClientInstance, Message, MessageQueue, open_producer
-from rocketrio.api import Offset
+from rocketrio.cluster.api import Offset
 from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

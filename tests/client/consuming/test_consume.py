@@ -19,7 +19,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.consuming.fetch import QueueFetcher
 from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
 from rocketrio.consuming.process_queue import ProcessQueue

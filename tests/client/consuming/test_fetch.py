@@ -6,7 +6,7 @@ import trio
 from tests.client.orders import TOPIC, send
 
 from rocketrio import ClientInstance, MessageExt, open_consumer
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.consuming.fetch import STARTS_AT_ONCE
 
 

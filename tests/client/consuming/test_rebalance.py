@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from rocketrio import ClientInstance, Consumer, MessageQueue, open_admin, open_consumer
+from rocketrio.cluster.heartbeat import ConsumerMembership
 from rocketrio.consuming.rebalance import RebalanceService
 from rocketrio.consuming.subscription import ALL
-from rocketrio.heartbeat import ConsumerMembership
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.topics import Permission
 

@@ -22,7 +22,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.connections import Connections
+from rocketrio.cluster.connections import Connections
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.consuming.send_back import RetryDelay, SendBack, retry_level
 from rocketrio_broker.embedded import EmbeddedCluster

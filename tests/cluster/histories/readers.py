@@ -16,7 +16,7 @@ from tests.cluster.histories.world import BODY_AT, FILL, TOPIC, World
 from tests.cluster.support import SUBSCRIPTION
 
 from rocketrio import ClientInstance, Error, PullResult, open_client
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import decode_messages

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rocketrio.name_servers import NameServers
+from rocketrio.cluster.name_servers import NameServers
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
 from rocketrio.spark.reading.asking import (
     QUESTIONS_AT_ONCE,

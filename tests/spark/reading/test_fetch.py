@@ -18,7 +18,7 @@ from tests.spark.pulls import recorded_pulls
 from trio.testing import MockClock
 
 from rocketrio import open_admin
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.connect import open_client
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.spark.errors import (

@@ -9,7 +9,7 @@ from tests.spark.in_memory import COUNT, discover, loaded, read_options
 from tests.spark.load import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import BrokerSystemError, RequestTimeout

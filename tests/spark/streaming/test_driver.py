@@ -9,7 +9,7 @@ from tests.spark.load import load_queue, numbered
 from tests.spark.stream_story import a_story, queue
 from trio.testing import MockClock
 
-from rocketrio.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError, TopicNotFound
 from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio.spark.streaming.driver import Limit

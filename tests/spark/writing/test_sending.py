@@ -25,7 +25,7 @@ from tests.spark.sending import (
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, MessageQueue, open_admin, open_client
-from rocketrio.connections import Connections
+from rocketrio.cluster.connections import Connections
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.producing.send_request import SendRequest
 from rocketrio.spark.errors import BrokerUnreachable, NotStored, RowError, TopicNotFound

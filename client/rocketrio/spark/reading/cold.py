@@ -14,8 +14,8 @@ from typing import Final
 
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.consuming.subscription import ALL
-from rocketrio.instance import ClientInstance
 from rocketrio.spark.reading.asking import for_each
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import ReadOptions

@@ -4,7 +4,7 @@ from functools import partial
 
 import attrs
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.spark.reading.asking import Retries, repeated
 from rocketrio.spark.reading.filters import check_filter
 from rocketrio.spark.reading.offsets import (

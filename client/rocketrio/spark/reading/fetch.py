@@ -15,8 +15,8 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.consuming.subscription import ALL
-from rocketrio.instance import ClientInstance
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.pipeline import Pipeline

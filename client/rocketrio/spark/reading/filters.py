@@ -5,7 +5,7 @@ Invariant: a wrong expression fails the query on the driver, with the broker's m
 
 from collections.abc import Iterable
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import shown

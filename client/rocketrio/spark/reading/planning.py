@@ -4,8 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
-from rocketrio.instance import ClientInstance
 from rocketrio.spark.reading.asking import Retries, source_errors
 from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.discovery import Discovery, discover

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import attrs
 
-from rocketrio.api import NOT_FOUND
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
-from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.spark.errors import BrokerUnreachable, OptionError
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each

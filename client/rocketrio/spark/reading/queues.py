@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from rocketrio.administration.cluster_questions import not_readable
-from rocketrio.instance import ClientInstance
+from rocketrio.admin.cluster_questions import not_readable
+from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
 from rocketrio.spark.errors import TopicNotFound

@@ -16,11 +16,11 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
+from rocketrio.cluster.probe import SILENCE_LIMIT, SilenceWatch
 from rocketrio.consuming.pull_result import PullResult
 from rocketrio.consuming.subscription import ALL
-from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
-from rocketrio.silence import SILENCE_LIMIT, SilenceWatch
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError
 from rocketrio.spark.reading.answers import Again, AskMaster, Lost, Take, judge
 from rocketrio.spark.reading.offsets import Bounds, Loss, QueueRange

@@ -11,7 +11,7 @@ from functools import partial
 import attrs
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, TopicNotFound
 from rocketrio.spark.reading.asking import Retries, repeated, source_errors
 from rocketrio.spark.reading.filters import check_filter

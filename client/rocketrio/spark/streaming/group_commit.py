@@ -15,8 +15,8 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader

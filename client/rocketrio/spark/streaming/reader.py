@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import shown
 from rocketrio.spark.reading.cold import cold_starts

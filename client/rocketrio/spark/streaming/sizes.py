@@ -10,9 +10,9 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
-from rocketrio.instance import ClientInstance
 from rocketrio.spark.streaming.position import Part
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue

@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
 from rocketrio.spark.errors import BrokerUnreachable

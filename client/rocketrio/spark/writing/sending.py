@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import trio
 
-from rocketrio.instance import ClientInstance
+from rocketrio.client import ClientInstance
 from rocketrio.producing.producer import Producer
 from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.producing.send_result import RETRY_CODES, SendResult, SendStatus

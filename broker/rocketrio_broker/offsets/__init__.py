@@ -1,0 +1,1 @@
+"""The progress of consumer groups: the table of committed offsets, its versions, its file and journal."""

@@ -1,0 +1,465 @@
+"""The offsets that each group has committed for each queue, and the files that keep them.
+
+    config/consumerOffset.json     identical to Apache's; its brokers can start from it
+    config/rocketrioOffsets.json   the same offsets with their versions, and checksums of what was written to the first
+    config/rocketrioOffsets.?.log  what was committed since (offset_journal.py)
+
+If the first file is not as this broker wrote it, an Apache broker has run on this directory: decreases in it are
+deliberate, and increases are progress (`OffsetTable.observe`).
+
+Invariant: an acknowledged commit survives kill -9; a power cut undoes commits of one flush interval at most.
+Invariant: only offset_version.py decides what makes one offset newer than another.
+Answers to: ConsumerOffsetManager; RocketMQ reference, sections 2.4 and 5.7.
+Unlike Java: offsets have versions, so that those of a master and of its slaves can be joined (docs/decisions/0014).
+"""
+
+import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.offsets.journal import OffsetJournal
+from rocketrio_broker.offsets.table import (
+    STEP_OFFSETS,
+    OffsetTable,
+    QueueEnd,
+    TopicAndGroup,
+    joined_checksum,
+    offsets_by_key,
+)
+from rocketrio_broker.offsets.version import FIRST, Commit, Generation, Version
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.turns import SharedWork, in_steps
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import (
+    ConsumerOffsetSnapshot,
+    ConsumerOffsetWrapper,
+    VersionedConsumerOffsets,
+)
+from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.steps import all_at_once
+
+logger = logging.getLogger("rocketrio_broker.offsets")
+
+FLUSH_CONSUMER_OFFSET_INTERVAL: Final = 5.0  # flushConsumerOffsetInterval
+SNAPSHOT_NAME: Final = "rocketrioOffsets.json"
+CHECKSUMS_KEPT: Final = 16
+"""Checksums of what consumerOffset.json may contain: the last write that succeeded, and the attempts since then."""
+CUTS_SHOWN: Final = 20
+"""The most log lines for offsets beyond the end of their queue; each line has the total."""
+OFFSETS_SIZE_LIMIT: Final = 15 << 20
+"""Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer of at most 16 MiB."""
+STEP_CLONED: Final = 256
+"""Offsets that are cloned in one step: some 5 ms."""
+CLAIMS_LIMIT: Final = 100_000
+"""Queues of groups whose owner is known; the oldest claims are dropped, and made again when they matter."""
+
+
+class ConsumerOffsetManager:
+    """The table of one broker, with its files."""
+
+    def __init__(
+        self,
+        *,
+        file: ConfigFile,
+        disk: Disk,
+        flush_interval: float = FLUSH_CONSUMER_OFFSET_INTERVAL,
+        log_end: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Create an empty table; `log_end` is the end of the log, and offsets are checked if it became shorter."""
+        self._file = file
+        self._snapshot_file = ConfigFile(file.path.with_name(SNAPSHOT_NAME), disk=disk)
+        self._journal = OffsetJournal(file.path.parent, disk=disk)
+        self._disk = disk
+        self._flush_interval = flush_interval
+        self._written = 0
+        self._writes = 0
+        self._turn = trio.Lock()
+        """Held while the files are written in steps."""
+        self._answer = SharedWork(partial(self.body, with_versions=False))
+        self._versioned_answer = SharedWork(partial(self.body, with_versions=True))
+        self._checksums: list[int] = []
+        self._claims: dict[tuple[str, str, int], str] = {}
+        self._claim_count = 0
+        self._log_end = log_end
+        self._is_copy = False
+        self._has_lost_messages = False
+        self.offsets_cut = 0
+        """Queues of groups whose offset was beyond the end of the queue when this broker became master."""
+        self.messages_cut = 0
+        """Messages that those groups had read and that are not in the log."""
+        self._is_foreign = False
+        """True if the offsets come from a broker without versions; slaves may know their generation better."""
+        self.table = OffsetTable()
+        self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str]] = {}
+        """Commits on a slave that its master does not know yet, with the epochs that members named; one for a queue."""
+        self.known_in: str | None = None
+        """On a slave, the epoch of the log in which its master last knew, or had decided about, every offset here."""
+
+    @property
+    def offset_table(self) -> dict[TopicAndGroup, dict[int, int]]:
+        """(topic, group) to queue id to offset; for reading only."""
+        return self.table.offsets
+
+    def load(self) -> None:
+        """Load the offsets from the files."""
+        snapshot = self._snapshot_file.load_table(ConsumerOffsetSnapshot)
+        if snapshot is None:
+            stored = self._file.load_table(ConsumerOffsetWrapper)
+            self._is_foreign = stored is not None
+            self.table.observe({}, {} if stored is None else offsets_by_key(stored))
+        else:
+            self.table = OffsetTable.from_body(snapshot)
+            self._checksums = snapshot.checksums
+            self._is_copy = snapshot.is_copy
+            self._has_lost_messages = snapshot.log_end > self._log_end()
+            self._follow_changes(snapshot)
+        for key, queue_id, version in self._journal.load():
+            self.table.join_version(key, queue_id, version)
+            # Possibly: the broker was killed, and the length of the log at that time is not known.
+            self._has_lost_messages = True
+
+    def _follow_changes(self, snapshot: ConsumerOffsetSnapshot) -> None:
+        """Take over changes of another program to consumerOffset.json; a torn or missing file is ignored."""
+        path = self._file.path
+        if not self._disk.exists(path):
+            return
+        file = self._disk.open(path)
+        try:
+            data = file.pread(file.size, 0)
+            stored = fastjson.loads(
+                data, ConsumerOffsetWrapper, what="consumer offsets", lenient=False
+            )
+        except RemoteProtocolError as error:
+            logger.warning("offsets taken from %s alone error=%s", SNAPSHOT_NAME, error)
+            return
+        finally:
+            file.close()
+        if joined_checksum(0, stored.offset_table) not in self._checksums:
+            logger.warning("consumer offsets were changed by another program file=%s", path)
+            self.table.observe(offsets_by_key(snapshot), offsets_by_key(stored))
+
+    # ------------------------------------------------------------------------------------- commits
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store a plain commit: the last one wins. An invalid offset, which may come with a pull, is ignored."""
+        if offset < 0:
+            return
+        key = topic, group
+        before = self.table.commit(key, queue_id, offset)
+        if before == offset:
+            return
+        self._journal.append(key, queue_id, self.table.version(key, queue_id))
+        if offset < before:
+            logger.warning(
+                "consumer offset lowered group=%s topic=%s queue_id=%d offset=%d before=%d",
+                group, topic, queue_id, offset, before,
+            )  # fmt: skip
+
+    def commit_version(
+        self, group: str, topic: str, queue_id: int, commit: Commit, *, epoch: str | None = None
+    ) -> tuple[CommitOutcome, Version]:
+        """Store a commit by the rules of versions; return its outcome and the stored version.
+
+        `epoch` is the epoch from which the position comes, given on a slave that must report it to its master.
+        """
+        key = topic, group
+        before = self.table.version(key, queue_id)
+        outcome = self.table.apply(key, queue_id, commit)
+        after = self.table.version(key, queue_id)
+        if after != before:
+            self._journal.append(key, queue_id, after)
+            if epoch is not None:
+                self.named_epochs[key, queue_id] = after, epoch
+            if after.offset < before.offset:
+                logger.warning(
+                    "consumer offset %s group=%s topic=%s queue_id=%d offset=%d before=%d",
+                    "reset" if commit.is_reset else "lowered by a seek",
+                    group, topic, queue_id, after.offset, before.offset,
+                )  # fmt: skip
+        return outcome, after
+
+    @property
+    def is_full(self) -> bool:
+        """Whether clients must not add to the table."""
+        return self.table.size > OFFSETS_SIZE_LIMIT
+
+    def has_room_for(self, group: str, topic: str, queue_id: int, commit: Commit) -> bool:
+        """Return True if a commit may be stored: into a full table only one that continues from a group's offset."""
+        if not self.is_full:
+            return True
+        is_jump = commit.is_seek or commit.is_reset
+        return not is_jump and 0 <= self.query_offset(group, topic, queue_id) <= commit.offset
+
+    def claim(self, group: str, topic: str, queue_id: int, client_id: str) -> str:
+        """Let a client take a queue over from its former owner; return the text that its commits must carry."""
+        where = group, topic, queue_id
+        self._claim_count += 1
+        # With the client's id: after a restart the count begins again, and the earlier claims are unknown.
+        ownership = f"{self._claim_count}@{client_id}"
+        self._claims.pop(where, None)
+        self._claims[where] = ownership
+        if len(self._claims) > CLAIMS_LIMIT:
+            del self._claims[next(iter(self._claims))]
+        return ownership
+
+    def is_owner(self, group: str, topic: str, queue_id: int, ownership: str) -> bool:
+        """Return True if no other client has claimed the queue here since."""
+        return self._claims.get((group, topic, queue_id)) == ownership
+
+    # --------------------------------------------------------------------------------------- reads
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the group's offset, or -1 if it never committed."""
+        return self.table.query((topic, group), queue_id)
+
+    def query_version(self, group: str, topic: str, queue_id: int) -> Version:
+        """Return the group's offset with its generation; the offset is -1 if it never committed."""
+        return self.table.version((topic, group), queue_id)
+
+    def query_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """Return the group's offsets on all queues of a topic."""
+        return dict(self.table.offsets.get((topic, group), {}))
+
+    def topics_of_group(self, group: str) -> list[str]:
+        """Return the topics on which the group has committed."""
+        return [topic for topic, committer in self.table if committer == group]
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Return the groups that have committed on the topic."""
+        return [group for committed, group in self.table if committed == topic]
+
+    # ------------------------------------------------------------------------------------ operators
+
+    def clone_offset(
+        self, source_group: str, destination_group: str, topic: str
+    ) -> Generator[None, None, None]:
+        """Give one group the offsets of another in steps, as an operator's reset of each queue."""
+        offsets = self.query_offsets(source_group, topic)
+        for number, (queue_id, offset) in enumerate(offsets.items(), 1):
+            self.commit_version(destination_group, topic, queue_id, Commit(offset, is_reset=True))
+            if number % STEP_CLONED == 0:
+                yield
+
+    async def remove_topic(self, topic: str) -> None:
+        """Remove all offsets on a topic, also from the files: a topic that is created again is read from its beginning.
+
+        No other task runs between the end of this and the caller's next action. Raises ConfigFileError, after which the
+        offsets are as before.
+        """
+        async with self._turn:
+            await in_steps(self.removal(topic=topic))
+            self.table.remove_rest(topic)
+
+    async def remove_group(self, group: str) -> None:
+        """Remove all offsets of a group, also from the files. Raises ConfigFileError; then nothing is removed."""
+        async with self._turn:
+            await in_steps(self.removal(group=group))
+
+    def removal(
+        self, *, topic: str | None = None, group: str | None = None
+    ) -> Generator[None, None, None]:
+        """Remove all offsets of a topic or a group in steps: first from the files, then from memory."""
+        take_back = yield from self.table.remove(topic=topic, group=group)
+        try:
+            yield from self._persist_in_steps()
+        except ConfigFileError:
+            take_back()
+            raise
+        yield from self.table.forget_void(topic=topic, group=group)
+
+    def topic_floor(self, topic: str) -> Generation:
+        """Return the generation below which offsets on the topic are void because the topic was deleted."""
+        return self.table.topic_floor(topic)
+
+    def void_topic(self, topic: str, floor: Generation) -> bool:
+        """Remove the offsets that another broker removed with the topic; return True if that changed anything."""
+        return self.table.remove_below(topic, floor)
+
+    # ---------------------------------------------------------------------------------- other brokers
+
+    def join(self, other: OffsetTable) -> int:
+        """Take offsets that are newer at a master with versions; return how many queues changed."""
+        self._is_copy = True
+        return self.table.join(other)
+
+    def cut(self, queue_end: QueueEnd) -> int:
+        """Lower offsets beyond the end of their queue to that end; called when this broker becomes master.
+
+        Only needed if the log became shorter, or if offsets were copied from a master faster than messages.
+        """
+        if not self._is_copy and not self._has_lost_messages:
+            return 0
+        self._is_copy = self._has_lost_messages = False
+        beyond = self.table.cut(queue_end)
+        for (topic, group), queue_id, version in beyond[:CUTS_SHOWN]:
+            logger.warning(
+                "consumer offset lay beyond the queue's end group=%s topic=%s queue_id=%d offset=%d now=%d of=%d",
+                group, topic, queue_id, version.offset,
+                self.query_offset(group, topic, queue_id), len(beyond),
+            )  # fmt: skip
+        if beyond:
+            self._count_cut(beyond)
+        self.table.change_count += 1  # The file must also say that it is not a copy now.
+        self._persist_or_later()
+        return len(beyond)
+
+    def _count_cut(self, beyond: Sequence[tuple[TopicAndGroup, int, Version]]) -> None:
+        lost: dict[tuple[str, int], int] = {}
+        for (topic, group), queue_id, version in beyond:
+            missing = version.offset - self.query_offset(group, topic, queue_id)
+            lost[topic, queue_id] = max(missing, lost.get((topic, queue_id), 0))
+        messages = sum(lost.values())
+        logger.error(
+            "messages that groups had read are not in the log messages=%d queues=%d groups=%d",
+            messages, len(lost), len({group for (_, group), _, _ in beyond}),
+        )  # fmt: skip
+        self.offsets_cut += len(beyond)
+        self.messages_cut += messages
+
+    def take_over(
+        self, body: VersionedConsumerOffsets, *, queue_end: QueueEnd | None = None
+    ) -> int:
+        """Take offsets that are newer at a slave, for a master that comes back; return how many queues changed.
+
+        From a body without versions (an Apache slave's) take only offsets that are higher and were never lowered here.
+        With `queue_end` take nothing beyond the end of its queue, because messages that come there would be skipped.
+        """
+        if body.rocketrio_versions is None:
+            changed = self.table.join_plain(offsets_by_key(body), queue_end=queue_end)
+        else:
+            other = OffsetTable.from_body(body)
+            if self._is_foreign:
+                self._adopt_generations(other)
+            changed = self.table.join(other, queue_end=queue_end)
+        self._persist_or_later()
+        return changed
+
+    def _adopt_generations(self, other: OffsetTable) -> None:
+        """Give our offsets, of unknown generation, the generation that a broker with versions knows."""
+        for key, queue_id, version in other.versions():
+            here = self.table.query(key, queue_id)
+            if here >= 0 and version.generation > FIRST:
+                self.table.join_version(key, queue_id, Version(here, version.generation))
+
+    def observe(
+        self,
+        before: Mapping[TopicAndGroup, Mapping[int, int]],
+        now: Mapping[TopicAndGroup, Mapping[int, int]],
+    ) -> None:
+        """Take over the changes of an Apache master's offsets between two copies."""
+        self._is_copy = True
+        self.table.observe(before, now)
+
+    async def answer(self, *, with_versions: bool) -> bytes:
+        """Return the answer to 43. Requests that come while one is written share the next one."""
+        return await (self._versioned_answer if with_versions else self._answer).get()
+
+    def body(self, *, with_versions: bool) -> Generator[None, None, bytes]:
+        """Encode all current offsets in steps, with their versions if requested."""
+        writing = yield from self.table.written(is_file=False)
+        members: dict[str, Any] = {"offsetTable": writing.offsets}
+        if with_versions:
+            members["rocketrioVersions"] = writing.versions
+        return fastjson.dumps(members)
+
+    # --------------------------------------------------------------------------------------- files
+
+    def persist(self) -> None:
+        """Write the files if something has changed."""
+        all_at_once(self._persist_in_steps())
+
+    def _persist_in_steps(self) -> Generator[None, None, None]:
+        """Write the files in steps, unless `persist` overtakes it."""
+        if self._written == self.table.change_count:
+            return
+        written, writes = self.table.change_count, self._writes
+        self._journal.rotate()
+        writing = yield from self.table.written(is_file=True)
+        if writes != self._writes:
+            return
+        # The snapshot first: its checksums show that an older consumerOffset.json was written by this broker.
+        tried = self._checksums[1:][2 - CHECKSUMS_KEPT :]
+        self._checksums = [*self._checksums[:1], *tried, writing.checksum]
+        snapshot = {
+            "checksums": self._checksums,
+            "isCopy": self._is_copy,
+            "logEnd": self._log_end(),
+            "offsetTable": writing.offsets,
+            "rocketrioVersions": writing.versions,
+        }
+        self._snapshot_file.write(snapshot)
+        yield
+        if writes != self._writes:
+            return
+        self._file.write({"offsetTable": writing.offsets})
+        self._checksums = [writing.checksum]
+        self._written = written
+        self._writes += 1
+
+    def _persist_or_later(self) -> None:
+        try:
+            self.persist()
+        except ConfigFileError as error:
+            # They stay in memory and are written in the next round: a full disk must not end a broker.
+            logger.debug("consumer offsets not written, will retry error=%s", error)
+
+    async def sync(self) -> None:
+        """Return once the content of the files is safe from a power cut too. Raises ConfigFileError."""
+        await self._disk.run(self._sync)
+
+    def _sync(self) -> None:
+        self._snapshot_file.sync()
+        self._file.sync()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write the files periodically; `close` writes them the last time, when no commits come any more."""
+        self._journal.open()
+        task_status.started()
+        async for _ in every(self._flush_interval):
+            try:
+                self._snapshot_file.renew()
+                self._file.renew()
+                async with self._turn:
+                    await in_steps(self._persist_in_steps())
+                await self.sync()
+                self._journal.clear_old()
+            except (OSError, ConfigFileError) as error:
+                # They stay in memory and are written in the next round: a full disk must not end a broker.
+                logger.debug("consumer offsets not written, will retry error=%s", error)
+
+    def close(self) -> None:
+        """Write the files for the last time, when no commits come any more. Raises ConfigFileError."""
+        is_covered = False
+        try:
+            self.persist()
+            self._sync()
+            is_covered = True
+        finally:
+            self._journal.close(is_covered=is_covered)
+
+
+def count_unread(
+    table: OffsetTable, gone: Mapping[tuple[str, int], tuple[int, int]]
+) -> Generator[None, None, tuple[int, int]]:
+    """Count the messages of these parts of queues (from, to) that groups had not read, for each group; and groups.
+
+    It is done in steps.
+    """
+    messages, groups, seen = 0, set(), 0
+    for (topic, group), queues in list(table.offsets.items()):
+        for queue_id, offset in queues.items():
+            start, end = gone.get((topic, queue_id), (0, 0))
+            if max(start, offset) < end:
+                messages += end - max(start, offset)
+                groups.add(group)
+        seen += len(queues)
+        if seen >= STEP_OFFSETS:
+            seen = 0
+            yield
+    return messages, len(groups)

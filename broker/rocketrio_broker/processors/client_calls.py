@@ -1,0 +1,274 @@
+"""Requests that a console sends to clients through their broker: 222 (as 220), 223 (as 221), 307, 309.
+
+    222 reset a group's offsets to a time     stored here, and sent to every member (220)
+    223 the offsets members hold in memory    asked of all members at the same time (221)
+    307 a member's state; 309 have it consume a message now     forwarded, and the answer returned unchanged
+
+Answers to: AdminBrokerProcessor's resetOffset, getConsumerStatus, getConsumerRunningInfo, consumeMessageDirectly;
+Broker2Client; RocketMQ reference, section 2.10.
+Unlike Java (4.x): a reset is stored immediately, under a generation of its own, so it also works if no member is
+connected.
+"""
+
+from typing import Final
+
+import trio
+
+from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.version import Commit
+from rocketrio_broker.processors.client_manage import tell
+from rocketrio_broker.processors.offsets import usual_boundary
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.steps import JoinedBody, steps_of
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.query import Boundary
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
+from rocketrio_protocol.codes import VERSION_5, LanguageCode, RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import consumer
+from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
+from rocketrio_protocol.errors import Error, LocalProtocolError, RequestTimeout
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.record.message_id import parse_offset_message_id
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+CALL_TIMEOUT: Final = 10.0
+"""Seconds a client has to answer 307 or 309 (Broker2Client.callClient)."""
+STATUS_TIMEOUT: Final = 5.0
+"""Seconds a client has to answer 221 (Broker2Client.getConsumeStatus)."""
+RESET_VERSION: Final = 28
+"""3.0.7-SNAPSHOT: from this version on Java's clients know 220 and 221 (MQVersion)."""
+CALL_VERSION: Final = 62
+"""3.1.8-SNAPSHOT: from this version on Java's clients know 307 and 309."""
+CREDENTIALS: Final = frozenset({"AccessKey", "Signature", "SecurityToken"})
+"""Header fields that prove who sent the request: they are not forwarded, because the client could use them
+elsewhere."""
+_NOT_GIVEN: Final = -1
+
+
+class ClientCallProcessor:
+    """Forwards a console's requests to clients."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        groups: SubscriptionGroupManager,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._topics = topics
+        self._consumers = consumers
+        self._offsets = offsets
+        self._groups = groups
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    # --------------------------------------------------------------------------------------- resets
+
+    async def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(ResetOffsetRequestHeader)
+        if self._store.is_slave:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "a slave resets no offsets: ask the master of its name"
+            )
+        members = self._members(header.group)
+        too_old = min((member.version for member in members), default=RESET_VERSION)
+        if too_old < RESET_VERSION:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client does not support this feature. version={too_old}",
+            )
+        self._refuse_unknown(header, request.version, has_members=bool(members))
+        body = JoinedBody(ResetOffsetBody().to_json(), "offsetTable")
+        cpp_body = JoinedBody(ResetOffsetBody().to_list_json(), "offsetTable")
+        boundary = usual_boundary(request.version)
+        queue_ids = range(self._topics.topic_config_table[header.topic].write_queue_nums)
+        if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
+            if header.queue_id not in queue_ids:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {len(queue_ids)} queues",
+                )
+            queue_ids = range(header.queue_id, header.queue_id + 1)
+        if self._offsets.is_full:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "the table of offsets is full: nothing is reset"
+            )
+        for some in steps_of(queue_ids):
+            table = ResetOffsetBody(self._reset_queues(header, some, boundary))
+            body.add(table.to_json())
+            cpp_body.add(table.to_list_json())
+            await trio.lowlevel.checkpoint()
+        told = consumer.ResetConsumerClientOffsetRequestHeader(
+            header.topic, header.group, header.timestamp, header.is_force
+        )
+        for member in members:
+            is_cpp = member.language is LanguageCode.CPP
+            order = RemotingCommand.request(
+                told, cpp_body.joined() if is_cpp else body.joined(), oneway=True
+            )
+            tell(member.channel, order, what="reset of offsets", group=header.group)
+        return request.response(body=body.joined())
+
+    def _refuse_unknown(
+        self, header: ResetOffsetRequestHeader, version: int, *, has_members: bool
+    ) -> None:
+        """Raise Refused for an unknown topic or group, by the rules of 5.x or of 4.x."""
+        group, is_5 = header.group, version >= VERSION_5
+        if self._topics.topic_config(header.topic) is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST if is_5 else ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        is_known = has_members or group in self._groups.subscription_group_table
+        if is_5 and not is_known:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
+            )
+        is_idle = not has_members and not self._offsets.query_offsets(group, header.topic)
+        if is_idle and not is_5:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist")
+
+    def _reset_queues(
+        self, header: ResetOffsetRequestHeader, queue_ids: range, boundary: Boundary
+    ) -> dict[MessageQueue, int]:
+        """Store where the group continues in each of these queues, and return it."""
+        committed = self._offsets.query_offsets(header.group, header.topic)
+        table = {}
+        for queue_id in queue_ids:
+            wanted = self._wanted_offset(header, queue_id, boundary)
+            is_place = header.offset is not None and header.offset != _NOT_GIVEN
+            if header.timestamp == consumer.TO_THE_END and not is_place:
+                # After a change of masters a group may be ahead of what readers see.
+                end = self._store.next_queue_offset(header.topic, queue_id)
+                wanted = max(wanted, min(committed.get(queue_id, 0), end))
+            if not header.is_force:
+                wanted = min(wanted, committed.get(queue_id, wanted))
+            queue = MessageQueue(header.topic, self._config.broker.broker_name, queue_id)
+            table[queue] = wanted
+            reset = Commit(wanted, is_reset=True)
+            self._offsets.commit_version(header.group, header.topic, queue_id, reset)
+        return table
+
+    def _wanted_offset(
+        self, header: ResetOffsetRequestHeader, queue_id: int, boundary: Boundary
+    ) -> int:
+        low, high = self._store.queue_bounds(header.topic, queue_id) or (0, 0)
+        if header.offset is not None and header.offset != _NOT_GIVEN:
+            if not low <= header.offset <= high:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
+                )
+            return header.offset
+        if header.timestamp == consumer.TO_THE_END:
+            return high
+        found = self._store.offset_by_time(header.topic, queue_id, header.timestamp, boundary)
+        return max(0, found)
+
+    # ---------------------------------------------------------------------------- asking the clients
+
+    async def consumer_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(consumer.GetConsumerStatusRequestHeader)
+        members = self._members(header.group)
+        if not members:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        table: dict[str, dict[MessageQueue, int]] = {}
+
+        async def ask(member: ClientChannelInfo) -> None:
+            question = consumer.GetConsumerStatusFromClientRequestHeader(header.topic, header.group)
+            try:
+                answer = await member.channel.call(
+                    RemotingCommand.request(question), timeout=STATUS_TIMEOUT
+                )
+                if answer.code == ResponseCode.SUCCESS and answer.body:
+                    status = ConsumerStatusBody.from_json(answer.body)
+                    table[member.client_id] = status.message_queue_table or {}
+            except Error:
+                pass  # A member that does not answer is omitted from the table.
+
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                is_meant = not header.client_addr or header.client_addr == member.client_id
+                if is_meant and member.version >= RESET_VERSION:
+                    nursery.start_soon(ask, member)
+        body = ConsumerStatusBody(consumer_table=table)
+        return request.response(body=body.to_json())
+
+    async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(consumer.GetConsumerRunningInfoRequestHeader)
+        return await self._hand_on(request, header.consumer_group, header.client_id)
+
+    async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(consumer.ConsumeMessageDirectlyRequestHeader)
+        try:
+            _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
+        except LocalProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, error.what) from error
+        record = self._store.message_at(physical_offset)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}"
+            )
+        request.ext_fields["brokerName"] = self._config.broker.broker_name
+        request.body = bytes(record)
+        return await self._hand_on(request, header.consumer_group, header.client_id)
+
+    async def _hand_on(
+        self, request: RemotingCommand, group: str, client_id: str | None
+    ) -> RemotingCommand:
+        """Forward the request to a member, without the sender's credentials, and return its answer unchanged."""
+        member = self._consumers.channel(group, client_id or "")
+        if member is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if member.version < CALL_VERSION:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        fields = {
+            name: value for name, value in request.ext_fields.items() if name not in CREDENTIALS
+        }
+        question = RemotingCommand(code=request.code, ext_fields=fields, body=request.body)
+        try:
+            answer = await member.channel.call(question, timeout=CALL_TIMEOUT)
+        except RequestTimeout as error:
+            raise Refused(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client_id}> Timeout: {error.what}",
+            ) from error
+        except Error as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"invoke consumer <{group}> <{client_id}> Exception: {error.what}",
+            ) from error
+        handed_on = request.response(body=answer.body, code=answer.code, remark=answer.remark)
+        handed_on.ext_fields = dict(answer.ext_fields)
+        return handed_on
+
+    def _members(self, group: str) -> list[ClientChannelInfo]:
+        info = self._consumers.group(group)
+        return [] if info is None else list(info.channels.values())

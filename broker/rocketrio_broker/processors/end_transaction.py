@@ -1,0 +1,129 @@
+"""Decisions about transactions: END_TRANSACTION (37); checking a transaction again that was given up (323).
+
+Invariant: an answer of 0 to a commit means that the message is stored for its topic, as safe as a producer's, or was
+stored before.
+Invariant: checks come in Java's order, each refusal with Java's code.
+Answers to: EndTransactionProcessor; RocketMQ reference, section 2.9.
+Unlike Java: a request that is not one-way is answered, once flush and replication have made the message safe.
+"""
+
+import logging
+
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.delayed_puts import stored_message
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.waiting_answers import WaitingAnswers
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import AppendResult, PutStatus
+from rocketrio_broker.transaction.decisions import TransactionDecisions
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.transaction import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.record.message_id import parse_offset_message_id
+from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+logger = logging.getLogger("rocketrio_broker.transaction")
+
+
+class EndTransactionProcessor:
+    """Takes producers' decisions."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        decisions: TransactionDecisions,
+        *,
+        config: LiveConfig,
+        waiting: WaitingAnswers,
+    ) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._config = config
+        self._waiting = waiting
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.END_TRANSACTION: self.end_transaction,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
+        }
+
+    def end_transaction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        header = request.header(EndTransactionRequestHeader)
+        if self._config.broker.is_slave:
+            raise Refused(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "Slave mode end transaction is forbidden."
+            )
+        if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            return request.response()  # Undecided: the broker will ask the producer.
+        named = self._half_message(header)
+        half = self._decisions.standing(named)
+        is_commit = header.commit_or_rollback == TRANSACTION_COMMIT
+        if half is not None:
+            decide = self._decisions.commit if is_commit else self._decisions.roll_back
+            result = decide(half)
+        elif is_commit and self._decisions.was_given_up(named):
+            logger.info("transaction committed after it was given up message_id=%s", header.msg_id)
+            result = self._decisions.commit_given_up(named)
+        elif is_commit and self._decisions.was_rolled_back(named):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{header.msg_id} was rolled back before, by its producer or by its answer to a check: "
+                "it will not be delivered",
+            )
+        else:
+            logger.info("transaction was decided before message_id=%s", header.msg_id)
+            return request.response()
+        return self._answer(channel, request, result)
+
+    def resume_check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Turn a message that was given up into a half message again, so that its producer is asked from the beginning.
+
+        An operator sends this request.
+        """
+        header = request.header(ResumeCheckHalfMessageRequestHeader)
+        _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
+        message = stored_message(self._store, physical_offset)
+        if message is None or message.topic != TRANS_CHECK_MAX_TIME_TOPIC:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}",
+            )
+        result = self._decisions.resume(message)
+        if result.status is not PutStatus.PUT_OK:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}")
+        return request.response()
+
+    def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
+        message = stored_message(self._store, header.commit_log_offset)
+        if message is None or message.topic != TRANS_HALF_TOPIC:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if message.property_value(PROPERTY_PRODUCER_GROUP) != header.producer_group:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if message.queue_offset != header.tran_state_table_offset:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return message
+
+    def _answer(
+        self, channel: Channel, request: RemotingCommand, result: AppendResult
+    ) -> RemotingCommand | None:
+        if result.status is not PutStatus.PUT_OK:
+            logger.warning(
+                "transaction not decided, its producer will be asked reason=%s", result.remark
+            )
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}".rstrip(": ")
+            )
+        if request.is_oneway or not self._waiting.is_needed:
+            return request.response()
+        self._waiting.add(result.end_offset, channel, request.response().encode())
+        return None

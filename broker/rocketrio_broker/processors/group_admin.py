@@ -1,0 +1,274 @@
+"""Requests about groups: settings (200, 201, 207, 225, 352), offsets (43, 45, 308, 314), connections (203, 204).
+
+Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
+"""
+
+from collections.abc import Collection, Generator
+from typing import Final
+
+import msgspec
+import trio
+
+from rocketrio_broker.attributes import group_attributes
+from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager, ProducerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.offsets.delayed import DelayOffsets
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.steps import STEP_QUEUES, JoinedBody, steps_of
+from rocketrio_broker.processors.topic_admin import refuse_long_list, refuse_on_slave
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.turns import in_steps
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.stats import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    QueryCorrectionOffsetBody,
+)
+from rocketrio_protocol.bodies.topics import (
+    QUEUE_NUMS_LIMIT,
+    SubscriptionGroupConfig,
+    SubscriptionGroupConfigList,
+)
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.names import group_name_problem
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+GROUP_SETTINGS_LIMIT: Final = 64 * 1024
+"""The most bytes of one group's settings in JSON: they are kept in memory, in a file and in slaves' copies. Usual
+settings have 400."""
+_NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the compared group is already behind.
+
+
+class GroupAdminProcessor:
+    """Answers administrators' and slaves' requests about groups."""
+
+    def __init__(
+        self,
+        *,
+        config: LiveConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumer_offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        delay_offsets: DelayOffsets,
+        live_slaves: LiveSlaves,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumer_offsets = consumer_offsets
+        self._consumers = consumers
+        self._producers = producers
+        self._delay_offsets = delay_offsets
+        self._live_slaves = live_slaves
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_and_create_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_and_create_groups,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_group_config,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offset,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offset,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connection_list,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connection_list,
+        }
+
+    # ---------------------------------------------------------------------------------- settings
+
+    def update_and_create_group(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        refuse_on_slave(self._config)
+        group = fastjson.loads_bounded(request.body, SubscriptionGroupConfig, what="group settings")
+        self._groups.update(self._checked(group))
+        return request.response()
+
+    def update_and_create_groups(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        refuse_on_slave(self._config)
+        body = fastjson.loads_bounded(
+            request.body, SubscriptionGroupConfigList, what="list of group settings"
+        )
+        refuse_long_list(body.group_config_list)
+        self._groups.update_all([self._checked(group) for group in body.group_config_list])
+        return request.response()
+
+    def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """Return the group with the attributes that it will have. Raises BrokerSystemError for invalid settings."""
+        if (size := len(fastjson.dumps(group))) > GROUP_SETTINGS_LIMIT:
+            raise BrokerSystemError(
+                f"The settings of a group cannot have {size} bytes; {GROUP_SETTINGS_LIMIT} are allowed"
+            )
+        problem = group_name_problem(group.group_name)
+        if problem is not None:
+            raise BrokerSystemError(problem)
+        if not 0 <= group.retry_queue_nums <= QUEUE_NUMS_LIMIT:
+            raise BrokerSystemError(
+                f"The group {group.group_name} cannot have {group.retry_queue_nums} retry queues; "
+                f"0 to {QUEUE_NUMS_LIMIT} are allowed"
+            )
+        known = self._groups.subscription_group_table.get(group.group_name)
+        attributes = group_attributes(group, known)
+        return msgspec.structs.replace(group, attributes=attributes)
+
+    async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        refuse_on_slave(self._config)
+        header = request.header(admin.DeleteSubscriptionGroupRequestHeader)
+        self._groups.delete(header.group_name)
+        if header.remove_offset or header.clean_offset:
+            await self._consumer_offsets.remove_group(header.group_name)
+        return request.response()
+
+    def all_group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(body=self._groups.answer())
+
+    def group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.GetSubscriptionGroupConfigRequestHeader)
+        group = self._groups.subscription_group_table.get(header.group)
+        if group is None:
+            return request.response(
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                remark=f"No group in this broker. group: {header.group}",
+            )
+        return request.response(body=fastjson.dumps(group))
+
+    # ----------------------------------------------------------------------------------- offsets
+
+    async def all_consumer_offset(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.GetAllConsumerOffsetRequestHeader)
+        if header.broker_id is not None and header.ha_addr is not None:
+            self._live_slaves.hear(header.broker_id, header.ha_addr)
+        body = await self._consumer_offsets.answer(with_versions=bool(header.versions))
+        return request.response(body=body)
+
+    def all_delay_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        wrapper, log_end = self._delay_offsets.answer()
+        header = admin.GetAllDelayOffsetResponseHeader(log_end)
+        return request.response(header, fastjson.dumps(wrapper))
+
+    async def query_correction_offset(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.QueryCorrectionOffsetRequestHeader)
+        corrections = await in_steps(self._corrections(header))
+        compared = self._consumer_offsets.query_offsets(header.compare_group, header.topic)
+        for queue_id, offset in compared.items():
+            if corrections.get(queue_id, _NO_CORRECTION) > offset:
+                corrections[queue_id] = _NO_CORRECTION
+        return request.response(body=QueryCorrectionOffsetBody(corrections).to_classic_json())
+
+    def _corrections(
+        self, header: admin.QueryCorrectionOffsetRequestHeader
+    ) -> Generator[None, None, dict[int, int]]:
+        left_out = set((header.filter_groups or "").split(","))
+        corrections: dict[int, int] = {}
+        count = 0
+        for group in self._consumer_offsets.groups_of_topic(header.topic):
+            if group in left_out:
+                continue
+            offsets = self._consumer_offsets.query_offsets(group, header.topic)
+            for queue_id, offset in offsets.items():
+                bounds = self._store.queue_bounds(header.topic, queue_id)
+                if bounds is not None and offset >= bounds[0]:
+                    corrections[queue_id] = min(offset, corrections.get(queue_id, offset))
+                count += 1
+                if count % STEP_QUEUES == 0:
+                    yield
+        return corrections
+
+    async def clone_group_offset(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.CloneGroupOffsetRequestHeader)
+        if self._groups.find(header.dest_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.dest_group} not exist!"
+            )
+        topics = (
+            [header.topic]
+            if header.topic
+            else self._consumer_offsets.topics_of_group(header.src_group)
+        )
+        for topic in topics:
+            if self._consumer_offsets.is_full:
+                raise BrokerSystemError(
+                    f"The table of offsets is full: those on {topic} are not cloned"
+                )
+            if self._topics.topic_config(topic) is not None:
+                await in_steps(
+                    self._consumer_offsets.clone_offset(header.src_group, header.dest_group, topic)
+                )
+                await trio.lowlevel.checkpoint()
+        return request.response()
+
+    # ------------------------------------------------------------------------------- connections
+
+    async def consumer_connection_list(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.GetConsumerConnectionListRequestHeader)
+        group = self._consumers.group(header.consumer_group)
+        if group is None:
+            return request.response(
+                code=ResponseCode.CONSUMER_NOT_ONLINE,
+                remark=f"the consumer group[{header.consumer_group}] not online",
+            )
+        body = ConsumerConnection(
+            subscription_table=group.subscription_table,
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return request.response(body=await _with_connections(body, group.channels.values()))
+
+    async def producer_connection_list(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.GetProducerConnectionListRequestHeader)
+        clients = self._producers.clients(header.producer_group)
+        if not clients:
+            return request.response(
+                code=ResponseCode.SYSTEM_ERROR,
+                remark=f"the producer group[{header.producer_group}] not exist",
+            )
+        return request.response(body=await _with_connections(ProducerConnection(), clients))
+
+
+async def _with_connections(
+    empty: ConsumerConnection | ProducerConnection, clients: Collection[ClientChannelInfo]
+) -> bytes:
+    """Return the body with these clients, encoded in steps."""
+    body, all_of_them = JoinedBody(empty.to_json(), "connectionSet"), list(clients)
+    for numbers in steps_of(range(len(all_of_them))):
+        connections = [
+            Connection(
+                client_id=client.client_id,
+                client_addr=client.channel.remote_addr,
+                language=client.language.name,
+                version=client.version,
+            )
+            for client in all_of_them[numbers.start : numbers.stop]
+        ]
+        body.add_entries(fastjson.dumps(connections)[1:-1])
+        await trio.lowlevel.checkpoint()
+    return body.joined()

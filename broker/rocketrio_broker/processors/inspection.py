@@ -1,0 +1,160 @@
+"""Console queries for queue entries (321), producers (328), and a group's topics and subscription (343, 345).
+
+Answers to: AdminBrokerProcessor's queryConsumeQueue, getAllProducerInfo, queryTopicsByConsumer,
+querySubscriptionByConsumer.
+Unlike Java: each entry of a queue says whether the group would receive it, not only entries with extension files.
+"""
+
+from typing import Final
+
+import trio
+
+from rocketrio_broker.clients import ConsumerManager, ProducerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.sql_expression import SqlExpressions
+from rocketrio_broker.processors.steps import JoinedBody, steps_of
+from rocketrio_broker.processors.tag_expression import ALL, is_tag_type
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.record_filter import CHOSEN, Entry
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import SubscriptionData
+from rocketrio_protocol.bodies.inspection import (
+    ConsumeQueueData,
+    GroupSubscription,
+    ProducerInfo,
+    ProducerTableInfo,
+    QueryConsumeQueueBody,
+)
+from rocketrio_protocol.bodies.route import TopicList
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import inspection
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
+
+ENTRIES_LIMIT: Final = 1000
+"""The most queue entries in one answer: 100 kB of JSON."""
+
+NO_FILTER_DATA: Final = "null"
+"""The filter data that Apache's brokers report for a subscription by tags: they compile nothing for it."""
+
+
+class LookingProcessor:
+    """Answers console queries for queue entries, producers and subscriptions."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        offsets: ConsumerOffsetManager,
+        broker_addr: str,
+        wall_clock: WallClock,
+        sql: SqlExpressions,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._consumers = consumers
+        self._producers = producers
+        self._offsets = offsets
+        self._broker_addr = broker_addr
+        self._wall_clock = wall_clock
+        self._sql = sql
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.QUERY_CONSUME_QUEUE: self.queue_entries,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.producers,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+        }
+
+    def queue_entries(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(inspection.QueryConsumeQueueRequestHeader)
+        bounds = self._store.queue_bounds(header.topic, header.queue_id)
+        if bounds is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
+            )
+        entries = self._store.queue_entries(
+            header.topic,
+            header.queue_id,
+            max(header.queue_offset, bounds[0]),
+            max(0, min(header.count, ENTRIES_LIMIT)),
+        )
+        body = QueryConsumeQueueBody([ConsumeQueueData(*entry) for entry in entries], *bounds)
+        if header.consumer_group is not None:
+            self._judge(channel, body, header.consumer_group, header.topic, entries)
+        return request.response(body=body.to_classic_json())
+
+    def _judge(
+        self,
+        channel: Channel,
+        body: QueryConsumeQueueBody,
+        group: str,
+        topic: str,
+        entries: list[Entry],
+    ) -> None:
+        """Set for each entry whether the group would receive it, and omit those that would take too long."""
+        subscription = self._consumers.subscription(group, topic)
+        if subscription is None:
+            body.filter_data = f"{group}@{topic} is not online!"
+            return
+        body.subscription_data = subscription
+        is_by_tags = is_tag_type(subscription.expression_type)
+        body.filter_data = NO_FILTER_DATA if is_by_tags else subscription.sub_string
+        verdicts = self._verdicts(channel, subscription, entries)
+        del body.queue_data[len(verdicts) :]
+        for shown, is_chosen in zip(body.queue_data, verdicts, strict=True):
+            shown.eval = is_chosen
+
+    def _verdicts(
+        self, channel: Channel, subscription: SubscriptionData, entries: list[Entry]
+    ) -> list[bool]:
+        if is_tag_type(subscription.expression_type):
+            codes = set(subscription.code_set)
+            takes_all = subscription.sub_string == ALL or not codes
+            return [takes_all or code in codes for _, _, code in entries]
+        matches = self._sql.filter(
+            channel, subscription.expression_type, subscription.sub_string, self._config.broker
+        )
+        return [code in CHOSEN for _, _, code in self._store.judged(entries, matches)]
+
+    async def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        now_ms, now = self._wall_clock.now_ms(), trio.current_time()
+        body = JoinedBody(ProducerTableInfo().to_classic_json(), "data")
+        for group in list(self._producers.group_channel_table):
+            clients, shown = self._producers.clients(group), []
+            for numbers in steps_of(range(len(clients))):
+                some = [
+                    ProducerInfo(
+                        client.client_id,
+                        f"/{client.channel.remote_addr}",
+                        client.language.name,
+                        client.version,
+                        now_ms - round((now - client.last_update) * 1000),
+                    )
+                    for client in clients[numbers.start : numbers.stop]
+                ]
+                shown.append(fastjson.dumps(some)[1:-1])
+                await trio.lowlevel.checkpoint()
+            if shown:
+                body.add_entries(b"%b:[%b]" % (fastjson.dumps(group), b",".join(shown)))
+        return request.response(body=body.joined())
+
+    def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(inspection.QueryTopicsByConsumerRequestHeader)
+        topics = TopicList(self._offsets.topics_of_group(header.group), self._broker_addr)
+        return request.response(body=topics.to_classic_json())
+
+    def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(inspection.QuerySubscriptionByConsumerRequestHeader)
+        known = self._consumers.subscription(header.group, header.topic)
+        body = GroupSubscription(header.group, header.topic, known)
+        return request.response(body=body.to_classic_json())

@@ -1,0 +1,92 @@
+"""Refuses requests that only the leading broker of a name may answer, while this broker stands aside.
+
+    another master is alive    pulls, offsets, commits and claims, heartbeats and members, locks, resets, transactions,
+                               topics and groups: its clients have an old route, and must find that master
+    not taken over yet         locks, resets, clones: they decide for members that this broker does not know yet;
+                               it is read from like a slave, and moves no reader
+
+The code is SERVICE_NOT_AVAILABLE (14): rocketrio's clients ask for the route and repeat the request at the master.
+Java's clients keep their position and their locks, pause for seconds, and refresh the route within 30 s; their commits
+in that time are repeated every five seconds. Requests about the broker itself are answered: settings, status, roles,
+copies of tables, registered names.
+
+Invariant: a refused request changes nothing.
+Answers to: nothing of 4.x; a 5.x broker whose `isIsolated` is set leaves the route, and answers everything.
+"""
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Answer, Processor
+
+LEADERS_ONLY: Final = frozenset(
+    {
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+    }
+)
+"""The codes that are refused until the broker leads."""
+
+NOT_BESIDE_A_MASTER: Final = LEADERS_ONLY | {
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.HEART_BEAT,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+}
+"""The codes that are refused while another master of the name is alive. Sends are refused by the store, with the same
+code."""
+
+
+def only_while_leading(
+    table: Mapping[int, Processor], leadership: Leadership
+) -> dict[int, Processor]:
+    """Return the same table with processors that refuse what a broker that stands aside must not answer."""
+    return {
+        code: _guarded(processor, leadership, is_leaders_only=code in LEADERS_ONLY)
+        if code in NOT_BESIDE_A_MASTER
+        else processor
+        for code, processor in table.items()
+    }
+
+
+def refuse_beside_a_master(leadership: Leadership) -> None:
+    """Raise Refused while the broker stands aside for another live master."""
+    if leadership.other is not None:
+        raise _refusal(leadership)
+
+
+def _guarded(processor: Processor, leadership: Leadership, *, is_leaders_only: bool) -> Processor:
+    def process(channel: Channel, request: RemotingCommand) -> Answer | Coroutine[Any, Any, Answer]:
+        if leadership.other is not None or (is_leaders_only and leadership.stands_aside):
+            raise _refusal(leadership)
+        return processor(channel, request)
+
+    return process
+
+
+def _refusal(leadership: Leadership) -> Refused:
+    return Refused(
+        ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stands aside: {leadership.reason}"
+    )

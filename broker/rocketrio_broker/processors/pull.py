@@ -1,0 +1,416 @@
+"""Pulling: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
+
+Checks, read, and answer are done without an await; a pull that finds no message and may wait is added to `HeldPulls`.
+
+Invariant: checks come in Java's order, each refusal with Java's code.
+Invariant: a pull that is executed again neither waits again nor commits again.
+Invariant: a slave moves no reader because the slave is behind: it returns the offset it was asked for.
+Invariant: a master that has not taken over moves no reader either: an offset beyond its bounds may come from a slave.
+Invariant: a reader is never moved past a message that its group has not committed: if the log became shorter, or a
+reader lies beyond the end, it is sent back to what its group committed (docs/decisions/0036).
+Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
+Unlike Java: a reader whose newer tags are not known yet is not refused (25) until its next heartbeat, up to 30 s, but
+receives every message: clients filter by tag themselves as well, as the hashes here are not exact.
+Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not store it
+either): reading should not write.
+Unlike Java: a commit that comes with a pull and lies beyond the end of its queue is not stored: messages that get those
+offsets would be skipped. The commit of a rocketrio client names its claim and generation, and is stored if it raises
+the offset of the queue's present owner; any other case is left to the client's next separate commit (15), which is
+answered.
+"""
+
+import logging
+from collections.abc import Collection
+from functools import partial
+from typing import Final
+
+import trio
+
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
+from rocketrio_broker.clients import BROADCASTING, ConsumerManager
+from rocketrio_broker.config import BrokerConfig, LiveConfig
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.level_clock import LevelClock
+from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull, HeldPulls
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.pulls import PullOffsets
+from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
+from rocketrio_broker.offsets.version import Commit
+from rocketrio_broker.processors.answers import pull_answer_frame
+from rocketrio_broker.processors.leading import refuse_beside_a_master
+from rocketrio_broker.processors.pull_suggestion import suggest_which_broker_id
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.sql_expression import SqlExpressions
+from rocketrio_broker.processors.tag_expression import ALL, is_tag_type, tags_codes
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.read import GetResult, GetStatus
+from rocketrio_broker.store.record_filter import PropertiesFilter
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.pull import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    PullSysFlag,
+)
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import answer_of
+
+logger = logging.getLogger("rocketrio_broker.pull")
+
+ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
+"""The most bytes of messages in one answer, whatever the settings allow: a frame must hold them, with its header."""
+
+# Plain numbers, because every pull uses them: IntFlag arithmetic takes a microsecond.
+_COMMIT_OFFSET: Final = int(PullSysFlag.COMMIT_OFFSET)
+_SUSPEND: Final = int(PullSysFlag.SUSPEND)
+_SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
+_READ: Final = int(Permission.READ)
+
+_RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
+_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
+_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
+
+_CODE_BY_STATUS: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _MOVED,
+}
+
+
+def code_of_status(status: GetStatus, requested_offset: int) -> ResponseCode:
+    """Return the code of a pull's answer; an empty queue is not an error for a reader that starts at 0."""
+    code = _CODE_BY_STATUS.get(status)
+    if code is not None:
+        return code
+    return _MOVED if requested_offset != 0 else _NOT_FOUND
+
+
+class PullMessageProcessor:
+    """Answers pulls."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        held: HeldPulls,
+        stats: BrokerStatsManager,
+        live_slaves: LiveSlaves,
+        level_clock: LevelClock,
+        pull_offsets: PullOffsets,
+        leadership: Leadership,
+        epochs: ReaderEpochs,
+        sql: SqlExpressions,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._held = held
+        self._stats = stats
+        self._live_slaves = live_slaves
+        self._level_clock = level_clock
+        self._pull_offsets = pull_offsets
+        self._leadership = leadership
+        self._epochs = epochs
+        self._sql = sql
+
+    def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer one pull, now or when there is a message."""
+        header = request.header(PullMessageRequestHeader)
+        return self._pull(channel, request, header, is_first=True)
+
+    def execute_held(self, pull: HeldPull) -> RemotingCommand | None:
+        """Answer a pull that has waited, with whatever there is now; raises the same errors as the first time.
+
+        A peer that does not read what it was sent is answered later, so that the answers to many pulls do not pile up.
+        """
+        if pull.channel.closed:
+            return None
+        if pull.channel.is_congested:
+            execute = partial(self.execute_held, pull)
+            pull.channel.reply_in_turn(partial(answer_of, pull.channel, pull.request, execute))
+            return None
+        refuse_beside_a_master(self._leadership)
+        return self._pull(pull.channel, pull.request, pull.header, is_first=False)
+
+    def _pull(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        *,
+        is_first: bool,
+    ) -> RemotingCommand | None:
+        broker = self._config.broker
+        group = self._check(header, broker)
+        codes, matches = self._filter(channel, header, group, broker)
+        parted = None
+        if header.epoch is not None and header.epoch != self._epochs.current:
+            parted = self._parted(header)
+        result = parted or self._store.get_message(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max(1, min(header.max_msg_nums, broker.max_pull_message_size)),
+            tags_codes=codes,
+            matches=matches,
+            max_bytes=min(header.max_msg_bytes or ANSWER_SIZE_LIMIT, ANSWER_SIZE_LIMIT),
+            limited_by_bytes=bool(header.limited_by_bytes),
+        )
+        code = code_of_status(result.status, header.queue_offset)
+        is_slave = self._store.is_slave
+        if (
+            self._leadership.stands_aside
+            and code is not ResponseCode.SUCCESS
+            and code is not _RETRY
+        ):
+            code = _NOT_FOUND
+            result.next_begin_offset = header.queue_offset
+        if (
+            is_first
+            and header.sys_flag & _COMMIT_OFFSET
+            and not is_slave
+            and header.commit_offset >= 0
+            and header.commit_offset <= self._store.next_queue_offset(header.topic, header.queue_id)
+            and self._offsets.has_room_for(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                Commit(header.commit_offset),
+            )
+        ):
+            self._commit(header)
+        if (
+            code is _NOT_FOUND
+            and is_first
+            and header.sys_flag & _SUSPEND
+            and self._hold(channel, request, header, codes, matches, broker)
+        ):
+            return None
+        suggested = suggest_which_broker_id(
+            group,
+            slave_read_enable=broker.slave_read_enable,
+            is_behind_memory=result.suggest_pulling_from_slave,
+            own_id=broker.broker_id,
+            live_slaves=self._ids_to_read,
+        )
+        if code is _MOVED:
+            if is_slave and not self._store.config.offset_check_in_slave:
+                # A slave that lags must not move its readers: redirect them to the group's preferred broker, or to
+                # the master if this broker is the preferred one. This log may also begin later than the master's, and
+                # never have what they want.
+                is_home = group.broker_id == broker.broker_id
+                code, suggested = _RETRY, MASTER_ID if is_home else group.broker_id
+            else:
+                if result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+                    result.next_begin_offset = self._not_past_the_group(header, result)
+                self._log_moved(channel, header, result)
+        if result.message_count:
+            self._stats.got(
+                header.topic, header.consumer_group, result.message_count, result.body_size
+            )
+        self._pull_offsets.pulled(
+            header.consumer_group, header.topic, header.queue_id, result.next_begin_offset
+        )
+        answer = PullMessageResponseHeader(
+            suggested, result.next_begin_offset, result.min_offset, result.max_offset
+        )
+        if is_slave:
+            answer.level_millis = self._level_clock.age_millis()
+        # Only a rocketrio client uses the epoch, and only for a position that was checked.
+        if header.limited_by_bytes and not (self._leadership.stands_aside or (is_slave and parted)):
+            answer.epoch = self._epochs.current
+        channel.reply(
+            pull_answer_frame(
+                request, code, result.status.name, answer, result.buffers, result.body_size
+            )
+        )
+        return None
+
+    def _parted(self, header: PullMessageRequestHeader) -> GetResult | None:
+        """Return a result that sends the reader back, if its position lies where its epoch and this log differ.
+
+        None if it does not. A slave sends the reader to its master, which may know epochs that this log has not
+        reached.
+        """
+        topic, queue_id = header.topic, header.queue_id
+        assert header.epoch is not None
+        back_to = self._epochs.parting(header.epoch, header.consumer_group, topic, queue_id)
+        if back_to is None or header.queue_offset <= back_to:
+            return None
+        low, high = self._store.queue_bounds(topic, queue_id) or (0, 0)
+        if self._store.is_slave:
+            back_to = header.queue_offset
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, back_to, low, high)
+
+    def _not_past_the_group(self, header: PullMessageRequestHeader, result: GetResult) -> int:
+        """Return where a reader beyond the end continues, without skipping what its group has not committed."""
+        committed = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
+        if committed < 0:
+            return result.next_begin_offset
+        return max(result.min_offset, min(committed, result.next_begin_offset))
+
+    def _ids_to_read(self, named: int) -> Collection[int]:
+        return self._live_slaves.ids(named, max_physical_offset=self._store.max_physical_offset)
+
+    def _hold(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        codes: frozenset[int] | None,
+        matches: PropertiesFilter | None,
+        broker: BrokerConfig,
+    ) -> bool:
+        """Let the pull wait; return False if it may not wait, or if too many wait already."""
+        seconds = (
+            min(header.suspend_timeout_millis / 1000, SUSPEND_LIMIT)
+            if broker.long_polling_enable
+            else broker.short_polling_time
+        )
+        if seconds <= 0:
+            return False
+        deadline = trio.current_time() + seconds
+        pull = HeldPull.of(channel, request, header, codes, matches, deadline=deadline)
+        while not self._held.has_room(pull):
+            displaced = self._held.displaced_by(pull)
+            if displaced is None:
+                return False
+            self._held.remove(displaced)
+            execute = partial(self.execute_held, displaced)
+            answer = answer_of(displaced.channel, displaced.request, execute)
+            if answer is not None:
+                displaced.channel.reply(answer)
+        self._held.add(pull)
+        return True
+
+    # --------------------------------------------------------------------------------- checks, in order
+
+    def _commit(self, header: PullMessageRequestHeader) -> None:
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if header.ownership is None:
+            self._offsets.commit_offset(group, topic, queue_id, header.commit_offset)
+            return
+        stands = self._offsets.query_version(group, topic, queue_id)
+        if (
+            header.commit_offset > stands.offset
+            and header.generation == str(stands.generation)
+            and header.epoch == self._epochs.current
+            and self._offsets.is_owner(group, topic, queue_id, header.ownership)
+        ):
+            progress = Commit(header.commit_offset, stands.generation, is_owner=True)
+            self._offsets.commit_version(group, topic, queue_id, progress)
+
+    def _check(
+        self, header: PullMessageRequestHeader, broker: BrokerConfig
+    ) -> SubscriptionGroupConfig:
+        if not broker.broker_permission & _READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{broker.broker_name}] pulling message is forbidden",
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        topic = self._topics.topic_config_table.get(header.topic)
+        if topic is None:
+            if self._store.is_slave and self._store.queue_bounds(header.topic, header.queue_id):
+                # The log contains messages of a topic that is not copied yet. The next copy of the tables may never
+                # come, because the master may be gone by now.
+                return group
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not int(topic.perm) & _READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group
+
+    def _filter(
+        self,
+        channel: Channel,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+        broker: BrokerConfig,
+    ) -> tuple[frozenset[int] | None, PropertiesFilter | None]:
+        """Return what the reader wants: hashes of tags, or a filter of properties, or neither for every message."""
+        if header.sys_flag & _SUBSCRIPTION:
+            if not is_tag_type(header.expression_type):
+                return None, self._sql.filter(
+                    channel, header.expression_type, header.subscription, broker
+                )
+            return tags_codes(header.subscription), None
+        members = self._consumers.group(header.consumer_group)
+        if members is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if not group.consume_broadcast_enable and members.message_model == BROADCASTING:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = members.subscription_table.get(header.topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if subscription.sub_version < header.sub_version:
+            if is_tag_type(header.expression_type):
+                # Its tags are not known here yet: it receives every message, and filters itself.
+                return None, None
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        if not is_tag_type(subscription.expression_type):
+            return None, self._sql.filter(
+                channel,
+                subscription.expression_type,
+                subscription.sub_string,
+                broker,
+                wrong=ResponseCode.FILTER_DATA_NOT_EXIST,
+            )
+        if subscription.sub_string == ALL or not subscription.code_set:
+            return None, None
+        return frozenset(subscription.code_set), None
+
+    @staticmethod
+    def _log_moved(channel: Channel, header: PullMessageRequestHeader, result: GetResult) -> None:
+        logger.warning(
+            "offset moved group=%s topic=%s queue_id=%d offset=%d next=%d status=%s peer=%s",
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset,
+            result.next_begin_offset, result.status.name, channel.remote_addr,
+        )  # fmt: skip

@@ -1,0 +1,87 @@
+"""Queue locks of orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
+
+Invariant: only a master locks: its successor does not know the locks that the former master would continue to renew.
+Invariant: while locks of a former run may be in use, members that do not say whether they hold one get an error.
+Answers to: AdminBrokerProcessor's lockBatchMQ and unlockBatchMQ; RocketMQ reference, section 2.7.
+Invariant: the locks of a live member that is connected from another host cannot be released.
+Unlike Java: a slave refuses, where 4.x locks in any role; and strict mode (5.x) is missing, in which a majority of a
+broker's replicas must agree.
+"""
+
+from typing import Final
+
+import trio
+
+from rocketrio_broker.clients import ConsumerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.queue_locks import FORMER_RUN, QueueLocks
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+QUEUES_LIMIT: Final = 10_000
+"""The most queues of one request: some 20 ms."""
+
+
+class QueueLockProcessor:
+    """Answers requests to lock and unlock queues."""
+
+    def __init__(
+        self, locks: QueueLocks, *, config: LiveConfig, consumers: ConsumerManager
+    ) -> None:
+        self._locks = locks
+        self._config = config
+        self._consumers = consumers
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+        }
+
+    def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        wanted = _queues(request, "queues to lock")
+        if self._config.broker.is_slave:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this broker is a slave: the master of its name locks queues",
+            )
+        now = trio.current_time()
+        holds = request.header(LockBatchMqRequestHeader).holds
+        if holds is None and self._locks.is_unknown(now):
+            # Java's members would stop at "not locked"; after an error they continue for as long as they may.
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"members may have queues since before this broker took over: it locks none for {FORMER_RUN:g} s",
+            )
+        held = self._locks.lock(
+            wanted.consumer_group, wanted.mq_set, wanted.client_id, now=now, holds=bool(holds)
+        )
+        return request.response(body=fastjson.dumps(LockedBatch(held)))
+
+    def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        wanted = _queues(request, "queues to unlock")
+        group, client_id = wanted.consumer_group, wanted.client_id
+        if self._consumers.is_anothers(group, client_id, channel, now=trio.current_time()):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"{client_id} of {group} is connected from elsewhere, and works with its queues",
+            )
+        self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
+        return request.response()
+
+
+def _queues(request: RemotingCommand, what: str) -> LockBatch:
+    batch = fastjson.loads_bounded(request.body, LockBatch, what=what)
+    if len(batch.mq_set) > QUEUES_LIMIT:
+        raise BrokerSystemError(
+            f"A request names {QUEUES_LIMIT} {what} at most, not {len(batch.mq_set)}: ask in several requests"
+        )
+    return batch

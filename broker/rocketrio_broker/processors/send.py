@@ -1,0 +1,274 @@
+"""Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+
+Header, checks, append and answer are done without an await; with synchronous flush or replication the answer is added
+to `WaitingAnswers`.
+
+Invariant: a refused message is not stored; a stored one is answered with its id, even if its flush is late.
+Invariant: checks come in Java's order, each refusal with Java's code.
+Answers to: SendMessageProcessor, AbstractSendMessageProcessor; RocketMQ reference, section 2.2.
+Unlike Java: code 320 is a batch whatever its field `m` says.
+"""
+
+import random
+from functools import lru_cache
+from time import perf_counter
+from typing import Final
+
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
+from rocketrio_broker.config import BrokerConfig, LiveConfig
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.namesrv.routes import UNIT, UNIT_SUB
+from rocketrio_broker.processors.answers import SendAnswers
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.resent import ResentMessages, SendHeader
+from rocketrio_broker.processors.special_sends import SpecialSends
+from rocketrio_broker.processors.stored_properties import (
+    DELAY_MARK,
+    TRANSACTION_MARK,
+    UNIQUE_KEY_LABEL,
+    stored_properties,
+)
+from rocketrio_broker.processors.waiting_answers import WaitingAnswers
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
+from rocketrio_broker.store.put_message import PutMessage, PutStatus
+from rocketrio_broker.store.put_times import SHORT
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import Permission, TopicConfig
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
+from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
+from rocketrio_protocol.record.layout import TRANSACTION_MASK, SysFlag, pack_host
+from rocketrio_protocol.record.properties import stored_value
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.ports import split_addr
+
+_CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
+# Plain names, because every send uses them: looking up a member of an enumeration takes as long as a call.
+_SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
+_SEND_BATCH_MESSAGE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_PUT_OK: Final = PutStatus.PUT_OK
+_MULTI_TAGS: Final = int(SysFlag.MULTI_TAGS)
+_MULTI_TAG_TOPIC: Final = "MULTI_TAG"
+
+_CODE_BY_STATUS: Final = {
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.CREATE_MAPPED_FILE_FAILED: ResponseCode.SYSTEM_ERROR,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+}
+
+
+@lru_cache(_CLIENT_ADDR_CACHE)
+def _packed_addr(addr: str) -> bytes:
+    return pack_host(*split_addr(addr))
+
+
+class SendMessageProcessor:
+    """Stores the messages that producers send."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        special: SpecialSends,
+        resent: ResentMessages,
+        waiting: WaitingAnswers,
+        stats: BrokerStatsManager,
+        store_host: bytes,
+        rng: random.Random,
+    ) -> None:
+        """`resent` decides which messages failed too often, `special` parks those that readers must not see yet.
+
+        `store_host` is the packed address that message ids contain.
+        """
+        self._store = store
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._special = special
+        self._resent = resent
+        self._waiting = waiting
+        self._stats = stats
+        self._store_host = store_host
+        self._answers_of: BrokerConfig | None = None
+        self._rng = rng
+        self._put_times = store.put_times
+        self._waits_for_flush = store.config.flush_disk_type == "sync"
+
+    def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Store the message or batch of one request.
+
+        The answer is sent here, or later, or never if the request is one-way.
+        """
+        try:
+            self._send(channel, request)
+        except (Refused, RemoteProtocolError) as refusal:
+            code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
+            answer = request.response(code=code, remark=refusal.remark or refusal.what)
+            answer.ext_fields = self._current_answers(self._config.broker).fields_of_error()
+            return answer
+        return None
+
+    def _send(self, channel: Channel, request: RemotingCommand) -> None:
+        begin = perf_counter()
+        code = request.code
+        header: SendHeader
+        if code == _SEND_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
+        broker = self._config.broker
+        if self._waiting.is_full:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]{len(self._waiting)} messages wait for disk or slaves already, try later",
+            )
+        topic = self._topics.topic_config_table.get(header.topic)
+        if topic is None or header.topic in NOT_SENDABLE_TOPICS or topic.order:
+            topic = self._checked_topic(header, topic, broker)
+        queue_id = header.queue_id
+        if not 0 <= queue_id < topic.write_queue_nums:
+            queue_id = self._checked_queue_id(queue_id, topic, channel)
+        text = header.properties
+        if topic.topic_name.startswith(RETRY_PREFIX):
+            topic, queue_id, text = self._resent.destination(
+                header, request.version, topic, queue_id
+            )
+        is_batch = code == _SEND_BATCH_MESSAGE or bool(header.batch)
+        changed, waits = stored_properties(text, broker.cluster_name, is_batch=is_batch)
+        properties = changed.encode()
+        put = PutMessage(
+            topic=topic.topic_name,
+            queue_id=queue_id,
+            body=b"" if is_batch else request.body,
+            properties=properties,
+            flag=header.flag,
+            sys_flag=header.sys_flag | _MULTI_TAGS
+            if topic.topic_filter_type == _MULTI_TAG_TOPIC
+            else header.sys_flag,
+            born_time_ms=header.born_timestamp,
+            born_host=_packed_addr(channel.remote_addr),
+            store_host=self._store_host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if header.sys_flag & TRANSACTION_MASK or (
+            text and (DELAY_MARK in text or TRANSACTION_MARK in text)
+        ):
+            put = self._special.parked(put, text, is_batch=is_batch)
+        store = self._store
+        result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
+        if result.status is not _PUT_OK:
+            raise Refused(_CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}")
+        self._stats.put(topic.topic_name, result.message_count, result.size)
+        if request.flag & FLAG_ONEWAY:
+            return
+        answers = self._answers if broker is self._answers_of else self._current_answers(broker)
+        unique_key = stored_value(properties, UNIQUE_KEY_LABEL)
+        frame = answers.frame(request.opaque, request.serialize_type, queue_id, result, unique_key)
+        if waits and self._waiting.is_needed:
+            self._waiting.add(result.end_offset, channel, frame)
+            return
+        took = perf_counter() - begin
+        if took < SHORT:
+            self._put_times.short += 1
+        else:
+            self._put_times.add(took)
+        if waits:
+            channel.reply(frame)
+        else:
+            self._waiting.answer_early(channel, frame)
+
+    def _current_answers(self, broker: BrokerConfig) -> SendAnswers:
+        """Return the writer of answers, made again when the settings were replaced."""
+        if broker is not self._answers_of:
+            self._answers_of = broker
+            self._answers = SendAnswers(
+                self._store_host, region_id=broker.region_id, trace_on=broker.trace_on
+            )
+        return self._answers
+
+    # --------------------------------------------------------------------------------- checks, in order
+
+    def _checked_topic(
+        self, header: SendHeader, topic: TopicConfig | None, broker: BrokerConfig
+    ) -> TopicConfig:
+        name = header.topic
+        if not broker.broker_permission & Permission.WRITE and topic is not None and topic.order:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {broker.broker_name} takes no messages: its permission is "
+                f"{broker.broker_permission}",
+            )
+        if topic is None and (problem := topic_name_problem(name)) is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, problem)
+        if name in NOT_SENDABLE_TOPICS:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+            )
+        if topic is None:
+            topic = self._created_topic(header)
+        return topic
+
+    def _created_topic(self, header: SendHeader) -> TopicConfig:
+        if not self._store.writable:
+            # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
+        is_retry = header.topic.startswith(RETRY_PREFIX)
+        sys_flag = (UNIT_SUB if is_retry else UNIT) if header.unit_mode else 0
+        topic = self._topics.create_in_send(
+            header.topic,
+            default_topic=header.default_topic,
+            queue_nums=header.default_topic_queue_nums,
+            sys_flag=sys_flag,
+        )
+        if topic is None and is_retry:
+            topic = self._topics.create_in_send_back(header.topic, sys_flag=sys_flag)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        self._topics.keep_new(at_once=self._waits_for_flush)
+        return topic
+
+    def _checked_queue_id(self, queue_id: int, topic: TopicConfig, channel: Channel) -> int:
+        if queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {_described(topic)} "
+                f"Producer: {channel.remote_addr}",
+            )
+        if queue_id < 0:
+            return self._rng.randrange(max(topic.write_queue_nums, 1))
+        return queue_id
+
+
+def _entries(request: RemotingCommand) -> UniformEntries | MixedEntries:
+    try:
+        return entries_of(request.body)
+    except RemoteProtocolError as error:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, error.what) from error
+
+
+def _described(topic: TopicConfig) -> str:
+    """Return a text for the topic as Java's error contains it."""
+    perm = "".join(
+        letter if topic.perm & bit else "-"
+        for letter, bit in (
+            ("R", Permission.READ),
+            ("W", Permission.WRITE),
+            ("X", Permission.INHERIT),
+        )
+    )
+    return (
+        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
+        f"writeQueueNums={topic.write_queue_nums}, perm={perm}, "
+        f"topicFilterType={topic.topic_filter_type}, topicSysFlag={topic.topic_sys_flag}, "
+        f"order={'true' if topic.order else 'false'}]"
+    )

@@ -1,0 +1,197 @@
+"""Messages that a consumer could not handle: CONSUMER_SEND_MSG_BACK (36).
+
+    level 0     %RETRY%group, delay level 3 + redeliveries so far: longer each time
+    level n     %RETRY%group, delay level n
+    level < 0, or at the limit of redeliveries     %DLQ%group, without a delay
+
+The message is stored again with its body and properties; DELAY contains the level, RETRY_TOPIC its first topic and
+ORIGIN_MESSAGE_ID its first id. From then on it is handled like every delayed message.
+
+Invariant: an answer of 0 means that the message is stored, and as safe as a producer's.
+Invariant: checks come in Java's order, each refusal with Java's code.
+Answers to: AbstractSendMessageProcessor.consumerSendMsgBack; RocketMQ reference, section 2.8.
+Unlike Java: the answer waits for disk and slaves as a producer's does, although WAIT=false is stored; if they are late
+it is still 0, as otherwise the consumer would store the message a second time. A queue that the retry topic does not
+have is never chosen.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.namesrv.routes import UNIT_SUB
+from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.processors.resent import MAX_RECONSUME_TIMES_VERSION
+from rocketrio_broker.processors.waiting_answers import WaitingAnswers
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig, TopicConfig
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.consumer import (
+    FIRST_RETRY_LEVEL,
+    ConsumerSendMsgBackRequestHeader,
+)
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import dead_letter_topic, retry_topic
+from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.record.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    encode_properties,
+)
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+logger = logging.getLogger("rocketrio_broker.send_back")
+
+NO_DELAY: Final = 0
+
+
+class SendBackProcessor:
+    """Stores messages again that consumers could not handle."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        put: Callable[[PutMessage], AppendResult],
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        waiting: WaitingAnswers,
+        stats: BrokerStatsManager,
+        store_host: bytes,
+        rng: random.Random,
+    ) -> None:
+        """`put` stores a message, delayed if its properties say so."""
+        self._store = store
+        self._put = put
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._waiting = waiting
+        self._stats = stats
+        self._store_host = store_host
+        self._rng = rng
+        self._waits_for_flush = store.config.flush_disk_type == "sync"
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Store the message again; the answer is sent here, or once the message is safe."""
+        header = request.header(ConsumerSendMsgBackRequestHeader)
+        if self._waiting.is_full:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]{len(self._waiting)} messages wait for disk or slaves already, try later",
+            )
+        group = self._checked_group(header.group)
+        if group.retry_queue_nums <= 0:
+            return request.response()  # A group without a retry topic drops what it cannot handle.
+        topic = self._retry_topic(header, group)
+        message = self._message(header.offset)
+        limit = group.retry_max_times
+        if (
+            request.version >= MAX_RECONSUME_TIMES_VERSION
+            and header.max_reconsume_times is not None
+        ):
+            limit = header.max_reconsume_times
+        times = message.reconsume_times
+        if header.delay_level < 0 or times >= limit:
+            topic, level = self._created(dead_letter_topic(header.group)), NO_DELAY
+            logger.info(
+                "dead letter group=%s topic=%s times=%d message_id=%s",
+                header.group, topic.topic_name, times, message.message_id,
+            )  # fmt: skip
+        else:
+            level = header.delay_level or FIRST_RETRY_LEVEL + times
+        result = self._put(self._again(message, topic, level))
+        if result.status is not PutStatus.PUT_OK:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}".rstrip(": ")
+            )
+        self._stats.put(topic.topic_name, 1, result.size)
+        if request.is_oneway or not self._waiting.is_needed:
+            return request.response()
+        frame = request.response().encode()
+        self._waiting.add(result.end_offset, channel, frame, late_is_success=True)
+        return None
+
+    def _again(self, message: MessageExt, topic: TopicConfig, level: int) -> PutMessage:
+        """Return the message as it is stored for its next delivery."""
+        properties = message.properties
+        properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.offset_message_id)
+        properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
+        properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
+        return PutMessage(
+            topic=topic.topic_name,
+            queue_id=self._rng.randrange(max(topic.write_queue_nums, 1)),
+            body=message.stored_body,
+            properties=encode_properties(properties, trailing_separator=False).encode(),
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_time_ms=message.born_time_ms,
+            born_host=pack_host(*message.born_host),
+            store_host=self._store_host,
+            reconsume_times=message.reconsume_times + 1,
+        )
+
+    # --------------------------------------------------------------------------------- checks, in order
+
+    def _checked_group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        broker = self._config.broker
+        if not broker.broker_permission & Permission.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{broker.broker_name}] sending message is forbidden",
+            )
+        return group
+
+    def _retry_topic(
+        self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig
+    ) -> TopicConfig:
+        if not self._store.writable:
+            # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
+            raise Refused(ResponseCode.SYSTEM_ERROR, self._store.refusal)
+        topic = self._created(
+            retry_topic(header.group),
+            queues=group.retry_queue_nums,
+            sys_flag=UNIT_SUB if header.unit_mode else 0,
+        )
+        if not topic.perm & Permission.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.topic_name}] sending message is forbidden",
+            )
+        return topic
+
+    def _created(self, name: str, *, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
+        known = self._topics.topic_config(name)
+        if known is not None:
+            return known
+        topic = self._topics.create_in_send_back(name, queue_nums=queues, sys_flag=sys_flag)
+        self._topics.keep_new(at_once=self._waits_for_flush)
+        return topic
+
+    def _message(self, offset: int) -> MessageExt:
+        # A consumer may have received it from the previous master, although it is not confirmed here yet.
+        record = self._store.message_at(offset, unconfirmed=True)
+        if record is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        return MessageExt(bytes(record), 0, len(record), self._config.broker.broker_name)

@@ -1,0 +1,251 @@
+"""Requests about topics: create (17, 18), delete (215), look up (21, 351, 305), clean up (316).
+
+Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
+Unlike Java: `order` is stored as requested, as in 5.x (4.9 stores false); deleting a topic also deletes its offsets, as
+otherwise a topic created again under the name would be consumed from the middle. A deletion is recorded in the log
+(store/deletion.py), and is answered once the record is on this disk, and on the slaves that a message would wait for.
+"""
+
+import logging
+from collections.abc import Sequence, Sized
+from typing import Final
+
+import msgspec
+
+from rocketrio_broker.attributes import read_changes, topic_attributes
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.processors.waiting_answers import WaitingAnswers
+from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.store.deletion import deletion_record
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import TopicList
+from rocketrio_protocol.bodies.topics import (
+    QUEUE_NUMS_LIMIT,
+    TopicConfig,
+    TopicConfigList,
+    TopicConfigSerializeWrapper,
+    with_mappings,
+)
+from rocketrio_protocol.codes import VERSION_5, VERSION_5_3_3, RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.names import topic_name_problem
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
+
+logger = logging.getLogger("rocketrio_broker.topics")
+
+MAX_PERM: Final = 15  # All permission bits.
+LIST_LIMIT: Final = 1000
+"""The most topics, or groups, that one request changes: some 15 ms."""
+TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+"""The names of Java's enum: Java peers cannot read a topic table with another name in it."""
+
+
+def refuse_on_slave(config: LiveConfig) -> None:
+    """Raise BrokerSystemError on a slave: the next copy of the master's tables would undo the change."""
+    if config.broker.is_slave:
+        raise BrokerSystemError(
+            "This broker is a slave",
+            remark="Can't modify it on a slave, please modify it on the master",
+        )
+
+
+def refuse_long_list(entries: Sized) -> None:
+    """Raise BrokerSystemError for more topics or groups than one request may change."""
+    if len(entries) > LIST_LIMIT:
+        raise BrokerSystemError(f"A request changes {LIST_LIMIT} at most, not {len(entries)}")
+
+
+class TopicAdminProcessor:
+    """Answers administrators' requests about topics."""
+
+    def __init__(
+        self,
+        *,
+        config: LiveConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        consumer_offsets: ConsumerOffsetManager,
+        registration: BrokerRegistration,
+        waiting: WaitingAnswers,
+        store_host: bytes,
+        wall_clock: WallClock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._consumer_offsets = consumer_offsets
+        self._registration = registration
+        self._waiting = waiting
+        self._store_host = store_host
+        self._wall_clock = wall_clock
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_and_create_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_and_create_topics,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topic_config,
+            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topic_list,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topic,
+        }
+
+    async def update_and_create_topic(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.CreateTopicRequestHeader)
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=read_changes(header.attributes or ""),
+        )
+        return await self._update(request, [topic])
+
+    async def update_and_create_topics(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        body = fastjson.loads_bounded(request.body, TopicConfigList, what="list of topics")
+        refuse_long_list(body.topic_config_list)
+        return await self._update(request, body.topic_config_list)
+
+    async def _update(
+        self, request: RemotingCommand, topics: Sequence[TopicConfig]
+    ) -> RemotingCommand:
+        """Create or change all of these topics, or none; the names of their attributes have signs."""
+        refuse_on_slave(self._config)
+        self._topics.update_all([self._checked(topic) for topic in topics])
+        # Messages that survive a power cut cannot be read without their topic. This blocks for some milliseconds.
+        self._topics.table.sync()
+        # The client that created the topic asks for its route next.
+        await self._registration.wait_registered()
+        return request.response()
+
+    def _checked(self, topic: TopicConfig) -> TopicConfig:
+        """Return the topic with the attributes that it will have. Raises BrokerSystemError for invalid settings."""
+        name = topic.topic_name
+        self._refuse_name(name)
+        for queue_nums in (topic.read_queue_nums, topic.write_queue_nums):
+            if not 0 <= queue_nums <= QUEUE_NUMS_LIMIT:
+                raise BrokerSystemError(
+                    f"The topic {name} cannot have {queue_nums} queues; 0 to {QUEUE_NUMS_LIMIT} are allowed"
+                )
+        if topic.topic_filter_type not in TOPIC_FILTER_TYPES:
+            raise BrokerSystemError(
+                f"The topic {name} cannot have the topicFilterType {topic.topic_filter_type!r}; "
+                f"{' and '.join(TOPIC_FILTER_TYPES)} are allowed"
+            )
+        if not 0 <= topic.perm <= MAX_PERM:
+            raise BrokerSystemError(
+                f"The topic {name} cannot have perm {topic.perm}; 0 to {MAX_PERM} are allowed"
+            )
+        known = self._topics.topic_config(name)
+        attributes = topic_attributes(name, known, topic.attributes)
+        return msgspec.structs.replace(topic, attributes=attributes)
+
+    async def delete_topic(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        if self._config.broker.is_slave and request.version >= VERSION_5:
+            # Tools of 5.x ask slaves too, and stop at a refusal. The master's deletion arrives here with its log.
+            return request.response()
+        refuse_on_slave(self._config)
+        header = request.header(admin.DeleteTopicInBrokerRequestHeader)
+        self._refuse_name(header.topic)
+        if not self._store.writable:
+            raise BrokerSystemError(
+                "Nothing is deleted while no message is taken", remark=self._store.refusal
+            )
+        # Offsets are deleted first: after a crash in between the topic is consumed again from its beginning, and its
+        # old offsets are not taken for those of a new topic.
+        await self._consumer_offsets.remove_topic(header.topic)
+        self._topics.delete(header.topic)
+        self._end_life(header.topic)
+        # Write the deletion to the disk with the new state of offsets and queues, so that a recovery begins after the
+        # record and does not process it again.
+        await self._consumer_offsets.sync()
+        await self._store.checkpoint()
+        if request.is_oneway or not self._waiting.is_needed:
+            return request.response()
+        # The topic is deleted here in any case: a client that repeats the request would delete it a second time.
+        self._waiting.add(
+            self._store.max_physical_offset,
+            channel,
+            request.response().encode(),
+            late_is_success=True,
+        )
+        return None
+
+    def all_topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        wrapper = self._topics.wrapper()
+        if VERSION_5 <= request.version <= VERSION_5_3_3:
+            wrapper = _without_attributes(wrapper)
+        return request.response(body=fastjson.dumps(with_mappings(wrapper)))
+
+    def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.GetTopicConfigRequestHeader)
+        topic = self._topics.topic_config(header.topic)
+        if topic is None:
+            return request.response(
+                code=ResponseCode.TOPIC_NOT_EXIST,
+                remark=f"No topic in this broker. topic: {header.topic}",
+            )
+        return request.response(body=fastjson.dumps(topic))
+
+    def system_topic_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(body=TopicList(sorted(self._topics.system_topics)).to_json())
+
+    def clean_unused_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        for topic in list(self._store.queues()):
+            if self._topics.topic_config(topic) is None and not self._topics.is_system_topic(topic):
+                if self._config.broker.is_slave:
+                    self._store.delete_topic(topic)
+                else:
+                    self._end_life(topic)
+        return request.response()
+
+    def _end_life(self, topic: str) -> None:
+        """Delete the topic's queues, here and on every broker that reads this log. Raises BrokerSystemError."""
+        record = deletion_record(
+            topic,
+            str(self._consumer_offsets.topic_floor(topic)),
+            host=self._store_host,
+            now_ms=self._wall_clock.now_ms(),
+        )
+        result = self._store.append(record)
+        if result.status is not PutStatus.PUT_OK:
+            raise BrokerSystemError(f"The topic {topic} keeps its queues", remark=result.remark)
+        self._store.delete_topic(topic)
+        logger.info("topic deleted topic=%s offset=%d", topic, result.physical_offset)
+
+    def _refuse_name(self, topic: str) -> None:
+        problem = topic_name_problem(topic)
+        if problem is None and self._topics.is_system_topic(topic):
+            problem = f"The topic[{topic}] is conflict with system topic."
+        if problem is not None:
+            raise BrokerSystemError(problem)
+
+
+def _without_attributes(wrapper: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
+    """Return the table as Apache's slaves up to 5.3.3 can copy it.
+
+    They empty their own table first and stop at the first topic with an attribute, so that the other topics are lost.
+    """
+    table = {
+        name: msgspec.structs.replace(topic, attributes={}) if topic.attributes else topic
+        for name, topic in wrapper.topic_config_table.items()
+    }
+    return TopicConfigSerializeWrapper(wrapper.data_version, table)

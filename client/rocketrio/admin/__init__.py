@@ -1,0 +1,1 @@
+"""Administration of a cluster: topics, groups, offsets, brokers and their replication."""

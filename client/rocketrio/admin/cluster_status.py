@@ -1,0 +1,305 @@
+"""Combines the brokers' own answers to the state of a cluster's replication.
+
+A master knows how far behind its slaves are, and a slave knows what stops it. A slave reports the address of its end of
+the connection, which identifies it at the master; otherwise the host does, if only one slave of a name runs there.
+
+Invariant: a value that no broker reported is None, never zero.
+Answers to: HAStatusSubCommand (`mqadmin haStatus`), which shows one broker's answer.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from rocketrio.admin.admin_values import BrokerDescription
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.ha.status import (
+    BeyondBoundary,
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+    LastWait,
+)
+from rocketrio_protocol.remoting.ports import split_addr
+
+_ROLES: Final = {"ASYNC_MASTER": "async-master", "SYNC_MASTER": "sync-master", "SLAVE": "slave"}
+
+TAKES_WRITES: Final = "takes writes"
+NO_WRITES: Final = "takes no writes"
+NOT_REACHABLE: Final = "not reachable"
+CONNECTED: Final = "connected"
+NOT_CONNECTED: Final = "not connected to its master"
+
+
+@attrs.frozen
+class BrokerAnswers:
+    """What one broker answered."""
+
+    broker: BrokerDescription
+    ha: HARuntimeInfo | None = None
+    """None if the broker does not know the request (Apache 4.x), or could not be asked."""
+    problem: str | None = None
+    """Why it could not be asked."""
+
+
+@attrs.frozen
+class BrokerStatus:
+    """The state of one broker, in relation to the brokers of its name."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    role: str
+    """`async-master`, `sync-master` or `slave`; `master` if nothing more is known."""
+    address: str
+    state: str | None
+    """For a master, whether it takes writes; for a slave, what it is doing."""
+    min_physical_offset: int | None
+    max_physical_offset: int | None
+    """The end of its log."""
+    follows: str | None
+    """The address from which a slave fetches the log."""
+    bytes_behind: int | None
+    """For a slave: the bytes that it has not acknowledged, or the difference between its log's end and the master's."""
+    seconds_behind: float | None
+    """How long the master has stored the first byte that the slave has not acknowledged; if the master does not report
+    that, the time since the slave last had everything that its master had."""
+    seconds_since_report: float | None
+    """The time since the slave last reported its offset to the master."""
+    bytes_per_second: int | None
+    """The rate at which a slave receives the log."""
+    acknowledges: str | None
+    """Where a slave must have a byte before it acknowledges it: `memory` or `disk`."""
+    problem: str | None
+    """Why the broker takes no writes, why the log does not arrive, what is wrong with clock, log or disk, or why the
+    broker could not be asked."""
+    last_wait: LastWait | None
+    """What the last send that had to wait for the disk or for slaves has waited for."""
+    answered: Mapping[str, int] | None
+    """How often such sends were answered with each status since the broker started."""
+    shown_physical_offset: int | None = None
+    """Readers see messages that end at or before it; None if they see all that is stored, or if it is unknown."""
+    shown_by: str | None = None
+    """What determines that: `slaves`, `disk`, `nobody` or `master` (rocketrio_protocol.ha.status.OwnStatus)."""
+    epoch: str | None = None
+    """The last epoch in its log, as `3/07f1…`: brokers with the same history have the same epoch; None if unknown."""
+    beyond: BeyondBoundary | None = None
+    """Data of a slave that its master lacks and an operator must decide about."""
+    configured: str | None = None
+    """Role and id in its settings, as `async-master 0`; an order or its return to the cluster may have changed them."""
+
+    @property
+    def is_as_configured(self) -> bool:
+        """Whether it has the role of its settings, as far as it reports them."""
+        return self.configured in (None, f"{self.role} {self.broker_id}")
+
+    @property
+    def copied(self) -> float | None:
+        """The part of its master's log that a slave has, from 0 to 1."""
+        if self.bytes_behind is None or self.max_physical_offset is None:
+            return None
+        has = self.max_physical_offset - (self.min_physical_offset or 0)
+        whole = has + self.bytes_behind
+        return has / whole if whole else 1.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time until a slave has caught up, at its present rate; None while it receives nothing."""
+        if self.bytes_behind == 0:
+            return 0.0
+        if self.bytes_behind is None or not self.bytes_per_second:
+            return None
+        return self.bytes_behind / self.bytes_per_second
+
+
+def cluster_status(answers: Iterable[BrokerAnswers]) -> list[BrokerStatus]:
+    """Return one status for each broker, sorted by cluster, name and id."""
+    names: dict[tuple[str, str], list[BrokerAnswers]] = defaultdict(list)
+    for one in answers:
+        names[one.broker.cluster, one.broker.broker_name].append(one)
+    found: list[BrokerStatus] = []
+    for _, members in sorted(names.items()):
+        members.sort(key=lambda one: one.broker.broker_id)
+        # A second master of a name is registered with its former role, if at all; its own answer has the real one.
+        slaves = [one for one in members if _role(one) == "slave"]
+        masters = [one for one in members if one not in slaves]
+        listed = [one for one in masters if one.broker.broker_id == MASTER_ID]
+        master = listed[0] if listed else None
+        found += [_master_status(one) for one in masters]
+        connections = _connections_by_slave(master, slaves)
+        found += [
+            _slave_status(one, master, connections.get(one.broker.broker_id)) for one in slaves
+        ]
+    return found
+
+
+def _connections_by_slave(
+    master: BrokerAnswers | None, slaves: list[BrokerAnswers]
+) -> dict[int, HAConnectionRuntimeInfo]:
+    if master is None or master.ha is None:
+        return {}
+    by_addr = {one.addr: one for one in master.ha.ha_connection_info}
+    by_id = {one.rocketrio_broker_id: one for one in by_addr.values() if one.rocketrio_broker_id}
+    found: dict[int, HAConnectionRuntimeInfo] = {}
+    left: dict[str, list[int]] = defaultdict(list)
+    for slave in slaves:
+        own_end = slave.ha and slave.ha.ha_client_runtime_info.rocketrio_local_addr
+        connection = by_addr.get(own_end or "") or by_id.get(slave.broker.broker_id)
+        if connection is not None and connection.addr in by_addr:
+            found[slave.broker.broker_id] = by_addr.pop(connection.addr)
+        else:
+            left[split_addr(slave.broker.address)[0]].append(slave.broker.broker_id)
+    for host, ids in left.items():
+        there = [one for one in by_addr.values() if split_addr(one.addr)[0] == host]
+        if len(ids) == len(there) == 1:
+            found[ids[0]] = there[0]
+    return found
+
+
+def _master_status(one: BrokerAnswers) -> BrokerStatus:
+    own = one.ha and one.ha.rocketrio
+    refusal = own.refusal if own else None
+    if one.problem is not None:
+        state: str | None = NOT_REACHABLE
+    elif own:
+        state = NO_WRITES if refusal else TAKES_WRITES
+    else:
+        state = None
+    return BrokerStatus(
+        cluster=one.broker.cluster,
+        broker_name=one.broker.broker_name,
+        broker_id=one.broker.broker_id,
+        role=_role(one),
+        address=one.broker.address,
+        state=state,
+        min_physical_offset=_begin(one),
+        max_physical_offset=_end(one),
+        follows=None,
+        bytes_behind=None,
+        seconds_behind=None,
+        seconds_since_report=None,
+        bytes_per_second=None,
+        acknowledges=None,
+        problem=_problem(one, refusal or (own.last_problem if own else None)),
+        last_wait=own.last_wait if own else None,
+        answered=own.answered if own else None,
+        shown_physical_offset=own.shown_offset if own else None,
+        shown_by=own.shown_by if own else None,
+        configured=_configured(one),
+        epoch=_epoch(one),
+        beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
+    )
+
+
+def _slave_status(
+    one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
+) -> BrokerStatus:
+    client = one.ha.ha_client_runtime_info if one.ha else None
+    own = one.ha and one.ha.rocketrio
+    rate = None
+    if client and one.ha and not one.ha.master:
+        rate = client.rocketrio_copy_rate
+        rate = client.transferred_byte_in_second if rate is None else rate
+    if rate is None and connection is not None:
+        rate = connection.transferred_byte_in_second
+    problem = one.problem
+    if client and problem is None:
+        problem = _problem(one, client.rocketrio_last_problem or client.rocketrio_tables_problem)
+    return BrokerStatus(
+        cluster=one.broker.cluster,
+        broker_name=one.broker.broker_name,
+        broker_id=one.broker.broker_id,
+        role=_role(one),
+        address=one.broker.address,
+        state=_slave_state(one, master, connection),
+        min_physical_offset=_begin(one),
+        max_physical_offset=_end(one),
+        follows=(client.master_addr or None) if client else None,
+        bytes_behind=_bytes_behind(one, master, connection),
+        seconds_behind=_seconds_behind(client, connection),
+        seconds_since_report=connection.rocketrio_report_age if connection else None,
+        bytes_per_second=rate,
+        acknowledges=client.rocketrio_acknowledges if client else None,
+        problem=problem,
+        last_wait=None,
+        answered=None,
+        shown_physical_offset=own.shown_offset if own else None,
+        shown_by=own.shown_by if own else None,
+        configured=_configured(one),
+        epoch=_epoch(one),
+        beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
+    )
+
+
+def _problem(one: BrokerAnswers, of_replication: str | None) -> str | None:
+    if one.problem is not None:
+        return one.problem
+    own = one.ha.rocketrio.problems if one.ha and one.ha.rocketrio else []
+    return "; ".join((*filter(None, [of_replication]), *own)) or None
+
+
+def _slave_state(
+    one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
+) -> str | None:
+    if one.problem is not None:
+        return NOT_REACHABLE
+    told = one.ha and one.ha.ha_client_runtime_info.rocketrio_state
+    if told:
+        return told
+    if connection is not None:
+        return CONNECTED
+    return NOT_CONNECTED if master is not None and master.ha is not None else None
+
+
+def _bytes_behind(
+    one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
+) -> int | None:
+    if connection is not None:
+        return max(0, connection.diff)
+    end, masters = _end(one), None if master is None else _end(master)
+    return None if end is None or masters is None else max(0, masters - end)
+
+
+def _seconds_behind(
+    client: HAClientRuntimeInfo | None, connection: HAConnectionRuntimeInfo | None
+) -> float | None:
+    if connection is not None and connection.rocketrio_seconds_behind is not None:
+        return connection.rocketrio_seconds_behind
+    return client.rocketrio_level_age if client else None
+
+
+def _begin(one: BrokerAnswers) -> int | None:
+    if one.ha is not None and one.ha.rocketrio is not None:
+        return one.ha.rocketrio.min_offset
+    return one.broker.min_physical_offset
+
+
+def _end(one: BrokerAnswers) -> int | None:
+    if one.ha is None:
+        return one.broker.max_physical_offset
+    if one.ha.rocketrio is not None:
+        return one.ha.rocketrio.max_offset
+    if one.ha.master:
+        return one.ha.master_commit_log_max_offset
+    return one.ha.ha_client_runtime_info.max_offset
+
+
+def _epoch(one: BrokerAnswers) -> str | None:
+    own = one.ha and one.ha.rocketrio
+    return f"{own.epoch}/{own.epoch_id}" if own and own.epoch is not None else None
+
+
+def _configured(one: BrokerAnswers) -> str | None:
+    own = one.ha and one.ha.rocketrio
+    if not own or own.configured_role is None:
+        return None
+    return f"{own.configured_role} {own.configured_broker_id}"
+
+
+def _role(one: BrokerAnswers) -> str:
+    if one.ha is not None and one.ha.rocketrio is not None:
+        return one.ha.rocketrio.role
+    told = one.broker.broker_role
+    return one.broker.role if told is None else _ROLES.get(told, told)

@@ -1,0 +1,147 @@
+"""Reads the dead letters of a group, which it could not handle, and sends them again.
+
+Sending a message again copies it; the dead-letter topic keeps the original until retention deletes it.
+
+Answers to: DLQMessageController of the dashboard; RocketMQ reference, section 2.8.
+Unlike Java: by default only the group gets the message again, by its retry topic, and not every reader of the topic.
+"""
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from rocketrio.admin.cluster_questions import readable_queues, registered_brokers
+from rocketrio.client import ClientInstance
+from rocketrio.consuming.hand_out import check_batch
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
+from rocketrio.consuming.queue_questions import begin_offset, end_offset, offset_at
+from rocketrio.consuming.redelivered import redelivered
+from rocketrio.producing.produce import open_producer
+from rocketrio.producing.send_result import SendResult
+from rocketrio_protocol.errors import RouteNotFound
+from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+from rocketrio_protocol.names import dead_letter_topic, retry_topic
+from rocketrio_protocol.record.properties import (
+    FIELD_PROPERTIES,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+
+ResendTo: TypeAlias = Literal["group", "topic"]
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""The group that every broker has for tools that only read."""
+LOOK_MAX_MESSAGES: Final = 1000
+OF_THE_LAST_TIME: Final = frozenset(
+    {
+        *FIELD_PROPERTIES,
+        PROPERTY_REAL_TOPIC,
+        PROPERTY_REAL_QUEUE_ID,
+        PROPERTY_TRANSACTION_PREPARED,
+    }
+)
+"""Properties that a message sent again does not take over: it gets new ones, or none."""
+
+
+@attrs.frozen
+class DeadLetters:
+    """The dead letters of one group; returned by `Admin.dead_letters`."""
+
+    client: ClientInstance
+    group: str
+
+    @property
+    def topic(self) -> str:
+        """The topic that holds them."""
+        return dead_letter_topic(self.group)
+
+    async def messages(
+        self, *, since: datetime | None = None, max_messages: int = LOOK_MAX_MESSAGES
+    ) -> list[MessageExt]:
+        """Return the oldest dead letters, or the oldest that were stored at `since` or later; none is removed.
+
+        The `topic` of each is the one to which it was first sent. The list is empty for a group without dead letters.
+        Raises NotReachable, BrokerError, RouteNotFound while no broker is registered, and ConfigError if the topic may
+        not be read.
+        """
+        check_batch(max_messages)
+        found: list[MessageExt] = []
+        async with aclosing(self.pages(since=since)) as pages:
+            async for page in pages:
+                found += page
+                if len(found) >= max_messages:
+                    break
+        return found[:max_messages]
+
+    async def pages(self, *, since: datetime | None = None) -> AsyncGenerator[list[MessageExt]]:
+        """Yield all dead letters that exist at the start, list by list; otherwise like `messages`."""
+        ends = {queue: await end_offset(self.client, queue) for queue in await self._queues()}
+        pulls = PullAPIWrapper(self.client, TOOLS_GROUP)
+        for queue, end in ends.items():
+            offset = await self._start(queue, since)
+            while offset < end:
+                wanted = min(LOOK_MAX_MESSAGES, end - offset)
+                result = await pulls.pull_kernel(
+                    queue, offset, max_messages=wanted, suspend_timeout=0
+                )
+                page: list[MessageExt] = [redelivered(message) for message in result.messages()]
+                if page:
+                    yield page
+                if result.status is PullStatus.NO_NEW_MSG or result.next_begin_offset <= offset:
+                    break
+                offset = result.next_begin_offset
+
+    async def _queues(self) -> list[MessageQueue]:
+        try:
+            return await readable_queues(self.client, self.topic)
+        except RouteNotFound:
+            await registered_brokers(self.client)  # Without brokers the answer is unknown.
+            return []
+
+    async def _start(self, queue: MessageQueue, since: datetime | None) -> int:
+        if since is None:
+            return await begin_offset(self.client, queue)
+        return await offset_at(self.client, queue, since)
+
+    async def resend(
+        self, messages: Iterable[MessageExt], *, to: ResendTo = "group"
+    ) -> list[SendResult]:
+        """Send dead letters again, one after the other: to the group alone, or to the topic from which they came.
+
+        Each has no retries yet, and keeps its id, keys, tags and properties. Raises the error of the first that could
+        not be sent; those before it are sent. A message that is sent twice is stored twice.
+        """
+        results = []
+        async with open_producer(client=self.client) as producer:
+            for message in messages:
+                results.append(await producer.send(self._anew(message, to)))
+        return results
+
+    def _anew(self, message: MessageExt, to: ResendTo) -> Message:
+        properties = {
+            name: value
+            for name, value in message.properties.items()
+            if name not in OF_THE_LAST_TIME
+        }
+        topic = message.topic
+        if to == "group":
+            properties.setdefault(PROPERTY_RETRY_TOPIC, topic)
+            topic = retry_topic(self.group)
+        else:
+            properties.pop(PROPERTY_RETRY_TOPIC, None)
+            properties.pop(PROPERTY_ORIGIN_MESSAGE_ID, None)
+        return Message(
+            topic,
+            message.body,
+            keys=message.keys,
+            tags=message.tags,
+            properties=properties,
+            flag=message.flag,
+        )

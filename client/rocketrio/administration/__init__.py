@@ -1,1 +1,0 @@
-"""Inspects and changes a cluster: the parts of what `open_admin` returns."""

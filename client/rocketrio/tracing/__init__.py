@@ -1,0 +1,1 @@
+"""Message traces: what happened to each message, sent to a trace topic that consoles read."""

@@ -1,0 +1,454 @@
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trio
+from tests.broker.parts import exchanges_of, read, versioned
+from tests.golden.golden import VERSIONS, unpack_store
+
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.offsets.journal import OffsetJournal
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.version import GENERATION_LIMIT, Commit, Generation, Version
+from rocketrio_broker.store.disk import Disk, InlineDisk
+from rocketrio_broker.testing.kill_switch import KillSwitch
+from rocketrio_broker.testing.memory_disk import MemoryDisk
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import (
+    ConsumerOffsetWrapper,
+    OffsetVersions,
+    VersionedConsumerOffsets,
+)
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.steps import all_at_once
+
+FILE = Path("/data/config/consumerOffset.json")
+
+
+def manager(disk: Disk | None = None) -> ConsumerOffsetManager:
+    disk = MemoryDisk() if disk is None else disk
+    return ConsumerOffsetManager(file=ConfigFile(FILE, disk=disk), disk=disk)
+
+
+def loaded(disk: Disk) -> ConsumerOffsetManager:
+    offsets = manager(disk)
+    offsets.load()
+    return offsets
+
+
+def apache_writes(disk: MemoryDisk, table: dict[str, dict[int, int]]) -> None:
+    """As an Apache broker that ran on the directory leaves it: its own file, and no word of ours."""
+    ConfigFile(FILE, disk=disk).write(ConsumerOffsetWrapper(table))
+
+
+def test_a_group_that_never_committed_has_no_offset() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 5)
+    assert offsets.query_offset("G", "T", 0) == 5
+    assert offsets.query_offset("G", "T", 1) == -1
+    assert offsets.query_offset("H", "T", 0) == -1
+
+
+def test_the_last_commit_wins_a_lower_one_too() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 5)
+    offsets.commit_offset("G", "T", 0, 3)
+    assert offsets.query_offset("G", "T", 0) == 3
+
+
+def test_offsets_of_a_topic_or_a_group_are_forgotten() -> None:
+    offsets = manager()
+    for group, topic in (("G", "T"), ("H", "T"), ("G", "U")):
+        offsets.commit_offset(group, topic, 0, 1)
+    assert offsets.topics_of_group("G") == ["T", "U"]
+    assert offsets.groups_of_topic("T") == ["G", "H"]
+    all_at_once(offsets.removal(topic="T"))
+    assert list(offsets.offset_table) == [("U", "G")]
+    all_at_once(offsets.removal(group="G"))
+    assert not offsets.offset_table
+
+
+def test_a_clone_does_not_follow_its_source() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 4)
+    all_at_once(offsets.clone_offset("G", "H", "T"))
+    offsets.commit_offset("G", "T", 0, 7)
+    assert offsets.query_offsets("H", "T") == {0: 4}
+
+
+async def test_the_file_is_written_on_a_period_and_at_the_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(offsets.run)
+        await trio.sleep(1)
+        offsets.commit_offset("G", "T", 0, 4)
+        assert not disk.exists(FILE)
+        await trio.sleep(5)
+        assert b"{0:4" in read(disk, FILE)
+        offsets.commit_offset("G", "T", 0, 5)
+        nursery.cancel_scope.cancel()
+    offsets.close()
+    assert b"{0:5" in read(disk, FILE)
+
+
+def test_an_unchanged_table_is_not_written() -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    offsets.persist()
+    assert not disk.exists(FILE)
+
+
+@pytest.mark.parametrize("run", VERSIONS)
+def test_apache_files_are_taken_over(run: str, tmp_path: Path) -> None:
+    disk = InlineDisk()
+    path = unpack_store(run, "master", tmp_path) / "config" / FILE.name
+    offsets = ConsumerOffsetManager(file=ConfigFile(path, disk=disk), disk=disk)
+    offsets.load()
+    assert offsets.query_offset("pullers", "orders", 0) == 3
+
+
+def test_the_4_9_7_file_is_written_again_to_the_same_bytes(tmp_path: Path) -> None:
+    path = unpack_store("4.9.7", "master", tmp_path) / "config" / FILE.name
+    before = path.read_bytes()
+    assert fastjson.dumps_pretty(fastjson.loads(before, ConsumerOffsetWrapper)) == before
+
+
+def test_the_answer_to_43_is_written_as_java_writes_it() -> None:
+    for exchange in exchanges_of("4.9.7", "broker", RequestCode.GET_ALL_CONSUMER_OFFSET):
+        assert exchange.answer is not None
+        body = bytes(exchange.answer.body)
+        assert fastjson.dumps(fastjson.loads(body, ConsumerOffsetWrapper)) == body
+
+
+async def test_a_full_disk_delays_the_file_and_ends_nothing(autojump_clock: trio.abc.Clock) -> None:
+    class FullDisk(MemoryDisk):
+        full = True
+
+        def rename(self, old: Path, new: Path) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().rename(old, new)
+
+    disk = FullDisk()
+    offsets = manager(disk)
+    async with trio.open_nursery() as nursery:
+        offsets.commit_offset("G", "T", 0, 5)
+        await nursery.start(offsets.run)
+        await trio.sleep(12)
+        disk.full = False
+        await trio.sleep(5)
+        again = manager(disk)
+        again.load()
+        assert again.query_offset("G", "T", 0) == 5
+        nursery.cancel_scope.cancel()
+
+
+def test_a_removed_topics_offsets_do_not_come_back_after_a_kill() -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    offsets.commit_offset("G", "T", 0, 5)
+    offsets.persist()
+    all_at_once(offsets.removal(topic="T"))
+    again = manager(disk)
+    again.load()
+    assert again.query_offset("G", "T", 0) == -1
+
+
+def generation(offsets: ConsumerOffsetManager, queue_id: int = 0) -> str:
+    return str(offsets.query_version("G", "T", queue_id).generation)
+
+
+def test_versions_are_kept_beside_apache_s_file() -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    offsets.commit_offset("G", "T", 0, 100)
+    offsets.commit_version("G", "T", 0, Commit(10, is_reset=True))
+    all_at_once(offsets.removal(group="H"))
+    offsets.persist()
+    assert b"ersion" not in read(disk, FILE)
+    again = loaded(disk)
+    assert again.query_version("G", "T", 0) == offsets.query_version("G", "T", 0)
+    assert versioned(again) == versioned(offsets)
+    assert generation(again) == "1.0"
+
+
+async def test_commits_that_were_answered_survive_kill_9(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk, switch = MemoryDisk(), KillSwitch()
+    offsets = manager(switch.disk(disk))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(offsets.run)
+        for period in range(4):
+            for queue_id in range(3):
+                offsets.commit_offset("G", "T", queue_id, 100 + period)
+            await trio.sleep(5)
+        offsets.commit_offset("G", "T", 0, 200)
+        offsets.commit_offset("G", "T", 1, 7)
+        offsets.commit_version("G", "T", 2, Commit(3, is_reset=True))
+        switch.kill()
+        offsets.commit_offset("G", "T", 0, 300)
+        nursery.cancel_scope.cancel()
+    again = loaded(disk)
+    assert again.query_offsets("G", "T") == {0: 200, 1: 7, 2: 3}
+    assert [generation(again, queue_id) for queue_id in range(3)] == ["0.0", "0.1", "1.0"]
+
+
+async def test_the_journal_holds_only_what_no_snapshot_on_the_disk_has(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    journals = [FILE.with_name(f"rocketrioOffsets.{number}.log") for number in range(2)]
+
+    def size() -> int:
+        return sum(len(read(disk, path)) for path in journals)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(offsets.run)
+        await trio.sleep(1)
+        for offset in range(50):
+            offsets.commit_offset("G", "T", 0, offset)
+        assert 1000 < size() < 3000
+        await trio.sleep(5)
+        assert size() == 0
+        offsets.commit_offset("G", "T", 0, 60)
+        assert 0 < size() < 100
+        nursery.cancel_scope.cancel()
+    offsets.close()
+    assert size() == 0
+
+
+async def test_a_torn_journal_is_read_up_to_where_it_is_whole(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk, switch = MemoryDisk(), KillSwitch()
+    offsets = manager(switch.disk(disk))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(offsets.run)
+        await trio.sleep(1)
+        offsets.commit_offset("G", "T", 0, 5)
+        offsets.commit_offset("G", "T", 0, 6)
+        switch.kill()
+        nursery.cancel_scope.cancel()
+    path = FILE.with_name("rocketrioOffsets.0.log")
+    file = disk.open(path)
+    file.truncate(file.size - 3)
+    file.close()
+    assert loaded(disk).query_offset("G", "T", 0) == 5
+
+
+def test_an_apache_broker_s_changes_are_followed_and_versions_stay() -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    for queue_id in range(4):
+        offsets.commit_offset("G", "T", queue_id, 100)
+    offsets.commit_offset("G", "T", 0, 90)
+    offsets.commit_offset("G", "U", 0, 1)
+    offsets.persist()
+    apache_writes(disk, {"T@G": {0: 95, 1: 10, 2: 100, 4: 3}})
+    again = loaded(disk)
+    assert again.offset_table == {("T", "G"): {0: 95, 1: 10, 2: 100, 4: 3}}
+    assert [generation(again, queue_id) for queue_id in (0, 1, 2, 4)] == [
+        "0.1",
+        "0.1",
+        "0.0",
+        "0.0",
+    ]
+
+
+async def test_commits_apache_never_saw_are_not_lost_to_its_file(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Killed before it wrote them; then an Apache broker ran on the directory for a while."""
+    disk, switch = MemoryDisk(), KillSwitch()
+    offsets = manager(switch.disk(disk))
+    async with trio.open_nursery() as nursery:
+        offsets.commit_offset("G", "T", 0, 50)
+        offsets.commit_offset("G", "T", 1, 50)
+        await nursery.start(offsets.run)
+        await trio.sleep(1)
+        offsets.commit_offset("G", "T", 0, 100)
+        offsets.commit_offset("G", "T", 1, 100)
+        switch.kill()
+        nursery.cancel_scope.cancel()
+    apache_writes(disk, {"T@G": {0: 70, 1: 20}})
+    assert loaded(disk).query_offsets("G", "T") == {0: 100, 1: 20}
+
+
+def test_an_older_file_of_ours_is_not_taken_for_apache_s() -> None:
+    """The newest consumerOffset.json is torn by a power cut; its backup is older than the snapshot."""
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    for offset in (10, 20, 30):
+        offsets.commit_offset("G", "T", 0, offset)
+        offsets.persist()
+    file = disk.open(FILE)
+    file.truncate(5)
+    file.close()
+    again = loaded(disk)
+    assert again.query_offset("G", "T", 0) == 30
+    assert generation(again) == "0.0"
+
+
+def test_a_file_of_ours_that_could_not_be_written_for_long_is_known_as_ours() -> None:
+    class FullDisk(MemoryDisk):
+        full = False
+
+        def rename(self, old: Path, new: Path) -> None:
+            if self.full and new == FILE:
+                raise OSError(28, "No space left on device")
+            super().rename(old, new)
+
+    disk = FullDisk()
+    offsets = manager(disk)
+    for offset in range(40):
+        offsets.commit_offset("G", "T", 0, offset)
+        with suppress(ConfigFileError):
+            offsets.persist()
+        disk.full = offset >= 9
+    assert b"{0:9" in read(disk, FILE)
+    again = loaded(disk)
+    assert again.query_offset("G", "T", 0) == 39
+    assert generation(again) == "0.0"
+
+
+def test_offsets_are_looked_at_again_when_the_log_became_shorter() -> None:
+    disk, log_end = MemoryDisk(), [1000]
+
+    def opened() -> ConsumerOffsetManager:
+        file = ConfigFile(FILE, disk=disk)
+        offsets = ConsumerOffsetManager(file=file, disk=disk, log_end=lambda: log_end[0])
+        offsets.load()
+        return offsets
+
+    offsets = opened()
+    offsets.commit_offset("G", "T", 0, 120)
+    offsets.persist()
+    assert opened().cut(lambda topic, queue_id: 100) == 0  # It was committed: nobody lost anything.
+    log_end[0] = 900
+    again = opened()
+    assert again.cut(lambda topic, queue_id: 100) == 1
+    assert (again.query_offset("G", "T", 0), generation(again)) == (100, "0.1")
+    assert opened().query_offset("G", "T", 0) == 100
+
+
+def test_commits_of_the_last_seconds_before_a_kill_are_looked_at_again() -> None:
+    """The log grew and lost its end since the snapshot, which was written when it was shorter still."""
+    disk = MemoryDisk()
+
+    def at_length(log_end: int) -> ConsumerOffsetManager:
+        file = ConfigFile(FILE, disk=disk)
+        offsets = ConsumerOffsetManager(file=file, disk=disk, log_end=lambda: log_end)
+        offsets.load()
+        return offsets
+
+    offsets = at_length(900)
+    offsets.commit_offset("G", "T", 0, 90)
+    offsets.persist()
+    journal = OffsetJournal(FILE.parent, disk=disk)
+    journal.open()
+    for key, queue_id, offset in (("T", "G"), 0, 120), (("T", "G"), 1, 107), (("T", "H"), 0, 118):
+        journal.append(key, queue_id, Version(offset))
+    again = at_length(950)
+    assert again.cut(lambda topic, queue_id: 100) == 3
+    assert again.query_offsets("G", "T") == {0: 100, 1: 100}
+    assert again.query_offsets("H", "T") == {0: 100}
+    assert (again.offsets_cut, again.messages_cut) == (3, 27)
+
+
+def test_a_slave_of_ours_knows_the_generation_of_an_apache_broker_s_offsets() -> None:
+    """The first start on Apache's directory: its progress counts in the generation that the slave followed it into."""
+    disk = MemoryDisk()
+    apache_writes(disk, {"T@G": {0: 100, 1: 5}})
+    slave = manager()
+    slave.commit_offset("G", "T", 0, 120)
+    slave.commit_offset("G", "T", 0, 90)
+    slave.commit_offset("G", "T", 1, 7)
+    offsets = loaded(disk)
+    assert offsets.take_over(versioned(slave), queue_end=lambda topic, queue_id: 200) == 2
+    assert offsets.query_offsets("G", "T") == {0: 100, 1: 7}
+    assert generation(offsets) == "0.1"
+    assert loaded(disk).query_offsets("G", "T") == {0: 100, 1: 7}
+
+
+def test_only_the_last_claim_counts_and_none_of_another_run() -> None:
+    offsets = manager()
+    first = offsets.claim("G", "T", 0, "me")
+    assert offsets.is_owner("G", "T", 0, first)
+    assert not offsets.is_owner("G", "T", 1, first)
+    second = offsets.claim("G", "T", 0, "you")
+    assert offsets.is_owner("G", "T", 0, second)
+    assert not offsets.is_owner("G", "T", 0, first)
+    assert not manager().is_owner("G", "T", 0, second)
+
+
+def test_what_became_of_a_commit_is_told() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 100)
+    late = Commit(10, Generation(), is_owner=False, is_seek=True)
+    outcome, stands = offsets.commit_version("G", "T", 0, late)
+    assert (outcome, stands.offset) == (CommitOutcome.UNCLAIMED, 100)
+    offsets.commit_version("G", "T", 0, Commit(10, is_reset=True))
+    outcome, stands = offsets.commit_version("G", "T", 0, Commit(101, Generation(), is_owner=True))
+    assert (outcome, stands.offset, str(stands.generation)) == (CommitOutcome.RESET, 10, "1.0")
+
+
+def test_a_clone_wins_over_what_running_members_had() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 4)
+    offsets.commit_offset("H", "T", 0, 9)
+    all_at_once(offsets.clone_offset("G", "H", "T"))
+    outcome, stands = offsets.commit_version("H", "T", 0, Commit(10, Generation(), is_owner=True))
+    assert (outcome, stands.offset) == (CommitOutcome.RESET, 4)
+
+
+def test_the_answer_to_43_has_versions_only_where_they_say_something() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 4)
+    body = all_at_once(offsets.body(with_versions=True))
+    assert body.startswith(b'{"offsetTable":{"T@G":{0:4}},"rocketrioVersions":{')
+    assert all_at_once(offsets.body(with_versions=False)) == b'{"offsetTable":{"T@G":{0:4}}}'
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_offsets_of_the_last_generation_are_loaded_again(is_killed: bool) -> None:
+    """One commit of the highest generation, and a lower one: together they once ended every start."""
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    offsets._journal.open()
+    last = Generation(GENERATION_LIMIT, GENERATION_LIMIT)
+    offsets.commit_version("G", "T", 0, Commit(5, last, is_owner=True))
+    offsets.commit_offset("G", "T", 0, 3)
+    offsets.commit_offset("H", "T", 0, 7)
+    all_at_once(offsets.removal(topic="U"))
+    if not is_killed:
+        offsets.close()
+    again = loaded(disk)
+    assert again.query_version("G", "T", 0) == Version(5, last)
+    assert again.query_offset("H", "T", 0) == 7
+
+
+def test_snapshot_with_a_damaged_generation_keeps_all_offsets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = MemoryDisk()
+    body = VersionedConsumerOffsets(
+        {"T@G": {0: 5, 1: 6}, "T@H": {0: 7}},
+        OffsetVersions(
+            generations={"T@G": {0: "999999999999999999.1000000000000000000", 1: "0.1"}},
+            removed_topics={"U": "x.1", "V": "1.0"},
+            removed_groups={"W": "1"},
+        ),
+    )
+    ConfigFile(FILE.with_name("rocketrioOffsets.json"), disk=disk).write(body)
+    offsets = loaded(disk)
+    assert offsets.query_version("G", "T", 0) == Version(5)
+    assert offsets.query_version("G", "T", 1) == Version(6, Generation(0, 1))
+    assert offsets.query_offset("H", "T", 0) == 7
+    assert offsets.topic_floor("V") == Generation(1, 0)
+    assert "offset generation skipped" in caplog.text

@@ -1,0 +1,110 @@
+"""Where a reader's history and the log's part, by the epoch that the reader names.
+
+1 | 0 1 2      3 | 3 4 5      6 | 6 7 8      epochs of the log, and the offsets of one queue in each
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.broker.store.support import opened, put_of, stored
+from tests.broker.store.test_epochs import begin, epoch, fill
+from trio.testing import MockClock
+
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_disk import MemoryDisk
+from rocketrio_protocol.errors import RemoteProtocolError
+
+GROUP = "billing"
+TOPIC, QUEUE_ID = put_of(b"").topic, put_of(b"").queue_id
+
+
+@asynccontextmanager
+async def log_of_three_epochs() -> AsyncIterator[tuple[MessageStore, ConsumerOffsetManager]]:
+    disk = MemoryDisk()
+    file = ConfigFile(Path("/data/config/consumerOffset.json"), disk=disk)
+    async with opened(disk) as store:
+        epochs = await begin(store)
+        for number in (1, 3, 6):
+            await epochs.open(epoch(store, number))
+            fill(store, 3)
+        yield store, ConsumerOffsetManager(file=file, disk=disk)
+
+
+async def test_reader_of_a_known_epoch_has_read_up_to_its_end(autojump_clock: MockClock) -> None:
+    async with log_of_three_epochs() as (store, offsets):
+        epochs = ReaderEpochs(store, offsets)
+        starts = {line.number: line.start for line in store.epochs.lines}
+        assert epochs.current == f"6.{starts[6]}.id6.id3"
+        found = {
+            number: epochs.parting(f"{number}.{start}.id{number}", GROUP, TOPIC, QUEUE_ID)
+            for number, start in starts.items()
+        }
+        assert found == {1: 3, 3: 6, 6: 9}
+        assert epochs.parting(f"1.{starts[1]}.id1", GROUP, "another topic", 0) == 0
+
+
+async def test_reader_of_an_unknown_epoch_behind_a_known_one_is_not_sent_back(
+    autojump_clock: MockClock,
+) -> None:
+    """A master that is killed before it writes anything opens another epoch at the same address."""
+    async with log_of_three_epochs() as (store, offsets):
+        epochs = ReaderEpochs(store, offsets)
+        offsets.commit_offset(GROUP, TOPIC, QUEUE_ID, 2)
+        starts = {line.number: line.start for line in store.epochs.lines}
+        end = store.max_physical_offset
+
+        def parting(epoch: str) -> int | None:
+            return epochs.parting(epoch, GROUP, TOPIC, QUEUE_ID)
+
+        assert parting(f"7.{end}.lost.id6") == 9
+        assert parting(f"5.{starts[6]}.lost.id3") == 6
+        assert parting(f"5.{end}.lost.id3") == 6
+        assert parting(f"5.{starts[6]}.lost.unknown") == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "at", "committed", "offset"),
+    [
+        (5, 6, -1, 6),  # It began where ours of the next number began: nothing was left of it.
+        (5, 8, -1, 6),  # It began behind: as much.
+        (5, 4, -1, 4),  # Another branch began before: what it wrote is not here.
+        (5, 4, 2, 2),  # And that may have parted earlier: only what the group committed is certain.
+        (5, 4, 8, 4),
+        (6, 7, 8, 6),  # Two masters took one number.
+        (9, 8, -1, 6),  # Nobody told this master of it: what it wrote itself is not that reader's.
+        (9, 8, 5, 5),
+        (9, 1, -1, 1),
+    ],
+)
+async def test_reader_of_an_unknown_epoch(
+    autojump_clock: MockClock, number: int, at: int, committed: int, offset: int
+) -> None:
+    async with log_of_three_epochs() as (store, offsets):
+        if committed >= 0:
+            offsets.commit_offset(GROUP, TOPIC, QUEUE_ID, committed)
+        entry = store.queue_table.by_key[TOPIC, QUEUE_ID].entry(at)
+        assert entry is not None
+        text = f"{number}.{entry[0]}.of another"
+        assert ReaderEpochs(store, offsets).parting(text, GROUP, TOPIC, QUEUE_ID) == offset
+
+
+async def test_without_epochs_nobody_can_tell(autojump_clock: MockClock) -> None:
+    disk = MemoryDisk()
+    file = ConfigFile(Path("/data/config/consumerOffset.json"), disk=disk)
+    async with opened(disk) as store:
+        stored(store.append(put_of(b"x")))
+        epochs = ReaderEpochs(store, ConsumerOffsetManager(file=file, disk=disk))
+        assert epochs.current is None
+        assert epochs.parting("1.0.id1", GROUP, TOPIC, QUEUE_ID) is None
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.x.id", "one.2.id"])
+async def test_text_that_is_no_epoch_is_refused(autojump_clock: MockClock, text: str) -> None:
+    async with log_of_three_epochs() as (store, offsets):
+        with pytest.raises(RemoteProtocolError, match="is not an epoch"):
+            ReaderEpochs(store, offsets).parting(text, GROUP, TOPIC, QUEUE_ID)

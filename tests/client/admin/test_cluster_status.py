@@ -1,0 +1,138 @@
+"""Who follows whom and how far behind, put together from what each broker says."""
+
+import attrs
+import msgspec
+
+from rocketrio.admin.admin_values import BrokerDescription
+from rocketrio.admin.cluster_status import (
+    CONNECTED,
+    NO_WRITES,
+    NOT_CONNECTED,
+    NOT_REACHABLE,
+    BrokerAnswers,
+    cluster_status,
+)
+from rocketrio_protocol.ha.status import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+    OwnStatus,
+)
+
+
+def broker(broker_id: int, *, host: str = "h", end: int | None = None) -> BrokerDescription:
+    runtime = {} if end is None else {"commitLogMaxOffset": str(end)}
+    role = {"brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
+    return BrokerDescription.of("c", "a", broker_id, f"{host}:{10911 + broker_id}", runtime, role)
+
+
+def master_of(*connections: HAConnectionRuntimeInfo, end: int = 1000) -> BrokerAnswers:
+    info = HARuntimeInfo(
+        master=True, master_commit_log_max_offset=end, ha_connection_info=list(connections)
+    )
+    return BrokerAnswers(broker(0), info)
+
+
+def test_where_nobody_knows_the_request_the_ends_of_the_logs_tell() -> None:
+    one, other = cluster_status(
+        [BrokerAnswers(broker(1, end=700)), BrokerAnswers(broker(0, end=1000))]
+    )
+    assert (one.broker_id, one.role, one.state, one.max_physical_offset) == (
+        0,
+        "sync-master",
+        None,
+        1000,
+    )
+    assert (other.broker_id, other.role, other.bytes_behind) == (1, "slave", 300)
+    assert (other.state, other.follows, other.seconds_behind, other.seconds_left) == (None,) * 4
+
+
+def test_an_apache_slave_is_known_by_its_host() -> None:
+    connection = HAConnectionRuntimeInfo(
+        addr="h2:40000", slave_ack_offset=990, diff=10, transferred_byte_in_second=5
+    )
+    theirs = HARuntimeInfo(
+        ha_client_runtime_info=HAClientRuntimeInfo(master_addr="h:10912", max_offset=995)
+    )
+    slave = BrokerAnswers(broker(1, host="h2"), theirs)
+    found = cluster_status([master_of(connection), slave])[1]
+    assert (found.state, found.bytes_behind, found.follows) == (CONNECTED, 10, "h:10912")
+    assert (found.max_physical_offset, found.seconds_left) == (995, None)
+    found = cluster_status([master_of(), slave])[1]
+    assert (found.state, found.bytes_behind) == (NOT_CONNECTED, 5)
+
+
+def test_two_slaves_of_one_host_are_not_guessed_at() -> None:
+    connections = [HAConnectionRuntimeInfo(addr=f"h2:{port}", diff=1) for port in (1, 2)]
+    slaves = [BrokerAnswers(broker(id_, host="h2", end=900)) for id_ in (1, 2)]
+    found = cluster_status([master_of(*connections), *slaves])
+    assert [one.bytes_behind for one in found[1:]] == [100, 100]
+    named = attrs.evolve(
+        slaves[1],
+        ha=HARuntimeInfo(ha_client_runtime_info=HAClientRuntimeInfo(rocketrio_local_addr="h2:2")),
+    )
+    connections[1].diff = 7
+    found = cluster_status([master_of(*connections), slaves[0], named])
+    assert [one.bytes_behind for one in found[1:]] == [1, 7], "one is known, so is the other"
+
+
+def test_a_slave_is_known_by_the_id_it_told() -> None:
+    connection = HAConnectionRuntimeInfo(addr="nat:1", diff=3, rocketrio_broker_id=2)
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(2, end=0))])
+    assert found[1].bytes_behind == 3
+
+
+def test_a_broker_that_cannot_be_asked_says_why() -> None:
+    found = cluster_status([BrokerAnswers(broker(0), problem="no answer")])[0]
+    assert (found.state, found.problem, found.max_physical_offset) == (
+        NOT_REACHABLE,
+        "no answer",
+        None,
+    )
+
+
+def test_copied_part_and_time_left() -> None:
+    client = HAClientRuntimeInfo(
+        rocketrio_state="following", transferred_byte_in_second=50, rocketrio_local_addr="h:9"
+    )
+    slave = HARuntimeInfo(
+        ha_client_runtime_info=client,
+        rocketrio=OwnStatus(role="slave", broker_id=1, max_offset=250),
+    )
+    connection = HAConnectionRuntimeInfo(addr="h:9", diff=750)
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(1), slave)])[1]
+    assert (found.copied, found.seconds_left) == (0.25, 15)
+    client.rocketrio_copy_rate = 75
+    assert slave.rocketrio is not None
+    slave.rocketrio.min_offset = 0
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(1), slave)])[1]
+    assert (found.copied, found.seconds_left) == (0.25, 10)
+    slave.rocketrio.min_offset, slave.rocketrio.max_offset = 10_000, 10_250
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(1), slave)])[1]
+    assert found.copied == 0.25, "of what there is: the master's first byte is no 0 either"
+
+
+def test_a_second_master_is_none_though_it_is_listed_as_the_slave_it_was() -> None:
+    own = OwnStatus(
+        role="async-master", broker_id=0, refusal="a has another live master, at h:10911"
+    )
+    second = BrokerAnswers(broker(1), HARuntimeInfo(master=True, rocketrio=own))
+    first, other = cluster_status([second, master_of()])
+    assert (first.broker_id, first.state, first.problem) == (0, None, None)
+    assert (other.broker_id, other.role, other.state, other.problem) == (
+        1,
+        "async-master",
+        NO_WRITES,
+        own.refusal,
+    )
+
+
+def test_problems_of_the_broker_itself_stand_beside_those_of_replication() -> None:
+    own = OwnStatus(role="sync-master", broker_id=0, problems=["the clock", "the disk"])
+    info = HARuntimeInfo(master=True, rocketrio=own)
+    assert cluster_status([BrokerAnswers(broker(0), info)])[0].problem == "the clock; the disk"
+    info.rocketrio = msgspec.structs.replace(own, last_problem="a slave")
+    assert (
+        cluster_status([BrokerAnswers(broker(0), info)])[0].problem
+        == "a slave; the clock; the disk"
+    )
