@@ -305,6 +305,7 @@ async def open_broker(
                     peers=peers,
                     consumer_offsets=parts.consumer_offsets,
                     queue_end=store.next_queue_offset,
+                    shared_ends=parts.reader_epochs.shared_ends,
                     limit=ASK_LIMIT,
                     level=logging.DEBUG,
                 ),
@@ -429,6 +430,7 @@ async def _gather(
         consumer_offsets=parts.consumer_offsets,
         tables=SlaveTables(parts.topics, parts.groups),
         queue_end=parts.store.next_queue_offset,
+        shared_ends=parts.reader_epochs.shared_ends,
         silent=silent,
         limit=limit,
     )

@@ -107,6 +107,7 @@ class BrokerParts:
             disk=disk,
             flush_interval=config.flush_consumer_offset_interval,
             log_end=lambda: store.max_physical_offset,
+            log_epoch=lambda: self.reader_epochs.current,
         )
         store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
         self.reader_epochs = ReaderEpochs(store, self.consumer_offsets)

@@ -9,6 +9,9 @@ Invariant: no committed offset of this master is lowered, except by a reset or s
 Invariant: no offset lies beyond the end of its queue here (`queue_end`), neither one of this broker nor a slave's:
 messages that get those numbers now would be skipped. This broker has such offsets after its log lost its end, or if it
 was a slave.
+Invariant: an offset of a slave counts messages of this log. A rocketrio slave names the last epoch of its log, and its
+offsets count up to the address where the logs part (`shared_ends`): a former master may have a tail, or a whole log, of
+its own.
 Unlike Java: Apache's master restarts with what it last knew, and the periodic copy then lowers its slaves' offsets.
 """
 
@@ -24,6 +27,7 @@ from rocketrio_broker.config_file import read_table
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
 from rocketrio_protocol.errors import Error, NotReachable
@@ -56,7 +60,8 @@ async def gather_slave_offsets(
     peers: Peers,
     consumer_offsets: ConsumerOffsetManager,
     tables: SlaveTables | None = None,
-    queue_end: Callable[[str, int], int] | None = None,
+    queue_end: QueueEnd | None = None,
+    shared_ends: Callable[[str], QueueEnd | None] = lambda _: None,
     silent: Collection[str] = (),
     limit: float = GATHER_LIMIT,
     level: int = logging.WARNING,
@@ -64,11 +69,12 @@ async def gather_slave_offsets(
     """Raise `consumer_offsets`, and `tables`, to what the slaves of this name have. Never fails.
 
     Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. A peer in `silent`, which has
-    not answered for long, is asked only once. A cancel leaves what was merged so far.
+    not answered for long, is asked only once. `shared_ends` is called with the last epoch of a slave's log. A cancel
+    leaves what was merged so far.
     """
     if queue_end is not None:
         consumer_offsets.cut(queue_end)
-    gathering = _Gathering(peers, consumer_offsets, tables, queue_end, silent)
+    gathering = _Gathering(peers, consumer_offsets, tables, queue_end, shared_ends, silent)
     began = trio.current_time()
     with trio.move_on_after(limit):
         async with trio.open_nursery() as nursery:
@@ -99,7 +105,8 @@ class _Gathering:
         peers: Peers,
         consumer_offsets: ConsumerOffsetManager,
         tables: SlaveTables | None,
-        queue_end: Callable[[str, int], int] | None,
+        queue_end: QueueEnd | None,
+        shared_ends: Callable[[str], QueueEnd | None],
         silent: Collection[str],
     ) -> None:
         self.result = GatheredOffsets()
@@ -109,6 +116,7 @@ class _Gathering:
         self._consumer_offsets = consumer_offsets
         self._tables = tables
         self._queue_end = queue_end
+        self._shared_ends = shared_ends
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
         """Ask a name server until it answers, and then ask the slaves that it lists."""
@@ -129,8 +137,18 @@ class _Gathering:
         if offsets is None:
             return
         self.result.slaves_missing.discard(addr)
-        self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=self._queue_end)
         self.result.slaves_asked.append(addr)
+        queue_end, versions = self._queue_end, offsets.rocketrio_versions
+        if versions is not None and versions.epoch:
+            queue_end = self._shared_ends(versions.epoch)
+            if queue_end is None:
+                logger.warning(
+                    "offsets of another history are not taken slave=%s epoch=%s",
+                    addr,
+                    versions.epoch,
+                )
+                return
+        self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=queue_end)
 
     async def _offsets(self, addr: str) -> VersionedConsumerOffsets:
         body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))

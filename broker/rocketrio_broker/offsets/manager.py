@@ -70,8 +70,13 @@ class ConsumerOffsetManager:
         disk: Disk,
         flush_interval: float = FLUSH_CONSUMER_OFFSET_INTERVAL,
         log_end: Callable[[], int] = lambda: 0,
+        log_epoch: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Create an empty table; `log_end` is the end of the log, and offsets are checked if it became shorter."""
+        """Create an empty table.
+
+        `log_end` is the end of the log; offsets are checked if it became shorter. `log_epoch` is the log's last epoch;
+        other brokers learn by it which messages the offsets count.
+        """
         self._file = file
         self._snapshot_file = ConfigFile(file.path.with_name(SNAPSHOT_NAME), disk=disk)
         self._journal = OffsetJournal(file.path.parent, disk=disk)
@@ -87,6 +92,7 @@ class ConsumerOffsetManager:
         self._claims: dict[tuple[str, str, int], str] = {}
         self._claim_count = 0
         self._log_end = log_end
+        self._log_epoch = log_epoch
         self._is_copy = False
         self._has_lost_messages = False
         self.offsets_cut = 0
@@ -362,10 +368,11 @@ class ConsumerOffsetManager:
 
     def body(self, *, with_versions: bool) -> Generator[None, None, bytes]:
         """Encode all current offsets in steps, with their versions if requested."""
+        epoch = self._log_epoch()
         writing = yield from self.table.written(is_file=False)
         members: dict[str, Any] = {"offsetTable": writing.offsets}
         if with_versions:
-            members["rocketrioVersions"] = writing.versions
+            members["rocketrioVersions"] = {**writing.versions, "epoch": epoch or ""}
         return fastjson.dumps(members)
 
     # --------------------------------------------------------------------------------------- files

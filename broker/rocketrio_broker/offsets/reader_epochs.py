@@ -17,9 +17,11 @@ Answers to: OffsetsForLeaderEpoch of Kafka; Apache's readers cannot detect this.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha.exchange import Epoch
@@ -79,6 +81,30 @@ class ReaderEpochs:
         offset = self._offset(topic, queue_id, min(start, follower.start))
         committed = self._consumer_offsets.query_offset(group, topic, queue_id)
         return min(offset, committed) if committed >= 0 else offset
+
+    def shared_ends(self, epoch: str) -> QueueEnd | None:
+        """Return where the queues end in the part of the log that a log with that last epoch has too.
+
+        None if that is unknown: the other log may have been another one from its beginning.
+        """
+        lines = self._store.epochs.lines
+        try:
+            _, start, name, before = _parsed(epoch)
+        except RemoteProtocolError:
+            return None
+        ends = {line.id: later.start for line, later in pairwise(lines)}
+        if name in ends:
+            return partial(self._end_below, address=ends[name])
+        if lines and name == lines[-1].id:
+            return self._store.next_queue_offset
+        if before in ends:
+            return partial(self._end_below, address=min(start, ends[before]))
+        if lines and before == lines[-1].id:
+            return partial(self._end_below, address=start)
+        return None
+
+    def _end_below(self, topic: str, queue_id: int, *, address: int) -> int:
+        return self._offset(topic, queue_id, address)
 
     def _offset(self, topic: str, queue_id: int, address: int) -> int:
         return self._store.queue_offset_at(topic, queue_id, address)

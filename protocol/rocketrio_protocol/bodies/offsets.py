@@ -34,6 +34,8 @@ class OffsetVersions(msgspec.Struct, rename="camel"):
     removed_topics: dict[str, str] = {}
     """Deleted topics: offsets of an earlier generation on them are void."""
     removed_groups: dict[str, str] = {}
+    epoch: str = ""
+    """The last epoch of the log whose messages these offsets count, in the form that readers use; empty if unknown."""
 
 
 class VersionedConsumerOffsets(ConsumerOffsetWrapper, rename="camel"):

@@ -11,7 +11,7 @@ from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_off
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.offsets.table import OffsetTable
+from rocketrio_broker.offsets.table import OffsetTable, QueueEnd
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.topics import TopicConfigManager
@@ -297,3 +297,36 @@ async def test_a_copy_s_offsets_beyond_the_end_are_lowered_to_it(
             queue_end=lambda topic, queue_id: 50,
         )
     assert kept.query_offsets("billing", "orders") == {0: 32, 1: 50 if is_copy else 90}
+
+
+def offsets_of(queues: dict[int, int], epoch: str) -> bytes:
+    body = {"offsetTable": {"orders@billing": queues}, "rocketrioVersions": {"epoch": epoch}}
+    return fastjson.dumps(body)
+
+
+async def test_offsets_of_a_slave_count_up_to_where_its_log_parts_from_this_one(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends: dict[str, QueueEnd] = {"same": lambda *_: 1000, "parted": lambda *_: 100}
+    taken = {}
+    for epoch in ("same", "parted", "another history", ""):
+        peers = FakePeers(
+            {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets_of({0: 120, 1: 95}, epoch)}
+        )
+        kept = manager()
+        result = await gather_slave_offsets(
+            peers=Peers(peers.call, (NAME_SERVER,), "broker-a", OWN),
+            consumer_offsets=kept,
+            queue_end=lambda *_: 110,
+            shared_ends=ends.get,
+        )
+        assert result.slaves_asked == [SLAVE]
+        assert not result.slaves_missing
+        taken[epoch] = kept.query_offsets("billing", "orders")
+    assert taken == {
+        "same": {0: 120, 1: 95},
+        "parted": {0: 100, 1: 95},
+        "another history": {0: 32, 1: 90},
+        "": {0: 110, 1: 95},
+    }
+    assert caplog.text.count("offsets of another history are not taken") == 1

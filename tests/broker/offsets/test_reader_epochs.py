@@ -108,3 +108,28 @@ async def test_text_that_is_no_epoch_is_refused(autojump_clock: MockClock, text:
     async with log_of_three_epochs() as (store, offsets):
         with pytest.raises(RemoteProtocolError, match="is not an epoch"):
             ReaderEpochs(store, offsets).parting(text, GROUP, TOPIC, QUEUE_ID)
+
+
+async def test_shared_ends_stop_where_the_epoch_of_the_other_log_ends_here(
+    autojump_clock: MockClock,
+) -> None:
+    async with log_of_three_epochs() as (store, offsets):
+        epochs = ReaderEpochs(store, offsets)
+        starts = {line.number: line.start for line in store.epochs.lines}
+        end = store.max_physical_offset
+
+        def shared_end(epoch: str) -> int | None:
+            ends = epochs.shared_ends(epoch)
+            return None if ends is None else ends(TOPIC, QUEUE_ID)
+
+        assert shared_end(f"1.{starts[1]}.id1.") == 3
+        assert shared_end(f"3.{starts[3]}.id3.id1") == 6
+        assert shared_end(f"6.{starts[6]}.id6.id3") == 9
+        fill(store, 1)
+        assert shared_end(f"6.{starts[6]}.id6.id3") == 10
+        assert shared_end(f"5.{starts[6]}.other.id3") == 6
+        assert shared_end(f"5.{end}.other.id3") == 6
+        assert shared_end(f"7.{end}.other.id6") == 9
+        assert shared_end("1.0.other.") is None
+        assert shared_end(f"5.{starts[6]}.other.unknown") is None
+        assert shared_end("not an epoch") is None

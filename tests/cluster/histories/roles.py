@@ -141,6 +141,16 @@ async def _grab(world: World, admin: Admin, grab: Grab) -> None:
         world.history.add(TwoMasters(at=now(), broker=numbers[0], other=numbers[1]))
 
 
+async def decide_between_histories(world: World, rival: RivalMaster) -> None:
+    """What an operator does about a master that lost its whole log in a power cut, when all faults are over."""
+    async with (
+        client_at(world, HOST, "roles") as client,
+        open_admin(client=client) as admin,
+        rival.out_of_the_way(),
+    ):
+        await _decide(world, admin)
+
+
 async def _decide(world: World, admin: Admin) -> None:
     """As the broker's own problem says: the slave that has the older log is made master."""
     old = world.master

@@ -122,6 +122,8 @@ class World:
     name_server_is_running: bool = True
     is_ending: bool = False
     """The faults are over: nothing is lowered any more."""
+    has_new_log: bool = False
+    """The master came back without any log while another broker has one: an operator decides which goes on."""
     new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
     edited: set[int] = attrs.Factory(set)
     """Brokers whose settings an operator has changed."""
@@ -356,6 +358,8 @@ class World:
         self._compare_log(member)
         if not member.broker.config.is_slave and not self.has_master:
             self.begin_reign(member, others)
+            is_empty = self._log_end(member)[0] == 0
+            self.has_new_log = is_empty and any(end for _, end, _ in others)
         if self._standings is not None:
             self._standings.start_soon(self._watch_standing, member)
         self.look_at_offsets()
