@@ -62,6 +62,13 @@ CLIENT_INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
+_SYSTEM_PREFIXES: Final = (
+    RETRY_PREFIX,
+    DEAD_LETTER_PREFIX,
+    "%SYS%",
+    "RMQ_SYS_",
+    SYSTEM_TOPIC_PREFIX,
+)
 MAX_TOPIC_LENGTH: Final = 127  # A stored message has one byte for the length.
 MAX_GROUP_LENGTH: Final = 255
 
@@ -82,6 +89,18 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """Return the topic for messages that the group failed to consume in every attempt."""
     return DEAD_LETTER_PREFIX + group
+
+
+def is_system_topic(topic: str) -> bool:
+    """Return True if the name shows that RocketMQ itself, or a group's retries, use the topic.
+
+    A broker also has topics that are named after itself and its cluster; only the name server knows those.
+    """
+    return (
+        topic in SYSTEM_TOPICS
+        or topic.startswith(_SYSTEM_PREFIXES)
+        or topic.endswith(f"_{REPLY_TOPIC_POSTFIX}")
+    )
 
 
 def topic_name_problem(topic: str) -> str | None:

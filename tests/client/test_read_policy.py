@@ -6,6 +6,8 @@ import pytest
 
 from rocketrio import ConfigError
 from rocketrio.routing import FindBrokerResult, PullNodes, PullReason, ReadPolicy, Router
+from rocketrio.routing.read_policy import StalenessBound
+from rocketrio.routing.replica_views import VIEW_MAX_AGE, ReplicaViews
 from rocketrio_protocol.message import MessageQueue
 
 QUEUE = MessageQueue("orders", "a", 0)
@@ -47,6 +49,22 @@ def chosen(made: PullNodes, offset: int = 0, now: float = 0.0) -> tuple[int, Pul
 def test_policy_that_means_nothing_is_refused(policy: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         ReadPolicy(**policy)
+
+
+def test_bound_does_not_allow_a_replica_of_unknown_staleness() -> None:
+    views = ReplicaViews()
+    for bound in (StalenessBound(messages=10**9), StalenessBound(seconds=10.0**9)):
+        assert not bound.allows(views, 1, 0.0)
+        assert bound.allows(views, 0, 0.0)
+    views.note(0, 1000, None, 0.0)
+    views.note(1, 990, None, 0.0)  # As an Apache slave, which does not report how old its view is.
+    assert StalenessBound(messages=10).allows(views, 1, 0.0)
+    assert not StalenessBound(messages=9).allows(views, 1, 0.0)
+    assert not StalenessBound(messages=10).allows(views, 1, VIEW_MAX_AGE + 1)
+    assert not StalenessBound(seconds=10.0**9).allows(views, 1, 0.0)
+    views.note(1, 990, 3.0, 0.0)
+    assert StalenessBound(seconds=5.0).allows(views, 1, 2.0)
+    assert not StalenessBound(seconds=5.0).allows(views, 1, 2.5)
 
 
 def test_suggested_begins_at_the_master_and_follows() -> None:

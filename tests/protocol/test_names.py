@@ -1,8 +1,10 @@
 import pytest
 
 from rocketrio_protocol.names import (
+    SYSTEM_TOPICS,
     dead_letter_topic,
     group_name_problem,
+    is_system_topic,
     retry_topic,
     topic_name_problem,
 )
@@ -38,3 +40,24 @@ def test_groups_may_be_longer_than_topics() -> None:
 def test_topics_of_a_group() -> None:
     assert retry_topic("g") == "%RETRY%g"
     assert dead_letter_topic("g") == "%DLQ%g"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *SYSTEM_TOPICS,
+        "%RETRY%g",
+        "%DLQ%g",
+        "%SYS%t",
+        "rmq_sys_t",
+        "RMQ_SYS_T",
+        "cluster_REPLY_TOPIC",
+    ],
+)
+def test_is_system_topic_is_true_for_topics_of_rocketmq_and_of_retries(name: str) -> None:
+    assert is_system_topic(name)
+
+
+@pytest.mark.parametrize("name", ["orders", "my_rmq_sys_t", "REPLY_TOPIC_orders", "tbw102"])
+def test_is_system_topic_is_false_for_topics_of_users(name: str) -> None:
+    assert not is_system_topic(name)

@@ -78,7 +78,7 @@ GOOD = {
     "fetchOffset.retryIntervalMs": Good({"fetchOffset.retryIntervalMs": 0}),
     "pullBatchSize": Good({"pullBatchSize": 1, "endingOffsets": _of_queues(9)}, 18),
     "pullPipelineDepth": Good({"pullPipelineDepth": 256}),
-    "pullTimeoutMs": Good({"pullTimeoutMs": 60_000}),
+    "pullTimeoutMs": Good({"pullTimeoutMs": "1 min"}),
     "connectTimeoutMs": Good({"connectTimeoutMs": 10_000}),
     "readRetries": Good({"readRetries": 0}),
     "batchBytes": Good({"batchBytes": 1}),
@@ -90,6 +90,7 @@ GOOD = {
 }  # fmt: skip
 
 NUMBER = "is not a whole number from"
+DURATION = "is not a duration of at least"
 TRUTH = "is neither true nor false"
 WRONG: dict[str, tuple[dict[str, object], str]] = {
     "nameServer": ({"nameServer": "here"}, "is not host:port;host:port"),
@@ -124,16 +125,16 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     ),
     "maxPartitions": ({"minPartitions": 3, "maxPartitions": 2}, "is more than maxPartitions=2"),
     "fetchOffset.numRetries": ({"fetchOffset.numRetries": 1001}, f"{NUMBER} 0 to 1000"),
-    "fetchOffset.retryIntervalMs": ({"fetchOffset.retryIntervalMs": "1s"}, f"{NUMBER} 0"),
+    "fetchOffset.retryIntervalMs": ({"fetchOffset.retryIntervalMs": "soon"}, f"{DURATION} 0 ms"),
     "pullBatchSize": ({"pullBatchSize": 65_536}, f"{NUMBER} 1 to 65535"),
     "pullPipelineDepth": ({"pullPipelineDepth": 257}, f"{NUMBER} 1 to 256"),
-    "pullTimeoutMs": ({"pullTimeoutMs": 0}, f"{NUMBER} 1"),
-    "connectTimeoutMs": ({"connectTimeoutMs": 0}, f"{NUMBER} 1"),
+    "pullTimeoutMs": ({"pullTimeoutMs": 0}, f"{DURATION} 1 ms"),
+    "connectTimeoutMs": ({"connectTimeoutMs": 0}, f"{DURATION} 1 ms"),
     "readRetries": ({"readRetries": "no"}, f"{NUMBER} 0"),
     "batchBytes": ({"batchBytes": 1 << 40}, f"{NUMBER} 1 to 268435456"),
     "batchRows": ({"batchRows": 0}, f"{NUMBER} 1"),
     "readFrom": ({"readFrom": "replica"}, "is none of: auto, master, slave"),
-    "maxStaleness": ({"maxStaleness": 5}, "neither a number of messages (`10000 messages`) nor a time above 0"),
+    "maxStaleness": ({"maxStaleness": 5}, "neither a number of messages, such as 10000 messages, nor a"),
     "consumerGroup": ({"consumerGroup": "a/b"}, "allowed are % | a-z A-Z 0-9 _ -"),
     "filterPushdown": ({"filterPushdown": "all"}, TRUTH),
 }  # fmt: skip

@@ -208,19 +208,8 @@ class PullNodes:
 
     def _is_within(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
         """Return whether a slave is known to be within the bounds; always true without bounds."""
-        policy = self.policy
-        if not policy.is_bounded:
-            return True
-        views = self.views_of(queue)
-        if policy.max_staleness is not None:
-            seconds = views.staleness(found.broker_id, now)
-            if seconds is None or seconds > policy.max_staleness:
-                return False
-        if policy.max_staleness_messages is not None:
-            messages = views.staleness_messages(found.broker_id, now)
-            if messages is None or messages > policy.max_staleness_messages:
-                return False
-        return True
+        bound = self.policy.bound
+        return bound is None or bound.allows(self.views_of(queue), found.broker_id, now)
 
     def _has_reached(
         self, queue: MessageQueue, found: FindBrokerResult, offset: int, now: float

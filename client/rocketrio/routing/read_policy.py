@@ -18,10 +18,41 @@ from typing import Final, Literal, TypeAlias, get_args
 import attrs
 
 from rocketrio.arguments import seconds, whole_number
+from rocketrio.routing.replica_views import ReplicaViews
 from rocketrio_protocol.errors import ConfigError
 
 ReadFrom: TypeAlias = Literal["suggested", "master", "nearest", "replica"]
 READ_FROM: Final[tuple[str, ...]] = get_args(ReadFrom)
+
+
+@attrs.frozen
+class StalenessBound:
+    """How far behind its master a slave may be and still be read: in seconds, in messages, or both."""
+
+    seconds: float | None = None
+    messages: int | None = None
+
+    def allows(self, views: ReplicaViews, broker_id: int, now: float) -> bool:
+        """Return whether a replica is known to be within the bound; the master always is."""
+        if self.seconds is not None:
+            seconds = views.staleness(broker_id, now)
+            if seconds is None or seconds > self.seconds:
+                return False
+        if self.messages is not None:
+            messages = views.staleness_messages(broker_id, now)
+            if messages is None or messages > self.messages:
+                return False
+        return True
+
+    def __str__(self) -> str:
+        texts = [] if self.seconds is None else [f"{self.seconds:g}s"]
+        texts += [] if self.messages is None else [f"{self.messages} messages"]
+        return " and ".join(texts)
+
+
+def _bound_of(policy: "ReadPolicy") -> StalenessBound | None:
+    seconds, messages = policy.max_staleness, policy.max_staleness_messages
+    return None if seconds is None and messages is None else StalenessBound(seconds, messages)
 
 
 @attrs.frozen
@@ -32,6 +63,10 @@ class ReadPolicy:
     max_staleness: float | None = None
     """Maximum staleness in seconds."""
     max_staleness_messages: int | None = None
+    bound: StalenessBound | None = attrs.field(
+        init=False, default=attrs.Factory(_bound_of, takes_self=True)
+    )
+    """Both limits together; None if there is neither."""
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.read_from, str) or self.read_from not in READ_FROM:
@@ -57,7 +92,7 @@ class ReadPolicy:
     @property
     def is_bounded(self) -> bool:
         """Whether there is a bound on staleness."""
-        return self.max_staleness is not None or self.max_staleness_messages is not None
+        return self.bound is not None
 
     @property
     def needs_looks(self) -> bool:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Final, TypeAlias
 
 from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
+from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.names import group_name_problem
@@ -122,22 +123,54 @@ def suggestion(wrong: str, known: Sequence[str]) -> str:
     return f"; did you mean {by_lower[near[0]]}?" if near else "."
 
 
-_DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)")
-_UNITS: Final = {
-    "": 0.001,
-    "ms": 0.001,
-    "s": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-}
+_DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)")
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}  # fmt: skip
+_DURATIONS: Final = "500ms, 1.5s, 15m, 2h or 1d"
+
+DurationField: TypeAlias = tuple[str, str, int]
+"""A field in seconds: its name, its option, and its least value in milliseconds."""
 
 
-def duration(text: str, *, option: str) -> float:
-    """Return seconds, from `15m`, `500 ms` or `2h`; a bare number is milliseconds, as in Spark's own options."""
+def duration(text: str, *, option: str, least_ms: int) -> float:
+    """Return the seconds of `500ms`, `1.5 s`, `15m`, `2h` or `1d`; a number without a unit is milliseconds."""
+    number, unit_ms = _number_and_unit(text)
+    if not least_ms <= number * unit_ms <= _MAX_LONG:
+        raise OptionError(
+            f"{option}={shown(text)} is not a duration of at least {least_ms} ms, such as {_DURATIONS}"
+            " (a number without a unit is milliseconds)"
+        )
+    return number * unit_ms / 1000
+
+
+def duration_fields(texts: Mapping[str, str], fields: Iterable[DurationField]) -> dict[str, float]:
+    """Return the values of those fields whose options are given."""
+    return {
+        field: duration(texts[option], option=option, least_ms=least_ms)
+        for field, option, least_ms in fields
+        if option in texts
+    }
+
+
+_MESSAGES: Final = re.compile(r"([0-9]{1,15})\s*messages?")
+
+
+def staleness_bound(text: str, *, option: str) -> StalenessBound:
+    """Return a bound in messages (`10000 messages`) or in time, a duration with a unit: a bare number could be both."""
+    found = _MESSAGES.fullmatch(text.strip().lower())
+    if found is not None:
+        return StalenessBound(messages=int(found[1]))
+    number, unit_ms = _number_and_unit(text)
+    if text.strip()[-1:].isdecimal() or not 0 < number * unit_ms <= _MAX_LONG:
+        raise OptionError(
+            f"{option}={shown(text)} is neither a number of messages, such as 10000 messages,"
+            f" nor a duration above 0 with its unit, such as {_DURATIONS}"
+        )
+    return StalenessBound(seconds=number * unit_ms / 1000)
+
+
+def _number_and_unit(text: str) -> tuple[float, int]:
+    """Return the number of a duration and the milliseconds of its unit; a negative number if it is not a duration."""
     found = _DURATION.fullmatch(text.strip().lower())
-    unit = None if found is None else _UNITS.get(found[2])
-    if found is None or unit is None:
-        raise OptionError(f"{option}={shown(text)} is no duration like 500ms, 30s, 15m, 1h")
-    return int(found[1]) * unit
+    if found is None or found[2] not in _UNITS_MS:
+        return -1.0, 1
+    return float(found[1]), _UNITS_MS[found[2]]

@@ -31,8 +31,9 @@ from rocketrio.spark.reading.fetch import RANGES_AT_ONCE, Block, fetch_task
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.bodies.topics import Permission
+from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.names import SYSTEM_TOPICS
 
 
 async def test_a_whole_topic_is_read_in_order(autojump_clock: MockClock) -> None:
@@ -80,6 +81,11 @@ async def test_assigned_queues_and_explicit_offsets_bound_what_is_read(
 
 async def test_a_pattern_matches_whole_names_and_no_system_topic(autojump_clock: MockClock) -> None:
     async with loaded() as cluster:
+        for name in SYSTEM_TOPICS:
+            cluster.master.broker.parts.topics.update(TopicConfig(name, 1, 1))
+        await trio.sleep(5)  # The broker registers its new topics.
+        async with open_admin(name_servers=cluster.name_servers, dial=cluster.dial) as admin:
+            assert set(await admin.topics(include_system=True)) >= SYSTEM_TOPICS
         found = await discover(read_options(cluster, subscribePattern=".*"), dial=cluster.dial)
         assert {part.topic for part in found.ranges} == {"orders"}
         with pytest.raises(TopicNotFound, match="matches none"):

@@ -5,9 +5,9 @@ from collections.abc import Collection
 import pytest
 
 from rocketrio.routing import Router
+from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.replicas import Replicas, task_router
-from rocketrio.spark.reading.staleness import MaxStaleness
 
 PART = QueueRange("orders", "broker-a", 0, 100, 900)
 ADDRESSES = {"broker-a": {0: "m", 1: "s1", 2: "s2"}}
@@ -18,7 +18,7 @@ def _replicas(
     *,
     failed: Collection[str] = (),
     first_id: int = 0,
-    bound: MaxStaleness | None = None,
+    bound: StalenessBound | None = None,
     addresses: dict[str, dict[int, str]] = ADDRESSES,
 ) -> Replicas:
     router = task_router(addresses, Router(is_avoided=lambda addr: addr in failed))
@@ -113,7 +113,7 @@ def test_a_slave_that_has_not_come_so_far_or_begins_later_is_passed_over() -> No
 
 
 def test_only_slaves_within_the_bound_are_read_even_if_nobody_else_is_there() -> None:
-    bound = MaxStaleness(messages=100)
+    bound = StalenessBound(messages=100)
     replicas = _replicas("slave", bound=bound)
     slaves = {f.addr: f for f in replicas.router.candidates("broker-a") if f.is_slave}
     assert _order(replicas) == ["m"]  # nothing is known of them yet
@@ -127,7 +127,7 @@ def test_only_slaves_within_the_bound_are_read_even_if_nobody_else_is_there() ->
 
 def test_replicas_are_looked_at_only_where_a_bound_decides() -> None:
     assert _replicas("slave").to_look_at(PART, 0.0, max_age=1.0) == []
-    replicas = _replicas("auto", bound=MaxStaleness(seconds=5))
+    replicas = _replicas("auto", bound=StalenessBound(seconds=5))
     to_look_at = replicas.to_look_at(PART, 0.0, max_age=1.0)
     assert [found.addr for found in to_look_at] == ["m", "s1", "s2"]
     for found in to_look_at:

@@ -80,7 +80,7 @@ def test_a_batch_can_have_a_name_in_its_stamps() -> None:
         ({"autoCreateTopic": "maybe"}, "autoCreateTopic='maybe' is neither true nor false"),
         ({"sendBatchBytes": "0"}, "sendBatchBytes='0' is not a whole number from 1"),
         ({"maxInFlight": "2000"}, "maxInFlight='2000' is not a whole number from 1 to 1024"),
-        ({"sendTimeoutMs": "3s"}, "sendTimeoutMs='3s' is not a whole number from 1"),
+        ({"sendTimeoutMs": "soon"}, "sendTimeoutMs='soon' is not a duration of at least 1 ms"),
         ({"sendRetries": "-1"}, "sendRetries='-1' is not a whole number from 0"),
         ({"requireSafeStore": ""}, "requireSafeStore='' is neither true nor false"),
         ({"compressBodyOver": "x"}, "compressBodyOver='x' is not a whole number from 0"),

@@ -109,8 +109,8 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     ),
     "maxStaleness": OptionHelp(
         "",
-        "how far behind its master a slave that is read may be: `10000 messages`, or `5s` (ms, s, min, h), which"
-        " Apache's slaves do not tell; of others nothing is read, also while the master is away",
+        "how far behind its master a slave that is read may be: `10000 messages`, or a duration with a unit (`5s`),"
+        " which Apache's slaves do not report; other slaves are not read, even while the master is away",
     ),
     "consumerGroup": OptionHelp(
         f"`{DEFAULT_GROUP}`", "the group named in pulls, and whose commits `startingOffsets=group` means"

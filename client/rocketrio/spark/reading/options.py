@@ -9,21 +9,22 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from rocketrio.consuming.subscription import ALL, Subscription
+from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import (
     choice,
     distinct,
+    duration_fields,
     group_of,
     name_servers_of,
     number_fields,
+    staleness_bound,
     truth_fields,
-    whole_number,
     words_of,
 )
 from rocketrio.spark.reading.offsets import MAX_OFFSET, Position
 from rocketrio.spark.reading.option_names import BATCH_READ, DEFAULT_GROUP, OPTION_HELP, known_texts
 from rocketrio.spark.reading.position_options import parse_end, parse_start
-from rocketrio.spark.reading.staleness import MaxStaleness, parse_max_staleness
 from rocketrio.spark.reading.topic_options import MAX_INT, parse_filter, parse_topics
 from rocketrio_protocol.message import MessageQueue
 
@@ -65,7 +66,7 @@ class ReadOptions:
     batch_size: int = 2 * 1024 * 1024
     batch_rows: int = 8192
     read_from: Literal["auto", "master", "slave"] = "auto"
-    max_staleness: MaxStaleness | None = None
+    max_staleness: StalenessBound | None = None
     consumer_group: str = DEFAULT_GROUP
     filter_pushdown: bool = False
 
@@ -112,8 +113,8 @@ _NUMBERS: Final = (
     ("batch_size", "batchBytes", 1, 256 * 1024 * 1024),  # Arrow allows 2 GiB a column, inflated.
     ("batch_rows", "batchRows", 1, 1_000_000),
 )
-# Fields in seconds whose options are milliseconds: field, option, smallest value.
-_MILLISECONDS: Final = (
+# Fields in seconds: field, option, smallest value in milliseconds.
+_DURATIONS: Final = (
     ("offset_retry_interval", "fetchOffset.retryIntervalMs", 0),
     ("pull_timeout", "pullTimeoutMs", 1),
     ("connect_timeout", "connectTimeoutMs", 1),
@@ -135,16 +136,16 @@ _CHOICES: Final = (
 
 def _simple_fields(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of given options that each set one field."""
-    fields: dict[str, Any] = number_fields(texts, _NUMBERS) | truth_fields(texts, _TRUTHS)
-    for field, option, least in _MILLISECONDS:
-        if option in texts:
-            number = whole_number(texts[option], option=option, least=least, most=MAX_INT)
-            fields[field] = number / 1000
+    fields: dict[str, Any] = {
+        **number_fields(texts, _NUMBERS),
+        **duration_fields(texts, _DURATIONS),
+        **truth_fields(texts, _TRUTHS),
+    }
     for field, option, words in _CHOICES:
         if option in texts:
             fields[field] = choice(texts[option], option=option, words=words)
     if "maxStaleness" in texts:
-        fields["max_staleness"] = parse_max_staleness(texts["maxStaleness"], option="maxStaleness")
+        fields["max_staleness"] = staleness_bound(texts["maxStaleness"], option="maxStaleness")
     return fields
 
 

@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Iterable
-from typing import Final
 
 from rocketrio.admin.cluster_questions import not_readable
 from rocketrio.client import ClientInstance
@@ -19,16 +18,10 @@ from rocketrio_protocol.commands.cluster import (
     GetSystemTopicListFromNsRequestHeader,
 )
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.names import is_system_topic
 from rocketrio_protocol.remoting.pool import check
 
 logger = logging.getLogger("rocketrio.spark.queues")
-
-SYSTEM_TOPIC_PREFIXES: Final = ("%RETRY%", "%DLQ%", "%SYS%", "RMQ_SYS_", "rmq_sys_")
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
-SYSTEM_TOPICS: Final = frozenset(
-    {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
-)
-"""Topics that a pattern never matches, as are those named after clusters and brokers; `subscribe` can read them."""
 
 
 async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> list[MessageQueue]:
@@ -73,13 +66,10 @@ async def _matching_topics(client: ClientInstance, pattern: str) -> tuple[str, .
     names = set(TopicList.from_json(answer.body).topic_list)
     answer = await client.name_servers.call(GetSystemTopicListFromNsRequestHeader())
     check(answer, "the list of system topics cannot be read")
-    system = SYSTEM_TOPICS.union(TopicList.from_json(answer.body).topic_list)
+    # The name server's list has the topics named after clusters and brokers; `subscribe` can still read all of these.
+    names.difference_update(TopicList.from_json(answer.body).topic_list)
     return tuple(
-        name
-        for name in sorted(names - system)
-        if re.fullmatch(pattern, name)
-        and not name.startswith(SYSTEM_TOPIC_PREFIXES)
-        and not name.endswith(REPLY_TOPIC_SUFFIX)
+        name for name in sorted(names) if re.fullmatch(pattern, name) and not is_system_topic(name)
     )
 
 

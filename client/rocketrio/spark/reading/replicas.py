@@ -20,9 +20,9 @@ from zlib import crc32
 import attrs
 
 from rocketrio.routing import FindBrokerResult, Router
+from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.routing.replica_views import ReplicaViews
 from rocketrio.spark.reading.offsets import QueueRange
-from rocketrio.spark.reading.staleness import MaxStaleness
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
 
@@ -34,7 +34,7 @@ class Replicas:
     router: Router
     """The task's own router: the addresses from the driver, or later ones from a name server."""
     read_from: Literal["auto", "master", "slave"] = "auto"
-    max_staleness: MaxStaleness | None = None
+    max_staleness: StalenessBound | None = None
     _suggested: dict[QueueRange, int] = attrs.Factory(dict)
     _views: dict[MessageQueue, ReplicaViews] = attrs.Factory(dict)
     _views_of: dict[QueueRange, ReplicaViews] = attrs.Factory(dict)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import duration, truth, whole_number
+from rocketrio.spark.option_values import duration_fields, number_fields, truth
 from rocketrio.spark.reading.offsets import MAX_OFFSET
 from rocketrio.spark.reading.option_names import (
     BATCH_ONLY_OPTIONS,
@@ -94,15 +94,11 @@ def parse_stream_options(
         other_options={**(other_options or {}), **_BATCH_OPTIONS},
     )
     own = {name: texts.pop(name) for name in STREAM_OPTION_TABLE if name in texts}
-    fields: dict[str, Any] = {"read": parse_read_options(texts, default_start="latest")}
-    for name, option, least in _NUMBERS:
-        if option in own:
-            fields[name] = whole_number(own[option], option=option, least=least, most=MAX_OFFSET)
-    for name, option, least in _MILLISECONDS:
-        if option in own:
-            fields[name] = whole_number(own[option], option=option, least=least) / 1000
-    if "maxTriggerDelay" in own:
-        fields["max_trigger_delay"] = duration(own["maxTriggerDelay"], option="maxTriggerDelay")
+    fields: dict[str, Any] = {
+        "read": parse_read_options(texts, default_start="latest"),
+        **number_fields(own, _NUMBERS),
+        **duration_fields(own, _DURATIONS),
+    }
     fields["commit_group"] = _commit_group(own, texts.get("consumerGroup", "").strip())
     options = StreamOptions(**fields)
     _check_together(options, own)
@@ -110,12 +106,13 @@ def parse_stream_options(
 
 
 _NUMBERS: Final = (
-    ("max_rows", "maxOffsetsPerTrigger", 1),
-    ("max_size", "maxBytesPerTrigger", 1),
-    ("min_rows", "minOffsetsPerTrigger", 1),
+    ("max_rows", "maxOffsetsPerTrigger", 1, MAX_OFFSET),
+    ("max_size", "maxBytesPerTrigger", 1, MAX_OFFSET),
+    ("min_rows", "minOffsetsPerTrigger", 1, MAX_OFFSET),
 )
-# Fields in seconds whose options are milliseconds: field, option, smallest value.
-_MILLISECONDS: Final = (
+# Fields in seconds: field, option, smallest value in milliseconds.
+_DURATIONS: Final = (
+    ("max_trigger_delay", "maxTriggerDelay", 0),
     ("poll_interval", "offsetPollIntervalMs", 1),
     ("discovery_interval", "discoveryIntervalMs", 1),
     ("failure_timeout", "offsetFailureTimeoutMs", 1),

@@ -11,12 +11,12 @@ import attrs
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import (
+    duration_fields,
     group_of,
     name_servers_of,
     number_fields,
     truth,
     truth_fields,
-    whole_number,
 )
 from rocketrio.spark.reading.option_names import (
     DEFAULT_GROUP,
@@ -111,11 +111,9 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     fields: dict[str, object] = {
         "name_servers": name_servers_of(texts),
         **number_fields(texts, _NUMBERS),
+        **duration_fields(texts, _DURATIONS),
         **truth_fields(texts, _TRUTHS),
     }
-    if "sendTimeoutMs" in texts:
-        milliseconds = whole_number(texts["sendTimeoutMs"], option="sendTimeoutMs", least=1)
-        fields["send_timeout"] = milliseconds / 1000
     if "topic" in texts:
         fields["topic"] = _topic(texts["topic"])
     if "producerGroup" in texts:
@@ -133,6 +131,8 @@ _NUMBERS: Final = (
     ("compress_over", "compressBodyOver", 0, 2**31 - 1),
     ("max_message_size", "maxMessageBytes", 1, _LARGEST_MESSAGE),
 )
+# Fields in seconds: field, option, smallest value in milliseconds.
+_DURATIONS: Final = (("send_timeout", "sendTimeoutMs", 1),)
 _TRUTHS: Final = (
     ("auto_create_topic", "autoCreateTopic"),
     ("require_safe_store", "requireSafeStore"),
