@@ -8,12 +8,12 @@ import trio
 from tests.spark.load import channel_pool, full_topic
 
 from rocketrio.connect import open_client
-from rocketrio.spark.reading import discovery
+from rocketrio.spark.reading import planning
 from rocketrio.spark.reading.asking import source_errors
-from rocketrio.spark.reading.discovery import Discovery
 from rocketrio.spark.reading.fetch import Block, fetch_task
 from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
+from rocketrio.spark.reading.planning import Discovery
 from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message import decode_messages
@@ -54,7 +54,7 @@ async def discover(options: ReadOptions, *, dial: Dial) -> Discovery:
     """As a batch read does, over a client of its own. Raises SparkSourceError."""
     with source_errors():
         async with open_client(name_servers=options.name_servers, dial=dial) as client:
-            return await discovery.discover(client, options)
+            return await planning.discover(client, options)
 
 
 def task_of(found: Discovery) -> ReadTask:

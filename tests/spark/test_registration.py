@@ -15,7 +15,7 @@ from rocketrio.spark.errors import OptionError, SchemaError
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.registration import check_worker_python
 from rocketrio.spark.source import RocketMQDataSource
-from rocketrio.spark.writing.older_spark import STREAM_WRITER
+from rocketrio.spark.writing.writer import STREAM_WRITER
 from rocketrio_protocol.errors import ConfigError
 
 OPTIONS = {"nameserver": "h:1", "subscribe": "t", "columns": "body"}

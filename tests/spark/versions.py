@@ -25,11 +25,7 @@ _OPEN_SOCKETS: Final = (
     "-Wignore::pytest.PytestUnraisableExceptionWarning",
 )
 LACKS: Final = {
-    "4.0": (
-        *_OPEN_SOCKETS,
-        "--ignore=tests/spark/reading/test_pushdown.py",
-        "--ignore=tests/spark/reading/test_pushed.py",
-    ),
+    "4.0": (*_OPEN_SOCKETS, "--ignore=tests/spark/reading/test_pushdown.py"),
     "4.1": _OPEN_SOCKETS,
 }
 """What is left out for a minor version: tests of filters that are pushed down."""

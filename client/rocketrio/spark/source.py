@@ -10,6 +10,7 @@ Every part is created on the driver, refuses wrong options there, and does no I/
 """
 
 from typing import Final
+from uuid import uuid4
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,8 +28,7 @@ from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.reading.schema import table_schema
 from rocketrio.spark.streaming.options import STREAM_OPTIONS, StreamOptions, parse_stream_options
 from rocketrio.spark.streaming.reader import RocketMQStreamReader
-from rocketrio.spark.writing.options import WRITE_OPTION_TABLE
-from rocketrio.spark.writing.sink import batch_writer, stream_writer
+from rocketrio.spark.writing.options import WRITE_OPTION_TABLE, parse_write_options
 
 FORMAT_NAME = "rocketmq"
 
@@ -81,8 +81,25 @@ class RocketMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer of a DataFrame with that schema. Raises OptionError, SchemaError."""
-        return batch_writer(dict(self.options), schema, overwrite=overwrite)
+        from rocketrio.spark.writing.writer import RocketMQWriter
+
+        if overwrite:
+            raise OptionError(
+                "mode overwrite: a topic's messages cannot be replaced; give .mode('append')"
+            )
+        options = parse_write_options(dict(self.options), is_streaming=False)
+        return RocketMQWriter(options, schema, job_id=uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a writer of a stream's micro-batches. Raises OptionError, SchemaError."""
-        return stream_writer(dict(self.options), schema, overwrite=overwrite)
+        from rocketrio.spark.writing.writer import RocketMQStreamWriter
+
+        if overwrite:
+            raise OptionError(
+                "outputMode complete: a topic's messages cannot be replaced by those of each trigger; give"
+                " outputMode('append'), with a watermark for aggregates, or write batches of outputMode('update')"
+                " in foreachBatch"
+            )
+        return RocketMQStreamWriter(
+            parse_write_options(dict(self.options), is_streaming=True), schema
+        )

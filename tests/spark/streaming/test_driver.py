@@ -11,9 +11,16 @@ from trio.testing import MockClock
 
 from rocketrio.cluster.api import ClientAPI
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError, TopicNotFound
-from rocketrio.spark.reading.offsets import OffsetTable
-from rocketrio.spark.streaming.driver import Limit
+from rocketrio.spark.reading.offsets import (
+    AtTimestamp,
+    ExplicitOffsets,
+    GroupOffsets,
+    OffsetTable,
+    Position,
+)
+from rocketrio.spark.streaming.driver import Limit, StreamStart
 from rocketrio.spark.streaming.position import SHRUNK_GRACE
+from rocketrio_protocol.message import MessageQueue
 
 
 @pytest.mark.parametrize(
@@ -260,3 +267,79 @@ def test_offsets_are_the_same_text_whatever_the_order() -> None:
     back = dict(reversed(forth.items()))
     assert json.dumps(_value(forth)) == json.dumps(_value(back))
     assert list(_value(forth)["queues"]["orders"]["broker-a"]) == ["0", "2", "10"]
+
+
+QUEUE, OTHER = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+UNCERTAIN: list[Position] = [
+    "earliest",
+    "latest",
+    GroupOffsets(),
+    AtTimestamp(1),
+    ExplicitOffsets({QUEUE: 7, OTHER: -1}),
+    ExplicitOffsets({QUEUE: 7, OTHER: -2}),
+]
+
+
+@pytest.mark.parametrize("starting", UNCERTAIN)
+def test_the_first_poll_after_the_start_stands_still_once(starting: Position) -> None:
+    start = StreamStart(starting)
+    start.asked()
+    start.asked()  # Spark asks twice
+    assert start.stands_still(is_only_batch=False)
+    assert not start.stands_still(is_only_batch=False)
+    start.asked()  # a looser test would stand still again
+    assert not start.stands_still(is_only_batch=False)
+
+
+@pytest.mark.parametrize("starting", UNCERTAIN)
+def test_a_restart_does_not_stand_still(starting: Position) -> None:
+    assert not StreamStart(starting).stands_still(is_only_batch=False)
+
+
+def test_a_start_that_the_options_tell_needs_no_empty_batch() -> None:
+    start = StreamStart(ExplicitOffsets({QUEUE: 7, OTHER: 0}))
+    start.asked()
+    assert not start.stands_still(is_only_batch=False)
+
+
+@pytest.mark.parametrize("starting", UNCERTAIN)
+def test_a_replayed_batch_0_is_known_and_does_not_stand_still_after_it(starting: Position) -> None:
+    start = StreamStart(starting)
+    start.asked()
+    assert start.replays_first_batch()
+    assert not start.replays_first_batch()
+    assert not start.stands_still(is_only_batch=False)
+
+
+@pytest.mark.parametrize("starting", UNCERTAIN)
+def test_a_batch_planned_before_the_start_is_asked_for_is_no_replay(starting: Position) -> None:
+    start = StreamStart(starting)
+    assert not start.replays_first_batch(), "PySpark 4.0: from the logged end to itself"
+    start.asked()
+    assert start.replays_first_batch()
+
+
+def test_batches_after_a_poll_are_no_replay() -> None:
+    start = StreamStart("latest")
+    start.asked()
+    start.stands_still(is_only_batch=False)
+    assert not start.replays_first_batch()
+
+
+@pytest.mark.parametrize(
+    ("starting", "at_once"),
+    [
+        ("earliest", True),
+        (ExplicitOffsets({QUEUE: 7, OTHER: -2}), True),
+        (ExplicitOffsets({QUEUE: 7, OTHER: -1}), False),
+        ("latest", False),
+        (GroupOffsets(), False),
+    ],
+)
+def test_an_only_batch_reads_at_once_from_a_start_that_is_found_again(
+    starting: Position, at_once: bool
+) -> None:
+    start = StreamStart(starting)
+    start.asked()
+    assert start.stands_still(is_only_batch=True) is not at_once
+    assert start.first_batch_is_empty is not at_once

@@ -10,9 +10,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.offsets import MAX_OFFSET, format_offsets
 from rocketrio.spark.streaming import reader as stream_reader
-from rocketrio.spark.streaming.driver import Limit
+from rocketrio.spark.streaming.driver import Limit, StreamDriver
 from rocketrio.spark.streaming.options import parse_stream_options
-from rocketrio.spark.streaming.reader import RocketMQStreamReader
+from rocketrio.spark.streaming.reader import CallOrder, RocketMQStreamReader
 from rocketrio_protocol.message import MessageQueue
 
 _limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 has limits")
@@ -91,3 +91,84 @@ def test_old_versions_refuse_what_they_cannot_limit(monkeypatch: pytest.MonkeyPa
     for option in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"):
         with pytest.raises(OptionError, match=r"need PySpark 4\.2"):
             _reader(**{option: "5"})
+
+
+END, START, PLAN = "latestOffset", "initialOffset", "partitions"
+
+
+def _play(calls: list[str]) -> list[bool]:
+    """For each question about an end: whether it is that of a fresh query."""
+    order, fresh = CallOrder(), []
+    for call in calls:
+        if call == END:
+            fresh.append(order.asked_for_end())
+        elif call == START:
+            order.asked_for_start()
+        else:
+            order.planned()
+    return fresh
+
+
+@pytest.mark.parametrize(
+    ("calls", "fresh"),
+    [
+        pytest.param([END, START, PLAN, END, END, PLAN, END], [True, False, False, False], id="fresh"),
+        pytest.param([PLAN, END, PLAN, END], [False, False], id="restart"),
+        pytest.param([PLAN, START, PLAN, END, PLAN], [False], id="batch 0 once more"),
+        pytest.param([PLAN, PLAN, END, PLAN], [False], id="another batch once more"),
+    ],
+)  # fmt: skip
+def test_a_fresh_query_is_known_by_its_first_question(calls: list[str], fresh: list[bool]) -> None:
+    assert _play(calls) == fresh
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param([END, START, END], id="fresh"),
+        pytest.param([END, PLAN], id="restart"),
+        pytest.param([END, END], id="asked twice"),
+    ],
+)
+def test_spark_s_wrapper_is_refused_before_anything_is_read(calls: list[str]) -> None:
+    assert _play(calls[:-1])
+    with pytest.raises(OptionError, match=r"AvailableNowWrapper.* needs PySpark 4\.2"):
+        _play(calls)
+
+
+# ------------------------------------------------------------------------------- the whole reader
+
+
+def _offset_of(count: int) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(format_offsets({MessageQueue("orders", "a", 0): count}))
+    return value
+
+
+@pytest.fixture
+def older_reader(monkeypatch: pytest.MonkeyPatch) -> RocketMQStreamReader:
+    """One whose driver says that the query starts at 5, and that a batch goes 10 further."""
+    options = parse_stream_options({"nameServer": "h:1", "subscribe": "orders"})
+    made = RocketMQStreamReader(options, StructType([StructField("queue_offset", LongType())]))
+
+    def ask(question: Any, *args: Any, patience: float = 0.0) -> Any:
+        if question is StreamDriver.initial:
+            return {MessageQueue("orders", "a", 0): 5}
+        assert question is StreamDriver.latest
+        start, limit = args
+        assert limit == Limit(is_only_batch=True)
+        return {queue: at + 10 for queue, at in start.items()}
+
+    monkeypatch.setattr(made, "_ask", ask)
+    return made
+
+
+def test_the_first_batch_starts_where_the_options_say(older_reader: RocketMQStreamReader) -> None:
+    assert older_reader.latestOffset() == _offset_of(15)
+    assert older_reader.initialOffset() == _offset_of(5)
+    assert older_reader.partitions(_offset_of(15), _offset_of(15)) == []
+    assert older_reader.latestOffset() == _offset_of(25), "where the last one ended"
+
+
+def test_a_restart_goes_on_from_what_is_planned(older_reader: RocketMQStreamReader) -> None:
+    assert older_reader.partitions(_offset_of(40), _offset_of(40)) == []
+    assert older_reader.latestOffset() == _offset_of(50)

@@ -1,14 +1,25 @@
 """Parses the options of a read: from the texts that Spark passes on to values.
 
 Invariant: `parse_read_options` is pure and fast, because Spark calls it several times for one query.
+Answers to: KafkaSourceProvider.getKafkaOffsetRangeLimit, for the start and the end.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 
-from rocketrio.consuming.subscription import ALL, Subscription
+from rocketrio.consuming.subscription import (
+    ALL,
+    SQL92_EXPRESSION_TYPE,
+    TAG_EXPRESSION_TYPE,
+    Subscription,
+    odd_tag,
+    parse_subscription,
+    parse_where,
+)
 from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import (
@@ -18,17 +29,30 @@ from rocketrio.spark.option_values import (
     group_of,
     name_servers_of,
     number_fields,
+    shown,
     staleness_bound,
     truth_fields,
+    whole_number,
     words_of,
 )
-from rocketrio.spark.reading.offsets import MAX_OFFSET, Position
+from rocketrio.spark.reading.offsets import (
+    MAX_OFFSET,
+    AtTimestamp,
+    AtTimestamps,
+    GroupOffsets,
+    Position,
+    WhenNone,
+    parse_position,
+    parse_timestamp_table,
+)
 from rocketrio.spark.reading.option_names import BATCH_READ, DEFAULT_GROUP, OPTION_HELP, known_texts
-from rocketrio.spark.reading.position_options import parse_end, parse_start
-from rocketrio.spark.reading.topic_options import MAX_INT, parse_filter, parse_topics
+from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 
 __all__ = ["DEFAULT_GROUP", "OPTION_HELP", "ReadOptions", "parse_read_options"]
+
+MAX_INT: Final = 2**31 - 1
+"""The largest queue id and the largest number of Spark partitions."""
 
 OnCorruptMessage: TypeAlias = Literal["fail", "skip", "null"]
 
@@ -84,13 +108,13 @@ def parse_read_options(
     `BATCH_ONLY_OPTIONS` here.
     """
     texts = known_texts(given, known=OPTION_HELP, what=BATCH_READ, other_options=other_options)
-    fields: dict[str, Any] = {"name_servers": name_servers_of(texts), **parse_topics(texts)}
+    fields: dict[str, Any] = {"name_servers": name_servers_of(texts), **_topics(texts)}
     has_group = "consumerGroup" in texts
     if has_group:
         fields["consumer_group"] = group_of(texts["consumerGroup"], option="consumerGroup")
-    fields["subscription"] = parse_filter(texts)
-    start = parse_start(texts, default=default_start, has_group=has_group)
-    fields["starting"], fields["ending"] = start, parse_end(texts, start=start)
+    fields["subscription"] = _filter(texts)
+    start = _start(texts, default=default_start, has_group=has_group)
+    fields["starting"], fields["ending"] = start, _end(texts, start=start)
     fields |= _simple_fields(texts)
     if "columns" in texts:
         names = words_of(texts["columns"], option="columns")
@@ -170,3 +194,136 @@ def _check_together(options: ReadOptions, texts: Mapping[str, str]) -> None:
         raise OptionError(
             "includeHeaders=true wants schemaMode=kafka; otherwise the column is called properties"
         )
+
+
+def _topics(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the field of ReadOptions that names what is read. Raises OptionError unless exactly one option does."""
+    ways = [name for name in ("subscribe", "topic", "subscribePattern", "assign") if name in texts]
+    if len(ways) != 1:
+        said = f"{' and '.join(ways)} are given" if ways else "none is given"
+        raise OptionError(f"give one of subscribe, subscribePattern and assign; {said}")
+    (way,) = ways
+    text = texts[way]
+    if way == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(
+                f"subscribePattern={text!r} is no regular expression: {error}"
+            ) from error
+        return {"topic_pattern": text}
+    if way == "assign":
+        return {"assigned": _assigned(text)}
+    return {"topics": words_of(text, option=way)}
+
+
+def _assigned(text: str) -> tuple[MessageQueue, ...]:
+    try:
+        ids = msgspec.json.decode(text, type=dict[str, dict[str, list[int]]])
+    except msgspec.DecodeError as error:
+        raise OptionError(
+            f'assign={shown(text)} is not JSON like {{"orders":{{"broker-a":[0,1]}}}}: {error}'
+        ) from error
+    queues = {
+        MessageQueue(topic, broker_name, queue_id)
+        for topic, brokers in ids.items()
+        for broker_name, queue_ids in brokers.items()
+        for queue_id in queue_ids
+    }
+    if not queues or not all(0 <= queue.queue_id <= MAX_INT for queue in queues):
+        raise OptionError(f"assign={shown(text)} names no queue, or one below 0 or above {MAX_INT}")
+    return tuple(sorted(queues))
+
+
+def _filter(texts: Mapping[str, str]) -> Subscription:
+    """Return the filter for messages; only brokers can check an SQL92 expression. Raises OptionError."""
+    text = texts.get("subExpression")
+    kind = TAG_EXPRESSION_TYPE
+    if "subExpressionType" in texts:
+        words = (TAG_EXPRESSION_TYPE.lower(), SQL92_EXPRESSION_TYPE.lower())
+        kind = choice(texts["subExpressionType"], option="subExpressionType", words=words).upper()
+    if text is None:
+        if kind == SQL92_EXPRESSION_TYPE:
+            raise OptionError("subExpressionType=SQL92 wants subExpression, the expression")
+        return Subscription()
+    if not text.strip():
+        raise OptionError("subExpression is blank; leave it away to read every message")
+    if kind == SQL92_EXPRESSION_TYPE:
+        return parse_where(text)
+    try:
+        subscription = parse_subscription(text)
+    except ConfigError as error:
+        raise OptionError(
+            f"subExpression={shown(text)} is no list of tags like `a || b`, and not `*`"
+        ) from error
+    odd = odd_tag(subscription)
+    if odd is not None and "subExpressionType" not in texts:
+        raise OptionError(
+            f"subExpression={shown(text)} would look for the tag {shown(odd)}; several tags are separated by ||,"
+            " an expression wants subExpressionType=SQL92, and a tag like this one subExpressionType=TAG"
+        )
+    return subscription
+
+
+# Where a read starts and ends. Every given option must be valid, also if another one wins over it:
+# startingTimestamp wins over startingOffsetsByTimestamp, which wins over startingOffsets; the ending ones alike.
+_FALLBACK: Final = "startingOffsetsFallback"
+_STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+_EPOCH_MS: Final = ", of milliseconds since 1970 UTC: 1704067200000 is 2024-01-01"
+
+
+def _start(
+    texts: Mapping[str, str], *, default: Literal["earliest", "latest"], has_group: bool
+) -> Position:
+    """Return the position where a read starts. Raises OptionError."""
+    strategy: WhenNone = "error"
+    if _STRATEGY in texts:
+        word = choice(texts[_STRATEGY], option=_STRATEGY, words=("error", "latest"))
+        strategy = "latest" if word == "latest" else "error"
+        if not {"startingTimestamp", "startingOffsetsByTimestamp"} & set(texts):
+            raise OptionError(
+                f"{_STRATEGY} means nothing without startingTimestamp or startingOffsetsByTimestamp"
+            )
+    position = _position(texts, "starting", default=default, strategy=strategy)
+    if _FALLBACK in texts:
+        word = choice(texts[_FALLBACK], option=_FALLBACK, words=("earliest", "latest"))
+        if not isinstance(position, GroupOffsets):
+            raise OptionError(f"{_FALLBACK} means nothing without startingOffsets=group")
+        position = GroupOffsets("latest" if word == "latest" else "earliest")
+    if isinstance(position, GroupOffsets) and not has_group:
+        raise OptionError(
+            "startingOffsets=group wants consumerGroup, the group whose commits it means"
+        )
+    return position
+
+
+def _end(texts: Mapping[str, str], *, start: Position) -> Position:
+    """Return the position where a read ends. Raises OptionError, also if the end is a time before the start's."""
+    end = _position(texts, "ending", default="latest", strategy="latest")
+    if (
+        isinstance(start, AtTimestamp)
+        and isinstance(end, AtTimestamp)
+        and start.timestamp_ms > end.timestamp_ms
+    ):
+        raise OptionError(
+            f"startingTimestamp={start.timestamp_ms} is later than endingTimestamp={end.timestamp_ms}"
+        )
+    return end
+
+
+def _position(
+    texts: Mapping[str, str],
+    word: Literal["starting", "ending"],
+    *,
+    default: Literal["earliest", "latest"],
+    strategy: WhenNone,
+) -> Position:
+    given: list[Position] = []
+    if (option := f"{word}Timestamp") in texts:
+        time = whole_number(texts[option], option=option, least=0, hint=_EPOCH_MS)
+        given.append(AtTimestamp(time, strategy))
+    if (option := f"{word}OffsetsByTimestamp") in texts:
+        given.append(AtTimestamps(parse_timestamp_table(texts[option], option=option), strategy))
+    if (option := f"{word}Offsets") in texts:
+        given.append(parse_position(texts[option], option=option, is_end=word == "ending"))
+    return given[0] if given else default

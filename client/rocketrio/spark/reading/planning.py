@@ -2,24 +2,54 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
+
+import attrs
 
 from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
-from rocketrio.spark.reading.asking import Retries, source_errors
+from rocketrio.spark.reading.asking import Retries, repeated, source_errors
 from rocketrio.spark.reading.cold import cold_starts
-from rocketrio.spark.reading.discovery import Discovery, discover
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
-from rocketrio.spark.reading.offsets import AtTimestamp, Bounds, QueueRange
+from rocketrio.spark.reading.offsets import (
+    AtTimestamp,
+    Bounds,
+    GroupOffsets,
+    Loss,
+    QueueRange,
+    check_covers,
+    resolve_ranges,
+    starts_before_ends,
+)
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask, plan_partitions
-from rocketrio.spark.reading.positions import offsets_at
+from rocketrio.spark.reading.positions import offsets_at, with_what_is_not_shown_yet
+from rocketrio.spark.reading.queues import (
+    addresses_of,
+    bounds_of,
+    check_filter,
+    first_partitions,
+    subscribed_queues,
+)
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
 logger = logging.getLogger("rocketrio.spark.planning")
+
+
+@attrs.frozen
+class Discovery:
+    """The result of discovery, as planning needs it."""
+
+    ranges: list[QueueRange]
+    losses: list[Loss]
+    addresses: dict[str, dict[int, str]]
+    """Broker name to broker id to address."""
+    first_partitions: dict[str, dict[str, int]]
+    """Topic to broker to the number of its queue 0; empty unless `schemaMode=kafka`."""
 
 
 async def plan_batch(
@@ -39,6 +69,38 @@ async def plan_batch(
             parts = partitioned(ranges, options)
             cold = await cold_starts(client, chain.from_iterable(parts), options)
     return [read_task(ranges, found.addresses, cold, found.first_partitions) for ranges in parts]
+
+
+async def discover(client: ClientInstance, options: ReadOptions) -> Discovery:
+    """Ask the cluster for the ranges of a batch read.
+
+    Raises SparkSourceError for topics or queues that do not exist and positions outside their messages. Errors of the
+    client are raised unchanged.
+    """
+    retries = Retries(options.offset_retries, options.offset_retry_interval)
+    queues = await repeated(partial(subscribed_queues, client, options), retries)
+    for position, option in (
+        (options.starting, "startingOffsets"),
+        (options.ending, "endingOffsets"),
+    ):
+        check_covers(
+            position,
+            dict.fromkeys(queues),
+            option=option,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+    await check_filter(client, options, queues, retries=retries)
+    bounds = await bounds_of(client, queues, retries=retries)
+    group = options.consumer_group
+    starts = await offsets_at(client, options.starting, bounds, group=group, retries=retries)
+    ends = await offsets_at(client, options.ending, bounds, group=group, retries=retries)
+    if isinstance(options.starting, GroupOffsets):
+        starts = starts_before_ends(bounds, starts, ends)
+    bounds = await with_what_is_not_shown_yet(client, bounds, starts)
+    ranges, losses = resolve_ranges(bounds, starts, ends)
+    topics = dict.fromkeys(queue.topic for queue in queues if options.schema_mode == "kafka")
+    firsts = await first_partitions(client, topics)
+    return Discovery(ranges, losses, addresses_of(client, queues), firsts)
 
 
 async def _narrowed(

@@ -5,20 +5,32 @@
     store_time (kafka: timestamp)                     = < <= > >= by the offsets of those times, widened by 1 ms
     tags                                              = IN        as the broker's filter, which compares hashes
 
-Spark applies all conditions again, because it gives every query on a DataFrame the plan that was made last: `pushed`
-keeps plans wide enough for that. Python plans every query except one without any condition. If every query has the
-condition `ALWAYS_TRUE`, Python plans that one too; other queries are refused if they would read another query's plan.
+Spark applies all conditions again, because it gives every query on a DataFrame the plan that was made last. Python
+plans every query except one without any condition. If every query has the condition `ALWAYS_TRUE`, Python plans that
+one too; other queries are refused if they would read another query's plan.
+
+    planning    widened(...)        this query's conditions and all before them, as one
+    a task      for_one_query(...)  refuses a narrow plan in any query but the first that reads it
+
+Both append a line to a file in the folder that Spark gives its Python workers and removes at its end, because the next
+planning, like the next task, may run in another process.
 
 It is a reader class of its own because Spark refuses a reader with `pushFilters` unless its setting for that is on.
 Invariant: a condition of one query never omits a row that another query on the same DataFrame wants.
+Invariant: a plan covers every condition that was pushed on its load before it was made.
+Invariant: if nothing can be recorded, nothing is narrowed.
 """
 
+import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import attrs
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -35,9 +47,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.options import ReadOptions
-from rocketrio.spark.reading.pushed import for_one_query, widened
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 
 _NAMES: Final = {
@@ -64,6 +76,13 @@ _QUERY: Final = "spark.sql.execution.id"
 _IMPOSSIBLE_OFFSET: Final = -9
 ALWAYS_TRUE: Final = f"NOT ({{offset}} <=> {_IMPOSSIBLE_OFFSET})"
 """A condition that every row meets, also with nulls, and that Spark pushes."""
+
+
+FOLDERS_VARIABLE: Final = "SPARK_LOCAL_DIRS"
+"""Spark's scratch folders, separated by commas; Spark sets it for the Python processes of planning and of tasks."""
+
+
+logger = logging.getLogger("rocketrio.spark.pushdown")
 
 
 class PushdownReader(RocketMQBatchReader):
@@ -222,3 +241,39 @@ def _bounds(condition: Any, value: int) -> tuple[int | None, int | None]:
             return None, value + 1
         case _:
             return value, value + 1
+
+
+def widened(load_id: str, narrowing: Narrowing) -> Narrowing:
+    """Return what a plan must cover to be right for all conditions pushed on that load so far."""
+    line = msgspec.json.encode(narrowing.to_value())
+    noted = _note(f"rocketrio-pushed-{load_id}", line)
+    if noted is None:
+        logger.warning("filterPushdown narrows nothing: %s names no folder", FOLDERS_VARIABLE)
+        return EVERYTHING
+    covered = narrowing
+    for each in noted:
+        covered = covered.widened(Narrowing.from_value(msgspec.json.decode(each)))
+    return covered
+
+
+def for_one_query(plan_id: str, query_id: str) -> None:
+    """Record that a query reads a plan. Raises OptionError if another query has read it."""
+    noted = _note(f"rocketrio-planned-{plan_id}", query_id.encode())
+    if noted is not None and noted[0] != query_id.encode():
+        raise OptionError(
+            "filterPushdown=true: to this query Spark gives what the conditions of an earlier one on the same DataFrame"
+            " left to read, so that rows may be missing. Use from_rocketmq(..., filter_pushdown=True), or load anew"
+        )
+
+
+def _note(name: str, line: bytes) -> list[bytes] | None:
+    """Append a line to a file and return all its lines, or None if Spark gives no folder."""
+    folder = os.environ.get(FOLDERS_VARIABLE, "").split(",")[0]
+    if not folder:
+        return None
+    # Short lines are appended whole, even if several processes append.
+    with (Path(folder) / name).open("a+b") as file:
+        file.write(line + b"\n")
+        file.flush()
+        file.seek(0)
+        return file.read().splitlines()

@@ -1,4 +1,4 @@
-"""Finds the queues of a read's subscription, what they hold, and where their brokers are."""
+"""Finds the queues of a read's subscription, what they hold, and where their brokers are; checks its filter there."""
 
 import logging
 import re
@@ -8,7 +8,8 @@ from rocketrio.admin.cluster_questions import not_readable
 from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
-from rocketrio.spark.errors import TopicNotFound
+from rocketrio.spark.errors import OptionError, TopicNotFound
+from rocketrio.spark.option_values import shown
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each
 from rocketrio.spark.reading.offsets import Bounds
 from rocketrio.spark.reading.options import ReadOptions
@@ -17,6 +18,7 @@ from rocketrio_protocol.commands.cluster import (
     GetAllTopicListRequestHeader,
     GetSystemTopicListFromNsRequestHeader,
 )
+from rocketrio_protocol.errors import BrokerError, BrokerSystemError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import is_system_topic
 from rocketrio_protocol.remoting.pool import check
@@ -115,3 +117,38 @@ def addresses_of(
     table = client.routing.broker_addr_table
     names = {queue.broker_name for queue in queues}
     return {name: dict(table[name]) for name in sorted(names) if name in table}
+
+
+async def check_filter(
+    client: ClientInstance,
+    options: ReadOptions,
+    queues: Iterable[MessageQueue],
+    *,
+    retries: Retries = ONCE,
+) -> None:
+    """Raise OptionError unless the brokers of these queues accept the expression. Tags need no check."""
+    subscription = options.subscription
+    if not subscription.is_sql92:
+        return
+    # One queue of each broker and topic, because the answer may depend on both.
+    asked = {(queue.topic, queue.broker_name): queue for queue in queues}
+    sub_version = client.wall_clock.now_ms()
+
+    async def ask(queue: MessageQueue) -> None:
+        data = subscription.data(queue.topic, sub_version=sub_version)
+
+        async def check(found: FindBrokerResult) -> None:
+            await client.api.check_subscription(
+                found.addr, client.client_id, options.consumer_group, data
+            )
+
+        try:
+            await client.ask_broker(queue, check)
+        except BrokerError as error:  # Brokers without SQL92 answer SYSTEM_ERROR.
+            if error.retryable and not isinstance(error, BrokerSystemError):
+                raise
+            raise OptionError(
+                f"subExpression={shown(subscription.expression)} is refused: {error}"
+            ) from error
+
+    await for_each(asked.values(), ask, retries=retries)

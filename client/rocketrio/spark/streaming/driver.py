@@ -5,19 +5,23 @@ restart everything that matters comes from Spark's checkpoint, as the start of t
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
 
 from rocketrio.client import ClientInstance
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, TopicNotFound
 from rocketrio.spark.reading.asking import Retries, repeated, source_errors
-from rocketrio.spark.reading.filters import check_filter
 from rocketrio.spark.reading.offsets import (
     LATEST_OFFSET,
+    ExplicitOffsets,
     OffsetTable,
+    Position,
     QueueRange,
     check_covers,
     resolve_ranges,
@@ -26,17 +30,25 @@ from rocketrio.spark.reading.positions import offsets_at, with_what_is_not_shown
 from rocketrio.spark.reading.queues import (
     addresses_of,
     bounds_of,
+    check_filter,
     first_partitions,
     subscribed_queues,
 )
 from rocketrio.spark.streaming.group_commit import GroupCommit
 from rocketrio.spark.streaming.options import StreamOptions
-from rocketrio.spark.streaming.position import StreamPosition
-from rocketrio.spark.streaming.sizes import MessageSizes
-from rocketrio.spark.streaming.start import StreamStart
+from rocketrio.spark.streaming.position import Part, StreamPosition
 from rocketrio.spark.streaming.watch import StreamWatch
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
+
+SAMPLE_AGE: Final = 60.0
+"""Seconds after which a queue is sampled again."""
+SAMPLE_ROWS: Final = 32  # the number that any broker returns at once
+QUEUES_LOOKED_AT: Final = 8
+"""The largest number of queues that are sampled, those with the most to read; the others count as the mean of these."""
+SAMPLE_TIMEOUT: Final = 2.0
+UNKNOWN_SIZE: Final = 1024.0
+"""The assumed size of a message in bytes, while no sample is known."""
 
 logger = logging.getLogger("rocketrio.spark.stream")
 
@@ -215,3 +227,118 @@ def _went_back(queue: MessageQueue, start: int, end: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
         f"{queue} is to be read from {start} to before {end}: it was cut or made anew"
     )
+
+
+class StreamStart:
+    """Makes the first batch of a fresh query empty if its start must be in Spark's log before anything is read.
+
+    Spark keeps the end of each batch, but not the start of the first one: it asks for that again if batch 0 is
+    replayed. A start that is not the same then (`latest`, a group's offsets, what retention left) would lose the
+    messages between. So the first batch of such a query is empty: its end is its start.
+
+    Invariant: a poll returns its start exactly if the start was asked for and nothing else since, on this instance. A
+    weaker test would return it a second time, and an AvailableNow query would end with nothing read.
+    Answers to: the initial offsets that Spark's Kafka source keeps in a log of its own.
+    """
+
+    def __init__(self, starting: Position) -> None:
+        self._starting = starting
+        self._is_asked = False
+        self._is_over = False
+
+    def asked(self) -> None:
+        """Note that Spark asked where the query starts, perhaps for the second time."""
+        self._is_asked = True
+
+    def stands_still(self, *, is_only_batch: bool) -> bool:
+        """Return True if this poll must return its start; every poll has to call this.
+
+        With `is_only_batch` (Trigger.Once) a start that can be found again, or is the oldest message, is read at once.
+        """
+        is_first = self._is_first()
+        if self._is_certain:
+            return False
+        return is_first and not (is_only_batch and self._is_stable)
+
+    def replays_first_batch(self) -> bool:
+        """Return True if this plans batch 0 of an earlier run again; every planning of a batch has to call this."""
+        return self._is_first()
+
+    @property
+    def first_batch_is_empty(self) -> bool:
+        """Whether batch 0 is empty by rule, whatever start Spark passes when it replays it."""
+        return not self._is_stable
+
+    def _is_first(self) -> bool:
+        # PySpark 4.0 plans from an end to itself before it asks for the start.
+        if not self._is_asked:
+            return False
+        is_first, self._is_over = not self._is_over, True
+        return is_first
+
+    @property
+    def _is_certain(self) -> bool:
+        """Whether the options alone determine the start, at any time."""
+        if not isinstance(self._starting, ExplicitOffsets):
+            return False
+        return all(offset >= 0 for offset in self._starting.table.values())
+
+    @property
+    def _is_stable(self) -> bool:
+        """Whether a later evaluation of the start would skip no message: only retention moves it."""
+        if isinstance(self._starting, ExplicitOffsets):
+            return LATEST_OFFSET not in self._starting.table.values()
+        return self._starting == "earliest"
+
+
+@attrs.define(eq=False)
+class MessageSizes:
+    """The mean message size of each queue, to convert maxBytesPerTrigger to a number of messages.
+
+    Brokers do not report the bytes of a range, and tasks cannot report back, so some of the next messages are pulled.
+    """
+
+    group: str
+    _means: dict[MessageQueue, tuple[float, float]] = attrs.Factory(dict)
+    """The mean size in bytes, and the time of the sample."""
+
+    async def rows_of(
+        self, client: ClientInstance, max_size: int, parts: Mapping[MessageQueue, Part]
+    ) -> int:
+        """Return how many messages of `parts`, taken in proportion, are about `max_size` stored bytes; at least one."""
+        await self._look_up(client, parts)
+        counts = {queue: part.last - part.first for queue, part in parts.items()}
+        total = sum(counts.values())
+        found = [self._means[queue][0] for queue in parts if queue in self._means]
+        usual = sum(found) / len(found) if found else UNKNOWN_SIZE
+        size = sum(
+            count * self._means.get(queue, (usual, 0.0))[0] for queue, count in counts.items()
+        )
+        return max(1, int(max_size * total / size)) if size else 1
+
+    async def _look_up(self, client: ClientInstance, parts: Mapping[MessageQueue, Part]) -> None:
+        now = trio.current_time()
+        largest = sorted(parts, key=lambda queue: (parts[queue].first - parts[queue].last, queue))
+        old = [
+            queue
+            for queue in largest[:QUEUES_LOOKED_AT]
+            if queue not in self._means or now - self._means[queue][1] >= SAMPLE_AGE
+        ]
+        with trio.move_on_after(SAMPLE_TIMEOUT):
+            async with trio.open_nursery() as nursery:
+                for queue in old:
+                    nursery.start_soon(self._look_at, client, queue, parts[queue].first)
+
+    async def _look_at(self, client: ClientInstance, queue: MessageQueue, offset: int) -> None:
+        pulls = PullAPIWrapper(client, self.group)
+        try:
+            result = await pulls.pull_kernel(
+                queue, offset, max_messages=SAMPLE_ROWS, suspend_timeout=0, timeout=SAMPLE_TIMEOUT
+            )
+        except Error as error:
+            logger.info("size not looked up queue=%s error=%s", queue, error)
+            return
+        messages = result.messages() if result.status is PullStatus.FOUND else []
+        if messages:
+            mean = len(result.body) / len(messages)
+            self._means[queue] = (mean, trio.current_time())

@@ -4,13 +4,16 @@ Offsets go to Spark as dicts that are always built in the same order, because Sp
 those of a batch do (`reader`).
 
 Invariant: a reader holds plain values and no connection: it is pickled and sent to executors.
+Invariant: a start is never guessed (`CallOrder`).
 Unlike the Python API's example: nothing relies on `stop`, which Spark calls rarely; the driver process may be killed.
 """
 
+import enum
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
+import attrs
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -32,7 +35,6 @@ from rocketrio.spark.reading.planning import partitioned, read_task
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.runtime import process_runtime
 from rocketrio.spark.streaming.driver import Limit, StreamDriver
-from rocketrio.spark.streaming.older_spark import CallOrder
 from rocketrio.spark.streaming.options import StreamOptions
 from rocketrio_protocol.message import MessageQueue
 
@@ -213,3 +215,53 @@ async def _cold_starts(
 ) -> dict[QueueRange, int]:
     """Return the ranges that a stream far behind reads from a slave; for small batches no broker is asked."""
     return await cold_starts(client, chain.from_iterable(planned), read)
+
+
+class _Stage(enum.Enum):
+    NEW = "asked nothing"
+    END_ASKED = "asked for an end, as by a fresh query"
+    START_ASKED = "then for the start of its batch 0"
+    RUNNING = "batches were planned"
+
+
+@attrs.define
+class CallOrder:
+    """The calls that one reader has received; they show where a batch starts, which PySpark 4.0 and 4.1 do not pass.
+
+        fresh query           latestOffset, initialOffset, partitions(start, end)
+        restart               partitions(end, end), latestOffset, partitions(end, next)
+        batch 0 once more     partitions(end, end), initialOffset, partitions(start, end)
+
+    So if latestOffset is the first call on a reader, the query is fresh and batch 0 starts where the options say; after
+    that a batch starts where the previous one ended. With `spark.sql.streaming.triggerAvailableNowWrapper.enabled`
+    these versions ask for the end first, after a restart too; the call that follows shows this, and is refused.
+    """
+
+    _stage: _Stage = _Stage.NEW
+
+    def asked_for_end(self) -> bool:
+        """Return True if a fresh query asks, which has no start yet. Raises OptionError if Spark's wrapper asks."""
+        if self._stage in (_Stage.END_ASKED, _Stage.START_ASKED):
+            raise _wrapped()
+        if self._stage is _Stage.NEW:
+            self._stage = _Stage.END_ASKED
+        return self._stage is _Stage.END_ASKED
+
+    def asked_for_start(self) -> None:
+        """Note that Spark asked where the query starts."""
+        if self._stage is _Stage.END_ASKED:
+            self._stage = _Stage.START_ASKED
+
+    def planned(self) -> None:
+        """Note that Spark plans a batch. Raises OptionError for calls of Spark's wrapper."""
+        if self._stage is _Stage.END_ASKED:
+            raise _wrapped()
+        self._stage = _Stage.RUNNING
+
+
+def _wrapped() -> OptionError:
+    return OptionError(
+        "spark.sql.streaming.triggerAvailableNowWrapper.enabled=true makes this PySpark ask how far to read before it"
+        " says from where; Trigger.AvailableNow in several batches needs PySpark 4.2. Unset it: AvailableNow is then"
+        " one batch with everything"
+    )

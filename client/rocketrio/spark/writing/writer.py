@@ -1,4 +1,4 @@
-"""The writer that Spark calls: `write` in a task, `commit` or `abort` on the driver when all tasks have ended.
+"""The writers of a batch and of a stream, which Spark calls: `write` in a task, `commit` or `abort` on the driver.
 
 `write` waits for every acknowledgement, so committed rows are stored. Messages of a failed or repeated task stay: rows
 are written at least once. With `dedupProperties=true` readers can drop repeated rows.
@@ -10,12 +10,14 @@ Answers to: KafkaBatchWrite, KafkaStreamingWrite.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any, Final
 
 import attrs
 from pyspark import TaskContext
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import Row, StructType
 
 from rocketrio.spark.runtime import process_runtime
 from rocketrio.spark.writing.options import WriteOptions
@@ -25,8 +27,18 @@ from rocketrio.spark.writing.sending import Sender
 from rocketrio.spark.writing.stamps import TaskStamp
 from rocketrio.spark.writing.written import Written
 
-BATCH_ID: Final = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
 """The local property of a streaming query's tasks that names their micro-batch."""
+
+_GETS_RECORD_BATCHES: Final = hasattr(datasource, "DataSourceStreamArrowWriter")
+"""Whether streaming writers get record batches, as batch writers do in every version."""
+STREAM_WRITER: Final[type] = getattr(
+    datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
+)
+"""The base class of streaming writers."""
+ROWS: Final = 8192
+"""The largest number of rows in a record batch that is made here."""
 
 logger = logging.getLogger("rocketrio.spark.write")
 
@@ -53,7 +65,7 @@ class RocketMQWriter(DataSourceArrowWriter):
         batch = ""
         # Within foreachBatch, each micro-batch has its own row numbers.
         if self._options.stamp_id is not None:
-            batch = task.getLocalProperty(BATCH_ID) or ""
+            batch = task.getLocalProperty(_BATCH_ID) or ""
         stamp = TaskStamp(self._job_id, batch, task.partitionId())
         return write_rows(iterator, self._options, self._columns, stamp)
 
@@ -64,6 +76,33 @@ class RocketMQWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was sent before the failure; it stays stored."""
         log_abort(messages, what="batch")
+
+
+class RocketMQStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # a class of PySpark's
+    """Writes the micro-batches of a streaming query; Spark creates a new one for each."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._columns = write_columns(schema, options)
+
+    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        """Send the rows of one task; they are stored when this returns. Raises SparkSourceError."""
+        task = task_context()
+        query, batch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+        assert query is not None, "Spark tells each task of a stream its query"
+        assert batch is not None, "and its batch"
+        stamp = TaskStamp(query, batch, task.partitionId())
+        batches = iterator if _GETS_RECORD_BATCHES else record_batches(iterator, self._schema)
+        return write_rows(batches, self._options, self._columns, stamp)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log what was written."""
+        log_commit(messages, what=f"micro-batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log what was sent before the failure; it stays stored."""
+        log_abort(messages, what=f"micro-batch {batchId}")
 
 
 def task_context() -> TaskContext:
@@ -124,3 +163,12 @@ def _totals(messages: Sequence[WriterCommitMessage | None]) -> tuple[Written, in
         else:
             failed += 1
     return total, failed
+
+
+def record_batches(rows: Iterator[Row], schema: StructType) -> Iterator[Any]:
+    """Yield the rows of a task as record batches of at most `ROWS` rows, for PySpark 4.0."""
+    from pyspark.sql.conversion import LocalDataToArrowConversion
+
+    while some := list(islice(rows, ROWS)):
+        table = LocalDataToArrowConversion.convert(some, schema, use_large_var_types=False)
+        yield from table.to_batches()

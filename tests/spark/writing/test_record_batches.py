@@ -1,9 +1,9 @@
-"""Rows as PySpark 4.0 gives them become the record batches of later versions."""
+"""Rows as PySpark 4.0 gives them become the record batches of later versions; test_writer.py has the writers."""
 
 from pyspark.sql.types import BinaryType, IntegerType, MapType, Row, StringType, StructType
 from tests.spark.writing.rows_rig import encoder, messages
 
-from rocketrio.spark.writing.older_spark import ROWS, record_batches
+from rocketrio.spark.writing.writer import ROWS, record_batches
 
 SCHEMA = (
     StructType()
