@@ -28,7 +28,7 @@ _KEYED: Final = {
 _ROOT: Final = Path("/master")
 _LATER_FILES: Final = {
     "config/delayOffset.json": b'{\n\t"offsetTable":{3:1\n\t}\n}',
-    "config/slaves.json": b'{"slaves":["10.0.0.11:10911"]}',
+    "config/slaves.json": b'{"slaves":["10.0.0.11:10911"],"followed":["10.0.0.10:10911"]}',
     "config/rocketrioRole.json": b'{"role":"async-master","brokerId":0}',
 }
 """Files that a broker writes later in its life."""

@@ -157,13 +157,17 @@ class MissingTail:
 
         async def ask_slave(addr: str) -> None:
             try:
-                slaves.append(await ask_replica(self._peers.call, addr))
+                await ask(addr)
             except Error as error:
                 result.unreachable[addr] = error
 
         async def ask_followed(addr: str) -> None:
             with suppress(Error):
-                slaves.append(await ask_replica(self._peers.call, addr))
+                await ask(addr)
+
+        async def ask(addr: str) -> None:
+            if (slave := await ask_replica(self._peers, addr)) is not None:
+                slaves.append(slave)
 
         async def ask_name_server(addr: str, nursery: trio.Nursery) -> None:
             try:

@@ -114,10 +114,15 @@ class Replica:
     """Whether it is a rocketrio broker, which can send the epochs of its log."""
 
 
-async def ask_replica(call: Caller, addr: str) -> Replica:
-    """Return how far the log of the broker at this address goes, and where the broker serves it."""
-    end = await ask_log_end(call, addr)
-    settings = await ask_settings(call, addr)
+async def ask_replica(peers: "Peers", addr: str) -> Replica | None:
+    """Return how far the log of the broker at this address goes, and where the broker serves it.
+
+    None if a broker of another name is there now: a remembered address may have been given away.
+    """
+    settings = await ask_settings(peers.call, addr)
+    if settings.get("brokerName", peers.broker_name) != peers.broker_name:
+        return None
+    end = await ask_log_end(peers.call, addr)
     ha_addr = required_replication_addr(settings, addr)
     return Replica(addr, end, ha_addr, REPLICATION_KEY in settings)
 

@@ -94,12 +94,12 @@ class SecondHistory:
     async def _look(self) -> bool:
         for addr in sorted(await self._slaves()):
             try:
-                slave = await ask_replica(self._peers.call, addr)
-                is_other = await self._is_other_history(slave)
+                slave = await ask_replica(self._peers, addr)
+                is_other = slave is not None and await self._is_other_history(slave)
             except Error as error:
-                logger.debug("a slave's log could not be looked at slave=%s reason=%s", addr, error)
+                logger.debug("a slave's log could not be read slave=%s reason=%s", addr, error)
                 continue
-            if not is_other:
+            if slave is None or not is_other:
                 self._found.pop(addr, None)
             elif self._is_proved or addr in self._known:
                 self._refuse(slave)

@@ -21,6 +21,8 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 
 ROCKETRIO = str(Path(sys.executable).parent / "rocketrio")
+LIMIT = 300.0
+"""Seconds for a story of commands, which takes some 20: each is a process of its own, and the machine may be busy."""
 
 
 @attrs.frozen
@@ -77,7 +79,7 @@ def in_shell(cluster: EmbeddedCluster, **env: str) -> Callable[[str], Awaitable[
 async def test_round_trip_by_commands() -> None:
     async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(100):
+        with trio.fail_after(LIMIT):
             await _topics(run)
             await _messages(run)
             await _resets(run)
@@ -262,7 +264,7 @@ async def test_a_topic_that_may_not_be_read_is_not_taken_for_consumed() -> None:
         run = in_cluster(cluster)
         closed = TopicConfig("closed", read_queue_nums=2, write_queue_nums=3, perm=Permission.WRITE)
         cluster.master.broker.parts.topics.update(closed)
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             shown: Done = await run("topic", "show", "closed")
             assert shown.out.splitlines()[0].endswith(
                 "; 2 queues to read, 3 to write, may not be read"
@@ -277,7 +279,7 @@ async def test_a_topic_that_may_not_be_read_is_not_taken_for_consumed() -> None:
 async def test_attributes_of_a_topic_are_given_shown_and_taken_away() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(100):
+        with trio.fail_after(LIMIT):
             done: Done = await run("topic", "create", "fifo", "--attribute", "message.type=FIFO")
             assert done.out == "fifo on broker-a: 4 queues, message.type=FIFO\n"
             done = await run("topic", "show", "fifo")
@@ -292,7 +294,7 @@ async def test_attributes_of_a_topic_are_given_shown_and_taken_away() -> None:
 async def test_messages_that_are_not_stored_fail_the_command() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             await run("topic", "create", "orders")
             await cluster.kill_master()
             done: Done = await run("produce", "orders", "--count", "3")
@@ -305,7 +307,7 @@ async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> N
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
         long = b"x" * (2 * MAX_MESSAGE_SIZE)
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             done: Done = await run(
                 "produce", "orders", "--json", stdin=b"one\n" + long + b"\ntwo\n" + long
             )
@@ -318,7 +320,7 @@ async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> N
 async def test_interrupted_consumer_ends_well_and_has_committed() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             await run("produce", "orders", "--count", "10")
             process = await _consumer_of_ten(cluster)
             process.send_signal(signal.SIGINT)
@@ -332,7 +334,7 @@ async def test_interrupted_consumer_ends_well_and_has_committed() -> None:
 async def test_interrupted_consumer_that_cannot_commit_says_so() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             await run("produce", "orders", "--count", "10")
             process = await _consumer_of_ten(cluster, stderr=subprocess.PIPE)
             await cluster.kill_master()
@@ -348,7 +350,7 @@ async def test_interrupted_consumer_that_cannot_commit_says_so() -> None:
 @pytest.mark.real
 async def test_interrupted_producer_says_what_became_of_its_messages() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             process = await trio.lowlevel.open_process(
                 [ROCKETRIO, "produce", "orders"],
                 stdin=subprocess.PIPE,
