@@ -257,7 +257,7 @@ class HAClient:
             # The bytes that follow belong to no known epoch.
             self._promises = None
             await store.epochs.forget()
-            store.read_gate.told(EVERYTHING)
+            store.read_gate.set_reported(EVERYTHING)
             return
         self._promises = store.epochs.promises
         greeting = greeting_of(store, broker_id=self._broker_id())
@@ -375,7 +375,7 @@ class HAClient:
     def _hear_gate(self, part: TransferPart) -> None:
         """Move this slave's read gate to where the master's is."""
         if part.confirmed is not None and part.confirmed != self._store.read_gate.end.value:
-            self._store.read_gate.told(part.confirmed)
+            self._store.read_gate.set_reported(part.confirmed)
 
     def _wait_for_more(self, check: HistoryCheck, master: str) -> None:
         problem = self._resync.nothing_more(check, master)

@@ -153,9 +153,7 @@ class TornEnd:
                 places = [_place(damaged), _place(whole)]
                 if places[0] != places[1]:
                     moved.update(place[:2] for place in places)
-        path = await store.cut_tail(
-            start + first, now_ms=self._wall_clock.now_ms(), built_anew=moved
-        )
+        path = await store.cut_tail(start + first, now_ms=self._wall_clock.now_ms(), rebuilt=moved)
         store.append_raw(start + first, mended[first:])
         logger.warning(
             "damaged records at the log's end are replaced by another broker's offset=%d records=%d "

@@ -20,7 +20,7 @@ from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.processors.waiting_answers import WaitingAnswers, WaitingStatistics
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.store.record_search import store_timestamp_from
+from rocketrio_broker.store.query import store_timestamp_from
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.ha.status import (

@@ -124,7 +124,7 @@ class LookingProcessor:
         matches = self._sql.filter(
             channel, subscription.expression_type, subscription.sub_string, self._config.broker
         )
-        return [code in CHOSEN for _, _, code in self._store.judged(entries, matches)]
+        return [code in CHOSEN for _, _, code in self._store.with_verdicts(entries, matches)]
 
     async def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         now_ms, now = self._wall_clock.now_ms(), trio.current_time()

@@ -40,7 +40,7 @@ SETTLES_AFTER: Final = 86_400.0
 _CLAIMS: Final = 24
 _CLAIM_SECONDS: Final = SETTLES_AFTER / _CLAIMS
 
-TOLD_AGAIN_AFTER: Final = 60.0
+LOGGED_AGAIN_AFTER: Final = 60.0
 """Seconds until a store time that stays ahead is logged a second time."""
 
 
@@ -59,17 +59,17 @@ class ClockWatch:
         self._jumped_ms = 0
         self._jump_settles = 0.0
         self._ahead_since: float | None = None
-        self._tell_at = 0.0
+        self._log_again_at = 0.0
 
     def __repr__(self) -> str:
         return f"<ClockWatch {self.problem or 'nothing wrong'}>"
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Compare the clocks periodically until cancelled."""
-        self.look()
+        self.compare()
         task_status.started()
         async for _ in every(LOOK_INTERVAL):
-            self.look()
+            self.compare()
 
     @property
     def ahead_ms(self) -> int:
@@ -78,10 +78,10 @@ class ClockWatch:
 
     def settled_ms(self) -> int:
         """Return the time in ms by which files are deleted and transactions given up."""
-        self.look()
+        self.compare()
         return min(self._claims) + round(1000 * trio.current_time())
 
-    def look(self) -> None:
+    def compare(self) -> None:
         """Compare the clocks once."""
         now = trio.current_time()
         offset_ms = self._wall_clock.now_ms() - round(1000 * now)
@@ -105,9 +105,9 @@ class ClockWatch:
             self._next_claim = now + _CLAIM_SECONDS
         else:
             self._claims[-1] = min(self._claims[-1], offset_ms)
-        self._look_at_store_time(now)
+        self._check_store_time(now)
 
-    def _look_at_store_time(self, now: float) -> None:
+    def _check_store_time(self, now: float) -> None:
         ahead_ms = self.ahead_ms
         if ahead_ms >= AHEAD_LIMIT_MS:
             self.problem = (
@@ -115,17 +115,17 @@ class ClockWatch:
                 " are counted from when this broker saw them"
             )
             if self._ahead_since is None:
-                self._ahead_since, self._tell_at = now, now
-            if now >= self._tell_at:
+                self._ahead_since, self._log_again_at = now, now
+            if now >= self._log_again_at:
                 for_seconds = now - self._ahead_since
-                self._tell_at = now + max(for_seconds, TOLD_AGAIN_AFTER)
+                self._log_again_at = now + max(for_seconds, LOGGED_AGAIN_AFTER)
                 _LOG.error(
                     "event=store_time_ahead by=%s for=%.0fs: %s",
                     duration(ahead_ms), for_seconds, self.problem,
                 )  # fmt: skip
             return
         if self._ahead_since is not None:
-            _LOG.warning("event=store_time_ahead_no_more after=%.0fs", now - self._ahead_since)
+            _LOG.warning("event=store_time_caught_up after=%.0fs", now - self._ahead_since)
             self._ahead_since = None
         self.problem = ""
         if self._jumped_ms >= JUMP_LIMIT_MS:

@@ -58,7 +58,7 @@ class StoreConfig:
     )
     flush_interval_consume_queue: float = _field(
         1.0,
-        "Seconds between looks whether so many new consume queue entries wait in memory that they must be written.",
+        "Seconds between checks whether enough new consume queue entries wait in memory to be written.",
         _positive,
     )
     flush_consume_queue_thorough_interval: float = _field(
@@ -87,18 +87,19 @@ class StoreConfig:
         75.0, "Percent of the disk in use above which old files are deleted at any hour."
     )
     disk_space_clean_forcibly_ratio: float = _field(
-        85.0, "Percent of the disk in use above which the oldest files go whatever their age."
+        85.0,
+        "Percent of the disk in use above which the oldest files are deleted whatever their age.",
     )
     disk_space_warning_level_ratio: float = _field(
         90.0, "Percent of the disk in use above which sends are refused."
     )
     clean_file_forcibly_enable: bool = _field(
         True,
-        "Whether files younger than file_reserved_time may go when the disk fills up. Never where messages wait for"
-        " disks (flush_disk_type=sync, ha_acknowledge=disk): they are refused then.",
+        "Whether files younger than file_reserved_time may be deleted when the disk fills up. With flush_disk_type=sync"
+        " or ha_acknowledge=disk they are never deleted; sends are refused instead.",
     )
     clean_resource_interval: float = _field(
-        10.0, "Seconds between looks at the disk and for old files.", _positive
+        10.0, "Seconds between checks of the disk's use and for expired files.", _positive
     )
     access_message_in_memory_max_ratio: float = _field(
         40.0,
@@ -108,7 +109,7 @@ class StoreConfig:
     )
     access_message_in_memory_max_bytes: int | None = _field(
         None,
-        "Bytes that replace access_message_in_memory_max_ratio where set.",
+        "Bytes to use instead of access_message_in_memory_max_ratio, if set.",
         validators.optional(_not_negative),
     )
     max_transfer_bytes_on_message_in_memory: int = _field(
@@ -124,9 +125,11 @@ class StoreConfig:
         8, "Messages of one pull answer from disk.", _positive
     )
     max_filter_message_size: int = _field(
-        16_000, "Bytes of consume queue that one filtered pull looks through.", _positive
+        16_000, "Bytes of consume queue that one filtered pull reads at most.", _positive
     )
-    max_msgs_num_batch: int = _field(64, "Most messages one query by key answers with.", _positive)
+    max_msgs_num_batch: int = _field(
+        64, "The most messages that one query by key returns.", _positive
+    )
     offset_check_in_slave: bool = _field(
         False, "Whether a slave corrects offsets that lie outside its own queues."
     )
@@ -142,12 +145,10 @@ class StoreConfig:
                 f" {self.mapped_file_size_consume_queue}: it must be a multiple of 20"
             )
         if not all(_HOUR.fullmatch(hour.strip()) for hour in self.delete_when.split(";")):
-            raise ConfigError(
-                f"delete_when is {self.delete_when!r}: hours such as 04 or 04;16 are meant"
-            )
+            raise ConfigError(f"delete_when is {self.delete_when!r}: use hours such as 04 or 04;16")
         if _DELAY_LEVELS.fullmatch(self.message_delay_level.strip()) is None:
             raise ConfigError(
-                f"message_delay_level is {self.message_delay_level!r}: numbers with s, m, h or d are meant,"
+                f"message_delay_level is {self.message_delay_level!r}: use numbers with s, m, h or d,"
                 " such as `1s 5s 1m 2h`"
             )
         ratios = (

@@ -290,7 +290,7 @@ class ConsumeQueue:
         if not starts:
             return
         for start in starts:
-            self._files.lengthen(self._path(start), self._file_size)
+            self._files.extend(self._path(start), self._file_size)
         while starts and not self._is_written(starts[-1] // QUEUE_ENTRY_SIZE):
             if len(starts) == 1:
                 break
@@ -332,7 +332,7 @@ class ConsumeQueue:
                 self._files.unlink(path)
                 self._has_new_names = True
             elif start + self._file_size > end:
-                self._files.lengthen(path, self._file_size)
+                self._files.extend(path, self._file_size)
                 self._file(start).clear_from(end - start)
                 self._note_unsynced(start)
 

@@ -73,12 +73,12 @@ class ConsumeQueueTable:
         """Find every queue that has a folder; a queue with recorded bounds is opened only when it is used."""
         self._trusted_begin = 0 if bounds is None else bounds.log_begin
         for topic in self._disk.list_directory(self.root):
-            told = {} if bounds is None else bounds.topics.get(topic, {})
+            recorded = {} if bounds is None else bounds.topics.get(topic, {})
             for name in self._disk.list_directory(self.root / topic):
                 if not is_number(name) or not can_have_folder(topic, int(name)):
                     continue
                 queue = self.queue(topic, int(name))
-                if (known := told.get(int(name))) is not None:
+                if (known := recorded.get(int(name))) is not None:
                     queue.trust(known)
                 else:
                     queue.load()

@@ -58,7 +58,7 @@ class DataDirectory:
             self._refuse_links(self.consume_queue / topic)
         if disk.is_open_to_others(self.root):
             _LOG.warning(
-                "other users of this machine can look into the data directory path=%s remedy=chmod 700 %s",
+                "other users of this machine can read the data directory path=%s remedy=chmod 700 %s",
                 self.root, self.root,
             )  # fmt: skip
 

@@ -201,7 +201,7 @@ class QueueDispatcher:
                 if deletion is not None:
                     self._add(queue, run, end)
                     run, queue, next_offset = [], None, -1
-                    self._end_life(deletion, address)
+                    self._end_incarnation(deletion, address)
                 continue
             if queue_offset != next_offset or queue_id != of_queue_id or topic != of_topic:
                 self._add(queue, run, end)
@@ -226,7 +226,7 @@ class QueueDispatcher:
             queue.append_many(b"".join(run), len(run), end)
             self._table.grown.add(queue.key)
 
-    def _end_life(self, deletion: Deletion, address: int) -> None:
+    def _end_incarnation(self, deletion: Deletion, address: int) -> None:
         """Remove the queues of a topic that was deleted at this address of the log."""
         for queue in list(self._table.topics().get(deletion.topic, {}).values()):
             if queue.last_physical_end <= address:
@@ -258,11 +258,11 @@ class QueueDispatcher:
         queue = self._queue(topic, queue_id)
         if queue is None or physical_offset < queue.last_physical_end:
             return None
-        if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):
+        if queue_offset != queue.max_offset and not self._align(queue, queue_offset):
             return None
         return queue
 
-    def _line_up(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+    def _align(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         if queue_offset > queue.max_offset:
             if queue.key in self.complete_queues:
                 raise QueueGapError(f"{queue!r} lacks entries before {queue_offset}")

@@ -116,7 +116,7 @@ class Epochs:
         self._directory, damaged = _decoded(data)
         if damaged:
             _LOG.warning(
-                "event=epochs_damaged file=%s lines=%s known=%d: what they told is compared by its bytes instead",
+                "event=epochs_damaged file=%s lines=%s known=%d: the end of the log is compared byte by byte instead",
                 self._path, ",".join(map(str, damaged)), len(self.lines),
             )  # fmt: skip
 

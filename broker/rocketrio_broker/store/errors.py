@@ -29,7 +29,7 @@ class SyncFailedError(StoreError):
     """The disk did not take what was written; only the next recovery can find out what the disk has."""
 
     remedy = (
-        "Look at the disk, then start the broker again: recovery finds what is there. Nothing that was"
+        "Check the disk, then start the broker again: recovery finds what is there. Nothing that was"
         " acknowledged as flushed is affected"
     )
 
@@ -37,7 +37,7 @@ class SyncFailedError(StoreError):
 class NotOpenedError(StoreError):
     """The disk failed while the broker recovered the data directory."""
 
-    remedy = "Make room on the disk, or look whether it fails; nothing was lost"
+    remedy = "Make room on the disk, or check whether it fails; nothing was lost"
 
 
 class NotClosedError(StoreError):
@@ -50,7 +50,7 @@ class LogDamagedError(StoreDamagedError):
     """The commit log holds something that is not a record, where a record was stored."""
 
     remedy = (
-        "On a slave, start the broker again: recovery cuts the log there and the master sends the rest anew; "
+        "On a slave, start the broker again: recovery cuts the log there and the master sends the rest again; "
         "on a master, put a slave's copy of the data directory in its place"
     )
 

@@ -71,7 +71,7 @@ class KeyIndex:
         self._wall_clock = wall_clock
         self._files: list[IndexFile] = []
         self._unsynced: set[IndexFile] = set()
-        self.is_standing = False
+        self.is_stopped = False
         """Whether a full disk stopped the index."""
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ class KeyIndex:
             seen = self._log.max_offset
             while self.build_some():
                 await trio.lowlevel.checkpoint()
-            if self.is_standing:
+            if self.is_stopped:
                 await trio.sleep(RETRY_INTERVAL)
                 continue
             await self._log.appended.wait_past(seen)
@@ -206,7 +206,7 @@ class KeyIndex:
     @property
     def problem(self) -> str:
         """The problem for an operator; empty while every key is found."""
-        if not self.is_standing:
+        if not self.is_stopped:
             return ""
         return (
             "the key index has no room on the disk: look-ups by key miss new messages until it has"
@@ -221,13 +221,13 @@ class KeyIndex:
         try:
             files = self._with_room(sum(map(len, parts)))
         except OSError as error:
-            if not self.is_standing:
-                _LOG.error("event=index_stands at=%d error=%s", self.position.value, error)
-            self.is_standing = True
+            if not self.is_stopped:
+                _LOG.error("event=index_stopped at=%d error=%s", self.position.value, error)
+            self.is_stopped = True
             return False
-        if self.is_standing:
-            _LOG.warning("event=index_goes_on at=%d", self.position.value)
-            self.is_standing = False
+        if self.is_stopped:
+            _LOG.warning("event=index_resumed at=%d", self.position.value)
+            self.is_stopped = False
         filling = iter(files)
         file = next(filling, None)
         for part in parts:
@@ -289,7 +289,7 @@ class KeyIndex:
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield addresses of messages that may have this key, newest first; other keys can have the same hash."""
-        if not self.is_standing and self._log.max_offset - self.position.value <= CATCH_UP_LIMIT:
+        if not self.is_stopped and self._log.max_offset - self.position.value <= CATCH_UP_LIMIT:
             with suppress(LogDamagedError):  # What lies before it is found; `run` reports it.
                 self.build_all()
         key_hash = index_key_hash(topic, key)

@@ -159,11 +159,11 @@ class LogCheck:
         if entry is None:
             return
         # An entry that points too far is reported with the next piece, where the entries after it point.
-        address = 0 if self._is_astray(queue, number, entry[0]) else entry[0]
+        address = 0 if self._is_misplaced(queue, number, entry[0]) else entry[0]
         if address < self.end:
             heapq.heappush(self._next, (address, number, *queue.key))
 
-    def _is_astray(self, queue: ConsumeQueue, number: int, address: int) -> bool:
+    def _is_misplaced(self, queue: ConsumeQueue, number: int, address: int) -> bool:
         """Return whether an entry points after the one that follows it, or after everything."""
         following = queue.entry(number + 1)
         return address >= self._store.dispatched.value or (
@@ -174,8 +174,8 @@ class LogCheck:
         """Check a queue's entries that point into a piece, in one turn."""
         findings: list[Finding] = []
         for address, size, _ in ENTRY.iter_unpack(queue.entries(number, TURN_ENTRIES)):
-            is_astray = address >= piece.end and self._is_astray(queue, number, address)
-            if address >= piece.end and not is_astray:
+            is_misplaced = address >= piece.end and self._is_misplaced(queue, number, address)
+            if address >= piece.end and not is_misplaced:
                 break
             if number >= queue.min_offset and (
                 problem := self._problem(queue, number, address, size, piece)

@@ -4,11 +4,21 @@ A put runs without an await: check, claim an address, encode, copy into the mapp
 
 Invariant: on a master an append's queue entry exists when `append` returns, so a pull right after it sees the message.
 Invariant: an open store has its `abort` file; only a close that synced everything removes it.
+Invariant: a message is what an entry of its queue points to, whatever bytes are at a requested address.
+Invariant: queries find nothing beyond the read gate, unless unconfirmed messages are requested too.
 Answers to: DefaultMessageStore.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -21,6 +31,7 @@ from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Buffer, Disk
@@ -29,24 +40,23 @@ from rocketrio_broker.store.epochs import Epochs
 from rocketrio_broker.store.errors import LogDamagedError, NotClosedError, NotOpenedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
-from rocketrio_broker.store.kept_tail import keep_bytes, keep_tail, tail_name
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_broker.store.lookups import StoreLookups
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
+from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
 from rocketrio_broker.store.queue_bounds import read_bounds
-from rocketrio_broker.store.queue_reader import QueueReader
-from rocketrio_broker.store.read import GetResult
-from rocketrio_broker.store.read_gate import ReadGate
-from rocketrio_broker.store.record_filter import PropertiesFilter
+from rocketrio_broker.store.read import QueueReader
+from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
+from rocketrio_broker.store.record_filter import Entry, PropertiesFilter, with_verdicts
 from rocketrio_broker.store.recovery import recover
-from rocketrio_broker.store.replicated_log import ReplicatedLog
+from rocketrio_broker.store.replicated_log import ReplicatedLog, keep_bytes, keep_tail, tail_name
 from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_broker.store.retention import CountUnread, RetentionService
 from rocketrio_broker.store.statistics import StoreStatistics, StoreStatisticsService
 from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -79,7 +89,7 @@ async def open_message_store(
         store.release()
 
 
-class MessageStore(StoreLookups):
+class MessageStore:
     """One broker's messages, opened by `open_message_store`."""
 
     def __init__(
@@ -170,6 +180,8 @@ class MessageStore(StoreLookups):
             self._statistics,
             self._memory_size,
         )
+        # The reader's own method: every pull goes through it.
+        self.get_message = self._reader.get_message
         self._is_slave = False
         self.doubtful_end = 0
         """Records before this address were there at a crash; of each, the checksum covers only the body."""
@@ -219,7 +231,7 @@ class MessageStore(StoreLookups):
         self.key_index.recover(checkpoint, log_end=found.end, clean=clean)
         self.queue_table.take_grown()
         if checkpoint.positions is not None:
-            self.read_gate.told(checkpoint.positions.read_gate)
+            self.read_gate.set_reported(checkpoint.positions.read_gate)
             self.read_gate.log_was_cut(found.end)
         _LOG.info(
             "event=recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found
@@ -377,13 +389,13 @@ class MessageStore(StoreLookups):
         self._replicated.append_raw(physical_offset, data)
 
     def truncate_to(
-        self, physical_offset: int, *, built_anew: Collection[tuple[str, int]] = ()
+        self, physical_offset: int, *, rebuilt: Collection[tuple[str, int]] = ()
     ) -> None:
         """Remove the log from this record boundary on, with its queue entries and index; blocks.
 
-        The queues `built_anew` are built again from the whole log, because damaged records made them wrong.
+        The queues `rebuilt` are built again from the whole log, because damaged records made them wrong.
         """
-        self._replicated.truncate_to(physical_offset, built_anew)
+        self._replicated.truncate_to(physical_offset, rebuilt)
         self.doubtful_end = min(self.doubtful_end, physical_offset)
 
     async def cut_tail(
@@ -391,7 +403,7 @@ class MessageStore(StoreLookups):
         physical_offset: int,
         *,
         now_ms: int,
-        built_anew: Collection[tuple[str, int]] = (),
+        rebuilt: Collection[tuple[str, int]] = (),
     ) -> Path:
         """Save the log from this record boundary on in a file and remove it like `truncate_to`; return the file's path.
 
@@ -399,7 +411,7 @@ class MessageStore(StoreLookups):
         """
         path = self.directory.cut / tail_name(physical_offset, now_ms)
         await keep_tail(self.commit_log, physical_offset, path, disk=self._disk)
-        self.truncate_to(physical_offset, built_anew=built_anew)
+        self.truncate_to(physical_offset, rebuilt=rebuilt)
         return path
 
     def start_over(self) -> None:
@@ -434,25 +446,115 @@ class MessageStore(StoreLookups):
 
     # --- reading -----------------------------------------------------------------------------
 
-    def get_message(
+    @property
+    def min_physical_offset(self) -> int:
+        return self.commit_log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        return self.commit_log.max_offset
+
+    def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
+        """Return the queues of each topic that has messages, by queue id."""
+        return self.queue_table.topics()
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Return (first, next) queue offset that readers see; None for an unknown queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return None if queue is None else (queue.min_offset, self._seen_end(queue))
+
+    def seen_queue_end(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset after the last one that readers see; 0 for an unknown queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return 0 if queue is None else self._seen_end(queue)
+
+    def _seen_end(self, queue: ConsumeQueue) -> int:
+        return queue.first_ending_beyond(self.read_gate.end.value)
+
+    def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """Return the queue offset of the first message at or after an address, or the next one; 0 without a queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.first_at_or_after(physical_offset)
+
+    def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[Entry]:
+        """Return at most `count` entries of a queue; fewer at its end and where one of its files ends."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        if queue is None:
+            return []
+        count = min(count, self._seen_end(queue) - offset)
+        return list(ENTRY.iter_unpack(queue.entries(offset, count)))
+
+    def with_verdicts(self, entries: Iterable[Entry], matches: PropertiesFilter) -> Iterator[Entry]:
+        """Yield the entries with the verdict of `matches` on their records in place of the tags code."""
+        return with_verdicts(self.commit_log, entries, matches)
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Return when the message at a queue offset was stored, in ms; None if it is not there."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        if queue is None or not queue.min_offset <= offset < self._seen_end(queue):
+            return None
+        entry = queue.entry(offset)
+        return None if entry is None else self.commit_log.store_timestamp_at(entry[0])
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
+        """Return when the oldest message of a queue was stored, in ms; None if it is not there."""
+        bounds = self.queue_bounds(topic, queue_id)
+        return None if bounds is None else self.store_time_at(topic, queue_id, bounds[0])
+
+    def earliest_message_time(self) -> int | None:
+        """Return when the oldest message of the log was stored, in ms; None if it is not there."""
+        return self.commit_log.store_timestamp_at(self.min_physical_offset)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "4.x"
+    ) -> int:
+        """Return the queue offset of the message stored at a time or next to it; 0 for an unknown queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        if queue is None:
+            return 0
+        end = self._seen_end(queue)
+        return offset_by_time(self.commit_log, queue, end, timestamp_ms, boundary)
+
+    def message_at(self, physical_offset: int, *, unconfirmed: bool = False) -> memoryview | None:
+        """Return the stored message at an address of the log, or None if its queue has no message there.
+
+        The caller's address may be wrong: bytes inside a message's body can look like another message.
+        """
+        record = self.commit_log.record_at(physical_offset)
+        if record is None or physical_offset + len(record) > self._end(unconfirmed):
+            return None
+        header = scan_record(record, 0, len(record), check_crc=False)
+        queue = self.queue_table.by_key.get((header.topic, header.queue_id))
+        if header.status is not RecordStatus.RECORD or queue is None:
+            return None
+        entry = queue.entry(header.queue_offset)
+        is_entered = entry is not None and entry[:2] == (physical_offset, len(record))
+        return record if is_entered else None
+
+    def query_message(
         self,
         topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
         *,
-        tags_codes: frozenset[int] | None = None,
-        matches: PropertiesFilter | None = None,
-        max_bytes: int | None = None,
-        limited_by_bytes: bool = False,
-    ) -> GetResult:
-        """Return messages of a queue that have one of the tags codes, or properties that `matches` selects.
-
-        `limited_by_bytes` lifts the limits on the number of messages.
-        """
-        return self._reader.get_message(
-            topic, queue_id, offset, max_messages, tags_codes, max_bytes, limited_by_bytes, matches
+        unconfirmed: bool = False,
+    ) -> QueryResult:
+        """Find the newest messages with this key, stored within these times."""
+        return query_message(
+            self.commit_log,
+            self.key_index,
+            topic,
+            key,
+            min(max_num, self.config.max_msgs_num_batch),
+            begin_ms,
+            end_ms,
+            end=self._end(unconfirmed),
         )
+
+    def _end(self, unconfirmed: bool) -> int:
+        return EVERYTHING if unconfirmed else self.read_gate.end.value
 
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's queues; its messages stay in the log until they expire."""

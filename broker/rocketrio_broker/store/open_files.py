@@ -44,7 +44,7 @@ class OpenFiles:
         file.truncate(size)
         return file
 
-    def lengthen(self, path: Path, size: int) -> None:
+    def extend(self, path: Path, size: int) -> None:
         """Extend a file that a crash left too short to its full length; raise StoreDamagedError if it is too long."""
         file = self.existing(path)
         if file is None:

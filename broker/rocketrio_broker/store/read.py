@@ -1,13 +1,15 @@
-"""The scan of one read: selects entries and returns the bytes of their records.
+"""Reads messages of a queue: checks the offset against the queue's bounds, then collects the records of its entries.
 
-The limits: RocketMQ reference, section 8.1.
+The order of the checks, the next offset of each, and the limits: RocketMQ reference, section 8.1.
 
+Invariant: no message is returned that ends beyond the read gate; a reader between the gate and the end of its queue
+keeps its offset, as it would at the end.
 Invariant: the first message that matches is always taken, however large.
 Invariant: an entry for bytes outside of the log, as in a damaged directory, is skipped like one of a deleted message.
 Invariant: buffers are in queue order, and views of the log; adjacent records share one. Only many separate records of
 one size are copied instead, because their views would cost more than their bytes.
-Answers to: DefaultMessageStore.getMessage, GetMessageResult.
-Unlike Java: a scan goes on into the next queue file.
+Answers to: DefaultMessageStore.getMessage, nextOffsetCorrection, GetMessageResult.
+Unlike Java: a scan goes on into the next queue file; an offset beyond the end is never answered with 0.
 """
 
 from bisect import bisect_right
@@ -24,7 +26,10 @@ import numpy as np
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE, StoreConfig
 from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE, FILLER_SIZE, ConsumeQueue
-from rocketrio_broker.store.record_filter import CHOSEN, Entry, PropertiesFilter, judged
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.read_gate import ReadGate
+from rocketrio_broker.store.record_filter import CHOSEN, Entry, PropertiesFilter, with_verdicts
+from rocketrio_broker.store.statistics import StoreStatisticsService
 from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
 _STRUCT_CACHE_SIZE: Final = 64
@@ -74,37 +79,108 @@ def _entries_struct(count: int) -> Struct:
     return Struct(">" + "qiq" * count)
 
 
-def get_message(
-    log: CommitLog,
-    queue: ConsumeQueue,
-    offset: int,
-    max_messages: int,
-    *,
-    end: int,
-    config: StoreConfig,
-    memory_size: int,
-    tags_codes: frozenset[int] | None,
-    matches: PropertiesFilter | None,
-    max_bytes: int | None,
-    limited_by_bytes: bool,
-) -> GetResult:
-    """Read the messages from `offset` to before `end`; the bounds have been checked."""
-    scan = _Scan(log, config, memory_size, max_messages, max_bytes, limited_by_bytes)
-    if tags_codes is None and matches is None:
-        count = max(scan.count_in_memory, scan.count_in_disk)
-        taken = scan.take_run(queue.entries(offset, min(count, end - offset)))
-        if taken:
-            return scan.result(GetStatus.FOUND, queue, offset + taken, end)
-    window = max(config.max_filter_message_size, QUEUE_ENTRY_SIZE * max_messages)
-    entries = queue.entries(offset, min(window // QUEUE_ENTRY_SIZE, end - offset))
-    if not entries:
-        next_offset = min(queue.next_file_offset(offset), end)
-        return scan.result(GetStatus.OFFSET_FOUND_NULL, queue, next_offset, end)
-    each: Iterable[Entry] = ENTRY.iter_unpack(entries)
-    if matches is not None:
-        each, tags_codes = judged(log, each, matches), CHOSEN
-    status = scan.take_matching(each, tags_codes)
-    return scan.result(status, queue, offset + scan.examined, end)
+class QueueReader:
+    """Reads queues and counts the reads."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        table: ConsumeQueueTable,
+        gate: ReadGate,
+        statistics: StoreStatisticsService,
+        memory_size: int,
+    ) -> None:
+        self.is_slave = False
+        self._config = config
+        self._log = log
+        self._table = table
+        self._seen_end = gate.end
+        self._statistics = statistics
+        self._memory_size = memory_size
+
+    def reconfigure(self, config: StoreConfig, memory_size: int) -> None:
+        """Use other limits from now on."""
+        self._config = config
+        self._memory_size = memory_size
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        tags_codes: frozenset[int] | None = None,
+        matches: PropertiesFilter | None = None,
+        max_bytes: int | None = None,
+        limited_by_bytes: bool = False,
+    ) -> GetResult:
+        """Return messages of a queue that have one of the tags codes, or properties that `matches` selects.
+
+        `limited_by_bytes` lifts the limits on the number of messages.
+        """
+        queue = self._table.by_key.get((topic, queue_id))
+        if queue is None:
+            return self._outside(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return self._outside(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, low, high)
+        if offset < low:
+            return self._outside(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
+        end, seen_end = high, self._seen_end.value
+        if queue.last_physical_end > seen_end:
+            high = queue.first_ending_beyond(seen_end)
+        if high <= offset <= end:
+            return self._outside(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
+        if offset > high:
+            return self._outside(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
+        config = self._config
+        scan = _Scan(
+            self._log, config, self._memory_size, max_messages, max_bytes, limited_by_bytes
+        )
+        if tags_codes is None and matches is None:
+            count = max(scan.count_in_memory, scan.count_in_disk)
+            taken = scan.take_run(queue.entries(offset, min(count, high - offset)))
+            if taken:
+                return self._result(scan, GetStatus.FOUND, queue, offset + taken, high)
+        window = max(config.max_filter_message_size, QUEUE_ENTRY_SIZE * max_messages)
+        entries = queue.entries(offset, min(window // QUEUE_ENTRY_SIZE, high - offset))
+        if not entries:
+            next_offset = offset if self._keeps_offsets else queue.next_file_offset(offset)
+            status = GetStatus.OFFSET_FOUND_NULL
+            return self._result(scan, status, queue, min(next_offset, high), high)
+        each: Iterable[Entry] = ENTRY.iter_unpack(entries)
+        if matches is not None:
+            each, tags_codes = with_verdicts(self._log, each, matches), CHOSEN
+        status = scan.take_matching(each, tags_codes)
+        return self._result(scan, status, queue, offset + scan.examined, high)
+
+    @property
+    def _keeps_offsets(self) -> bool:
+        """Whether answers keep the reader's offset: a slave that lags behind must not move its readers."""
+        return self.is_slave and not self._config.offset_check_in_slave
+
+    def _outside(
+        self, status: GetStatus, offset: int, next_offset: int, low: int, high: int
+    ) -> GetResult:
+        self._statistics.count_get(0, 0)
+        return GetResult(status, offset if self._keeps_offsets else next_offset, low, high)
+
+    def _result(
+        self, scan: "_Scan", status: GetStatus, queue: ConsumeQueue, next_offset: int, end: int
+    ) -> GetResult:
+        self._statistics.count_get(scan.message_count, scan.total)
+        return GetResult(
+            status,
+            next_offset,
+            queue.min_offset,
+            end,
+            scan.buffers,
+            scan.message_count,
+            scan.total,
+            scan.is_last_cold,
+        )
 
 
 class _Scan:
@@ -148,19 +224,10 @@ class _Scan:
         self.total = 0
         self.examined = 0
 
-    def result(
-        self, status: GetStatus, queue: ConsumeQueue, next_offset: int, end: int
-    ) -> GetResult:
-        return GetResult(
-            status,
-            next_offset,
-            queue.min_offset,
-            end,
-            self.buffers,
-            self.message_count,
-            self.total,
-            self._last_examined < self._cold_below,
-        )
+    @property
+    def is_last_cold(self) -> bool:
+        """Whether the last examined message is too far from the end of the log to be in memory."""
+        return self._last_examined < self._cold_below
 
     def take_run(self, entries: bytes) -> int:
         """Take messages the fast way, without a filter; return how many, or 0 if that is not possible.

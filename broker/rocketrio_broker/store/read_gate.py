@@ -35,7 +35,7 @@ class ReadGate:
         """Whether stored messages may be hidden from readers."""
         return self.end.value != EVERYTHING
 
-    def told(self, address: int) -> None:
+    def set_reported(self, address: int) -> None:
         """Set a slave's gate to the one that its master reported; EVERYTHING if the master has none."""
         self.end.reset(address)
 

@@ -33,17 +33,19 @@ _CHOSEN: Final = 1
 _SHAPE: Final = head_struct("magic", "sys_flag", "body_size")
 
 
-JUDGING_TIME: Final = 0.01
+FILTER_TIME: Final = 0.01
 """Seconds of CPU for filtering the messages of one request; the next request goes on from there."""
-JUDGED_AT_LEAST: Final = 16
+FILTERED_AT_LEAST: Final = 16
 """The number of messages between two checks of the time: the slowest take half a millisecond each."""
 
 
-def judged(log: CommitLog, entries: Iterable[Entry], matches: PropertiesFilter) -> Iterator[Entry]:
+def with_verdicts(
+    log: CommitLog, entries: Iterable[Entry], matches: PropertiesFilter
+) -> Iterator[Entry]:
     """Yield the entries with the verdict of `matches` in place of the tags code, until the time is used up."""
-    end = thread_time() + JUDGING_TIME
+    end = thread_time() + FILTER_TIME
     for number, (physical_offset, size, _) in enumerate(entries):
-        if number and number % JUDGED_AT_LEAST == 0 and thread_time() > end:
+        if number and number % FILTERED_AT_LEAST == 0 and thread_time() > end:
             return
         record = log.record(physical_offset, size) if size >= RECORD_OVERHEAD else None
         is_chosen = record is not None and matches(stored_properties_of(record))

@@ -95,7 +95,7 @@ def recover(
             # Queues that began in this attempt may begin earlier in the next one.
             for queue in [queue for queue in table if queue.key not in loaded]:
                 table.delete_queue(queue)
-            _LOG.warning("event=recovery_goes_back to=%d reason=%s", start, gap)
+            _LOG.warning("event=recovery_from_earlier to=%d reason=%s", start, gap)
     dispatcher.complete_queues = frozenset()
     if walk.problem:
         _LOG.info("event=log_end_found clean=%s at=%s", clean, walk.problem)
@@ -164,7 +164,7 @@ def _rebuild(
     check_crc: bool,
 ) -> tuple[LogWalk, int, int]:
     """Rebuild the queues from `start`; return the walk, whose position is the end, records and last store time."""
-    complete = {queue.key for queue in table if not _begins_behind(log, queue, start)} & loaded
+    complete = {queue.key for queue in table if not _begins_after(log, queue, start)} & loaded
     for queue in table:
         _cut_queue(log, queue, start)
     walk = LogWalk(log, start, check_crc=check_crc, stop_at_damage=True)
@@ -220,7 +220,7 @@ def _cut_queues(table: ConsumeQueueTable, end: int) -> None:
             queue.truncate(queue.first_at_or_after(end))
 
 
-def _begins_behind(log: CommitLog, queue: ConsumeQueue, start: int) -> bool:
+def _begins_after(log: CommitLog, queue: ConsumeQueue, start: int) -> bool:
     """Return whether the queue's topic was created again after `start`, so that it needs no entries before."""
     if _is_before(queue, start):
         return False

@@ -1,17 +1,25 @@
-"""Writes a store for replication: appends bytes exactly at the log's end, and moves the end back.
+"""Writes a store for replication: appends bytes exactly at the log's end, moves the end back, and saves what it cuts.
+
+The bytes that are cut off are saved in a file of their own, named after their address:
+
+    cut/<address, 20 digits>-<time in ms>.log
 
 Invariant: nothing is appended after damage.
 Invariant: no queue, index or checkpoint refers to bytes that were cut off the log; a topic whose deletion is cut off
 gets its queues back.
+Invariant: when `keep_tail` or `keep_bytes` returns, the bytes and the name of their file survive a power cut.
 Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
+Unlike Java: Apache's brokers in controller mode truncate without saving anything.
 """
 
 from collections.abc import Collection
+from pathlib import Path
+from typing import Final
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.deletion import deletion_in
-from rocketrio_broker.store.disk import Buffer
+from rocketrio_broker.store.disk import Buffer, Disk
 from rocketrio_broker.store.dispatch import has_queue_entry
 from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.flush import CheckpointService
@@ -21,6 +29,9 @@ from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.store.reput import ReputMessageService
+
+_SAVE_STEP: Final = 4 << 20
+"""Bytes written at once, in a worker thread: a tail may be long, and other tasks must run in between."""
 
 
 class ReplicatedLog:
@@ -59,17 +70,15 @@ class ReplicatedLog:
         log.append_raw(physical_offset, data)
         self._reput.replicated.reset(log.max_offset)
 
-    def truncate_to(
-        self, physical_offset: int, built_anew: Collection[tuple[str, int]] = ()
-    ) -> None:
+    def truncate_to(self, physical_offset: int, rebuilt: Collection[tuple[str, int]] = ()) -> None:
         """Remove the log from this record boundary on, with its queue entries and index; blocks."""
         # If a deletion is undone all is dispatched again; the queues that have their messages skip them.
-        is_undone = bool(built_anew) or self._has_deletion(physical_offset)
+        is_undone = bool(rebuilt) or self._has_deletion(physical_offset)
         position = self._log.min_offset if is_undone else physical_offset
         self._gate.log_was_cut(physical_offset)
         # First of all, because a recovery would begin at a checkpoint beyond the end.
         self._checkpoints.lower(position)
-        for queue in [queue for queue in self._table if queue.key in built_anew]:
+        for queue in [queue for queue in self._table if queue.key in rebuilt]:
             self._table.delete_queue(queue)
         for queue in self._table:
             if queue.last_physical_end > physical_offset:
@@ -111,3 +120,44 @@ class ReplicatedLog:
         # The master that would have sent the rest of the last record is gone.
         if self._dispatched.value < self._log.max_offset:
             self.truncate_to(self._dispatched.value)
+
+
+def tail_name(physical_offset: int, now_ms: int) -> str:
+    """Return the name of the file for bytes that were cut at this address."""
+    return f"{physical_offset:020}-{now_ms}.log"
+
+
+async def keep_tail(log: CommitLog, start: int, path: Path, *, disk: Disk) -> int:
+    """Write everything from `start` on to `path`; return the number of bytes.
+
+    Raises OSError if the disk has no room; a part of the file is then left. A cancel leaves the same.
+    """
+    disk.make_directory(path.parent)
+    file = disk.open(path, create=True)
+    position = start
+    try:
+        while (block := log.read(position, _SAVE_STEP)) is not None:
+            await disk.run(file.pwrite, block, position - start)
+            position += len(block)
+        await disk.run(file.fdatasync)
+    finally:
+        file.close()
+    await disk.run(_sync_names, path, disk)
+    return position - start
+
+
+def keep_bytes(data: Buffer, path: Path, *, disk: Disk) -> None:
+    """Write `data` to `path`; blocks. Raises OSError, with a part of the file left, if the disk has no room."""
+    disk.make_directory(path.parent)
+    file = disk.open(path, create=True)
+    try:
+        file.pwrite(data, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    _sync_names(path, disk)
+
+
+def _sync_names(path: Path, disk: Disk) -> None:
+    disk.sync_directory(path.parent)
+    disk.sync_directory(path.parent.parent)

@@ -123,16 +123,16 @@ class RetentionService:
         self._wall_clock = wall_clock
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        await self.look_at_disk()
+        await self.check_disk()
         task_status.started()
         async for _ in every(self.config.clean_resource_interval):
             try:
-                await self.look_at_disk()
+                await self.check_disk()
                 await self.delete_old_files()
             except OSError as error:
                 _LOG.error("event=retention_failed error=%s", error)
 
-    async def look_at_disk(self) -> None:
+    async def check_disk(self) -> None:
         """Check how full the disk is, and refuse or accept messages accordingly."""
         path = self._directory.commit_log
         self.used_ratio = await self._disk.run(self._disk.used_ratio, path)
@@ -148,9 +148,9 @@ class RetentionService:
         elif self._appender.disk_refusal:
             _LOG.warning("event=disk_has_room_again path=%s used=%.1f%%", path, percent)
             self._appender.disk_refusal = ""
-        self._look_at_force(percent)
+        self._check_forced_deletion(percent)
 
-    def _look_at_force(self, percent: float) -> None:
+    def _check_forced_deletion(self, percent: float) -> None:
         """Log once, and show while it lasts, what happens to files before their time."""
         before, self.problem = self.problem, ""
         if percent <= self.config.disk_space_clean_forcibly_ratio:

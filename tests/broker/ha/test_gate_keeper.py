@@ -37,7 +37,7 @@ async def leading(
     end: int = 1000, *, in_sync_slaves: int = 1, gate: int = EVERYTHING
 ) -> AsyncGenerator[Master]:
     read_gate, appended, flushed = ReadGate(), Watermark(end), Watermark(end)
-    read_gate.told(gate)
+    read_gate.set_reported(gate)
     keeper = GateKeeper(
         read_gate,
         appended,
@@ -165,7 +165,7 @@ async def test_a_slaves_gate_is_its_masters_business(autojump_clock: MockClock) 
         await trio.sleep(10)
         assert master.gate.end.value == 1000
         assert master.report(A, 2000) == 1000
-        master.gate.told(1500)
+        master.gate.set_reported(1500)
         assert (master.keeper.statistics().end, master.keeper.statistics().by) == (1500, "master")
         master.keeper.leave_open()
         assert not master.gate.is_gating

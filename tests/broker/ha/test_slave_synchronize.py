@@ -311,13 +311,13 @@ async def test_delay_offsets_wait_until_their_log_is_confirmed(autojump_clock: M
     code = RequestCode.GET_ALL_DELAY_OFFSET
     body = b'{"offsetTable":{1:4}}'
     async with running({**bodies(), code: body}, master=None) as world:
-        world.gate.told(900)
+        world.gate.set_reported(900)
         world.flushed.advance(1000)
         world.master.fields[code] = {"rocketrioLogEnd": "1000"}
         world.address.update(MASTER)
         await trio.sleep(30)
         assert not world.disk.exists(world.delay_file.path)
-        world.gate.told(1000)
+        world.gate.set_reported(1000)
         await trio.sleep(11)
         assert read(world.disk, world.delay_file.path) == body
 

@@ -101,7 +101,7 @@ async def test_the_end_is_never_before_what_was_committed(autojump_clock: MockCl
         gate = one.broker.store.read_gate
         entry = one.broker.store.queue_table.by_key["T", 0].entry(1)
         assert entry is not None
-        gate.told(entry[0])
+        gate.set_reported(entry[0])
         await one.ask(reset(consumer.TO_THE_END))
         assert offsets(one) == {0: 3, 1: 3}
         gate.open()

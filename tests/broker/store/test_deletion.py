@@ -134,7 +134,7 @@ async def test_crash_brings_no_earlier_life_back_whatever_the_last_checkpoint(
     crash(disk, checkpoint)
     async with opened(disk) as store:
         assert bodies(store) == later
-    assert "recovery_goes_back" not in caplog.text
+    assert "recovery_from_earlier" not in caplog.text
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another topic"])

@@ -84,8 +84,8 @@ async def test_full_disk_stops_the_index_only_and_it_goes_on_when_there_is_room(
             assert [found(store, number) for number in range(331)] == [1] * 331
     assert index_files(disk) == index_files(roomy)
     assert len(index_files(disk)) == 7
-    assert caplog.text.count("event=index_stands") == 1
-    assert caplog.text.count("event=index_goes_on") == 1
+    assert caplog.text.count("event=index_stopped") == 1
+    assert caplog.text.count("event=index_resumed") == 1
 
 
 @pytest.mark.parametrize("room", [0, 2500, 5000, 7500])

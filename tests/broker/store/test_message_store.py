@@ -342,7 +342,7 @@ async def test_readers_of_a_log_that_was_cut_see_no_more_than_was_left(
 ) -> None:
     async with opened(MemoryDisk()) as store:
         ends = [stored(store.append(put_of())).end_offset for _ in range(3)]
-        store.read_gate.told(ends[2])
+        store.read_gate.set_reported(ends[2])
         store.truncate_to(ends[0])
         stored(store.append(put_of()))
         assert store.queue_bounds("orders", 0) == (0, 1)

@@ -75,7 +75,7 @@ async def test_a_read_takes_what_is_chosen_and_moves_on() -> None:
 async def test_a_read_whose_time_is_up_ends_and_the_next_one_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(record_filter, "JUDGING_TIME", -1.0)
+    monkeypatch.setattr(record_filter, "FILTER_TIME", -1.0)
     async with opened(
         MemoryDisk(), attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
     ) as store:
@@ -84,7 +84,7 @@ async def test_a_read_whose_time_is_up_ends_and_the_next_one_goes_on(
         first = store.get_message("orders", 0, 0, 50, matches=lambda properties: False)
         assert (first.status, first.next_begin_offset) == (
             GetStatus.NO_MATCHED_MESSAGE,
-            record_filter.JUDGED_AT_LEAST,
+            record_filter.FILTERED_AT_LEAST,
         )
         offset, found = 0, 0
         while offset < 50:

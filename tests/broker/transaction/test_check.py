@@ -223,7 +223,7 @@ async def test_progress_waits_until_the_log_is_confirmed(autojump_clock: MockClo
     async with producing() as producer:
         gate = producer.cluster.master.broker.store.read_gate
         await producer.end(await producer.send(b"x"), COMMIT)
-        gate.told(producer.cluster.master.broker.store.max_physical_offset)
+        gate.set_reported(producer.cluster.master.broker.store.max_physical_offset)
         await producer.end(await producer.send(b"y"), COMMIT)
         await trio.sleep(5 * ROUND)
         assert offsets(producer) == (-1, -1)

@@ -160,7 +160,7 @@ def test_progress_beyond_the_queues_is_cut() -> None:
 def test_nobody_is_asked_about_what_is_not_confirmed() -> None:
     halves = Halves()
     halves.send()
-    halves.store.read_gate.told(halves.store.max_physical_offset)
+    halves.store.read_gate.set_reported(halves.store.max_physical_offset)
     halves.send()
     halves.clock.now += 2 * TIMEOUT_MS
     halves.look()

@@ -62,7 +62,7 @@ async def test_what_a_new_master_does_not_show_yet_is_no_loss(autojump_clock: Mo
         store = cluster.master.broker.store
         entry = store.queue_table.by_key["orders", 0].entry(100)
         assert entry is not None
-        store.read_gate.told(entry[0])
+        store.read_gate.set_reported(entry[0])
         assert await _ranges(cluster) == [(0, 100)]
         group = {"startingOffsets": "group", "consumerGroup": "billing"}
         assert await _ranges(cluster, **group) == [(120, 120)]
