@@ -35,7 +35,7 @@ from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import Role
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha import HAService
-from rocketrio_broker.ha.client_state import HAClientState
+from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.peers import Peers, ask, ask_settings, replication_addr
 from rocketrio_broker.processors.held_writes import HeldWrites

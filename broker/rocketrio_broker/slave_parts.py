@@ -5,8 +5,7 @@ Answers to: BrokerController.changeToSlave.
 
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.ha.client import HAClient
-from rocketrio_broker.ha.client_state import HAClientState
+from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
 from rocketrio_broker.ha.exchange import REPLICATION_KEY

@@ -160,11 +160,11 @@ async def test_after_slave_timeout_the_own_disk_stands_in(
         assert found == [b"third"]
         assert took <= 0.5
         keeper = pair.members.master.broker.parts.gate_keeper
-        assert keeper.stands_in
+        assert keeper.is_disk_confirming
         # And when the slave has caught up, for the slave again.
         pair.network.heal()
         await pair.wait_level()
-        assert not keeper.stands_in
+        assert not keeper.is_disk_confirming
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
         nursery.start_soon(pair.send, b"fourth")
         assert await held_pull(pair, 3) == ([b"fourth"], 1.0)
@@ -206,7 +206,7 @@ async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: Moc
         with trio.move_on_after(10):
             while True:
                 await pair.send(bytes(1000))
-        assert keeper.stands_in
+        assert keeper.is_disk_confirming
         seen = shown_until(pair)
         pair.network.heal()
         pair.network.delay(
@@ -224,10 +224,10 @@ async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: Moc
             assert shown_until(pair) >= seen
             seen = shown_until(pair)
             assert store.max_physical_offset - seen < 1000
-            assert keeper.stands_in
+            assert keeper.is_disk_confirming
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.1)
         await trio.sleep(10)
-        assert not keeper.stands_in
+        assert not keeper.is_disk_confirming
         nursery.cancel_scope.cancel()
 
 

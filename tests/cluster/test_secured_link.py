@@ -93,7 +93,7 @@ async def test_stranger_gets_no_byte_and_the_master_says_who_it_was(
         await stranger.wait_ended()
         statistics = cluster.master.broker.ha_service.statistics()
         assert len(statistics.connections) == 1
-        assert "knows of no secret" in (statistics.last_refusal or "")
+        assert "has no secret" in (statistics.last_refusal or "")
         assert STRANGER in caplog.text
 
 

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.exchange import ask_welcome, greeting_of
-from rocketrio_broker.ha.known_slaves import LOOK_PERIOD
+from rocketrio_broker.ha.known_slaves import REFRESH_PERIOD
 from rocketrio_protocol.bodies.java_properties import format_properties
 from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
 from rocketrio_protocol.bodies.topics import TopicConfigSerializeWrapper
@@ -231,7 +231,7 @@ async def test_slave_of_apache_that_was_promoted_is_believed_where_no_proof_is_a
     ):
         master = cluster.master.broker
         await register(apache, cluster.name_server.addr, broker_id=1)
-        await trio.sleep(LOOK_PERIOD + 1)
+        await trio.sleep(REFRESH_PERIOD + 1)
         await take_the_name(cluster, apache)
         await trio.sleep(10)
         assert not master.store.writable

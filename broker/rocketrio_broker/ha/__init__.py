@@ -10,10 +10,9 @@
     known_slaves        remembers the slaves in a file, for a master that restarts together with its name servers
     watch               logs slaves that stay behind, and sends that slaves did not acknowledge
     level_clock         when a slave last had everything that its master had
-    client              HAClient: the slave's end; client_state has its states and statistics
+    client              HAClient: the slave's end, with its states and statistics
     history             compares a slave's log with its master's on each connect, byte by byte
     resync              what a slave does if its master's log is shorter, differs, or begins later
-    transfer_checks     checks of received bytes before they are appended
     peers               queries to name servers and to brokers of the same name
     other_master        finds another master of this name before this broker takes writes
     missing_tail        fetches what slaves have of the log and a new master lacks
@@ -145,7 +144,7 @@ class HAService:
         try:
             async with background_nursery() as watching, trio.open_nursery() as nursery:
                 watching.start_soon(self._end_with_epochs)
-                watching.start_soon(self._tell_gate)
+                watching.start_soon(self._send_gate)
                 task_status.started()
                 while True:
                     try:
@@ -165,13 +164,13 @@ class HAService:
                 if connection.greeting is not None:
                     connection.end(EpochEndedError("Another epoch begins"))
 
-    async def _tell_gate(self) -> None:
+    async def _send_gate(self) -> None:
         """Send rocketrio slaves the position of the read gate whenever it moves."""
         end = self._store.read_gate.end
         while True:
             await end.wait_past(end.value)
             for connection in self.connections:
-                connection.tell_gate()
+                connection.send_gate()
 
     def _introduced(self, connection: HAConnection) -> None:
         """Register a slave that identified itself, and end its older connection, which may not have been given up yet.

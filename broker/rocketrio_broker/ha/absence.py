@@ -51,7 +51,7 @@ class Absence:
         self._silence_limit = SILENT_HEARTBEATS * heartbeat_interval
         self._links: Sequence[SlaveLink] = ()
         self._gather: Callable[[], Awaitable[GatheredOffsets]] | None = None
-        self._looked_at: float | None = None
+        self._checked_at: float | None = None
         self._is_in_doubt = False
         self._is_asking = False
         self._ask_again_at = 0.0
@@ -70,7 +70,7 @@ class Absence:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled; the slaves must just have been asked."""
-        self._looked_at = trio.current_time()
+        self._checked_at = trio.current_time()
         self._is_in_doubt = False
         try:
             async with trio.open_nursery() as nursery:
@@ -78,18 +78,18 @@ class Absence:
                 task_status.started()
                 await self._ask_when_wanted()
         finally:
-            self._looked_at = None
+            self._checked_at = None
             self._is_asking = False
 
     async def _tick(self) -> None:
         async for _ in every(TICK):
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
-        if self._looked_at is None:
+    def _check(self) -> None:
+        if self._checked_at is None:
             return
         now = trio.current_time()
-        gap, self._looked_at = now - self._looked_at, now
+        gap, self._checked_at = now - self._checked_at, now
         if self._is_in_doubt:
             return
         if gap > AWAY_AFTER:
@@ -109,8 +109,8 @@ class Absence:
     @property
     def must_ask(self) -> bool:
         """Whether a query for an offset must wait for `slaves_asked` first."""
-        self._look()
-        if self._looked_at is None or not self._is_in_doubt:
+        self._check()
+        if self._checked_at is None or not self._is_in_doubt:
             return False
         return self._is_asking or trio.current_time() >= self._ask_again_at
 

@@ -9,10 +9,11 @@ epoch before the line of that epoch is on its own disk.
 One task waits for bytes, or for the time to report or to give up, whichever comes first. If the slave reports what its
 disk has (`acknowledge = "disk"`), a second task reports as the log is flushed.
 
-Invariant: only bytes that continue the log are appended, so both logs are the same up to the shorter one's end.
+Invariant: only bytes that continue the log, fit its files and begin with a record are appended, so both logs are the
+same up to the shorter one's end.
 Invariant: what is reported was appended, or flushed with `acknowledge = "disk"`, and is equal to what the master has.
 Invariant: nothing is reported of a log that turned out to be damaged.
-Answers to: DefaultHAClient; RocketMQ reference, section 6.4.
+Answers to: DefaultHAClient, HAConnectionState, HARuntimeInfo.HAClientRuntimeInfo; RocketMQ reference, section 6.4.
 Unlike Java: reports immediately after connecting (4.x: after 5 s), and once per read, not once per transfer.
 Unlike Java: the log's end is compared with the master's before anything is appended to it.
 Unlike Java: the slave's own silence and the master's are timed separately, so a dead master is noticed and a live one
@@ -21,13 +22,14 @@ kept.
 
 import logging
 from collections.abc import Callable
+from enum import Enum
 from math import inf
 from typing import Final
 
 import attrs
 import trio
 
-from rocketrio_broker.ha.client_state import PROBLEM_STATES, HAClientState, HAClientStatistics
+from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import (
     AheadOfMasterError,
@@ -35,10 +37,13 @@ from rocketrio_broker.ha.errors import (
     BeyondBoundaryError,
     DivergedHistoryError,
     EqualHistoryError,
+    FileSizeMismatchError,
     HistoryMismatchError,
     MissingHistoryError,
+    NoRecordError,
     NoRoomError,
     SilentPeerError,
+    UnfinishedMasterError,
 )
 from rocketrio_broker.ha.exchange import KnowsEpochs, ask_welcome, greeting_of
 from rocketrio_broker.ha.history import HistoryCheck
@@ -46,17 +51,21 @@ from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import SILENT_HEARTBEATS, HistoryRules, Resync
 from rocketrio_broker.ha.torn_end import Damage, PeerLog, TornEnd
-from rocketrio_broker.ha.transfer_checks import check_fits_file, check_is_record
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read_gate import EVERYTHING
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.ha.exchange import ASK_AGAIN
 from rocketrio_protocol.ha.stream import TransferDecoder, TransferPart, encode_report
+from rocketrio_protocol.record.layout import (
+    MAGIC_PADDING,
+    MAGICS,
+    PADDING_HEAD_SIZE,
+    RECORD_OVERHEAD,
+    SIZE_AND_MAGIC,
+)
 from rocketrio_protocol.remoting.ports import Dial, Transport, WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery
-
-__all__ = ["HAClient", "HAClientState", "HAClientStatistics"]
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -67,6 +76,59 @@ and index: with 1 MiB per turn a copy took half as long again as with 4 MiB, whi
 ASK_AGAIN_LIMIT: Final = 8
 """The most connections in a row without a pause, to find what both logs have in common: all windows, and one or two
 corrections."""
+
+
+class HAClientState(Enum):
+    """What the client is doing."""
+
+    WAITING_FOR_ADDRESS = "waiting for the master's address"
+    CONNECTING = "connecting"
+    VERIFYING = "comparing its log with the master's"
+    FOLLOWING = "following"
+    AHEAD = "ahead of the master, waiting"
+    DIVERGED = "diverged from the master, refusing"
+    BEYOND = "has what the master lacks, waiting for an operator"
+    UNFINISHED = "waiting for the master to begin an epoch"
+    MISSING_HISTORY = "behind the master's first byte, refusing"
+    PAUSING = "pausing before the next attempt"
+
+
+_PROBLEM_STATES: Final[dict[type[object], HAClientState]] = {
+    AheadOfMasterError: HAClientState.AHEAD,
+    DivergedHistoryError: HAClientState.DIVERGED,
+    BeyondBoundaryError: HAClientState.BEYOND,
+    UnfinishedMasterError: HAClientState.UNFINISHED,
+    MissingHistoryError: HAClientState.MISSING_HISTORY,
+}
+"""The state of the client while it pauses after each of these problems."""
+
+
+@attrs.frozen
+class HAClientStatistics:
+    """A slave's view of its replication."""
+
+    state: HAClientState
+    master_ha_addr: str | None
+    max_physical_offset: int
+    master_offset: int
+    """The greatest address that the master is known to have reached, from its transfers; never below this slave's own
+    end."""
+    bytes_received: int
+    connection_count: int
+    """How often the slave has connected since it started."""
+    connected_since_ms: int | None
+    local_addr: str | None
+    """The address of this end of the connection, by which the master knows this slave; None without a connection."""
+    last_transfer_age: float | None
+    """Seconds since the master last sent something, at least a heartbeat; None before its first transfer."""
+    last_report_age: float | None
+    """Seconds since the last report to the master."""
+    last_problem: str | None
+    """Why the last connection ended or could not be made; None once transfers continue."""
+    verified_offset: int | None
+    """The address up to which the log is equal to the connected master's; None without a connection."""
+    beyond: Beyond | None
+    """What this log has, the master lacks, and only an operator's setting may cut off; None if there is nothing."""
 
 
 class HAClient:
@@ -95,7 +157,7 @@ class HAClient:
         """Counts connections to a master; parts that act on a new connection wait on it."""
         self.followed = Watermark()
         """Counts the connections on which this log turned out to be a part of the master's."""
-        self.setbacks = Watermark()
+        self.failures = Watermark()
         """Counts connections that ended, or could not be made."""
         self.problem: Error | OSError | None = None
         """Why the last connection ended; None once transfers continue."""
@@ -108,7 +170,7 @@ class HAClient:
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._reports_flushed = self._config.acknowledge == "disk"
         self._torn_end = TornEnd(store, dial=dial, wall_clock=wall_clock)
-        self._judged: tuple[tuple[str, int], Damage] | None = None
+        self._compared: tuple[tuple[str, int], Damage] | None = None
         self._resync = Resync(store, rules=rules, wall_clock=wall_clock)
         self._knows_epochs = knows_epochs
         self._broker_id = broker_id
@@ -188,7 +250,7 @@ class HAClient:
             if asked_again < ASK_AGAIN_LIMIT:
                 continue
             asked_again = 0
-            self.state = PROBLEM_STATES.get(type(self.problem), HAClientState.PAUSING)
+            self.state = _PROBLEM_STATES.get(type(self.problem), HAClientState.PAUSING)
             await trio.sleep(pause)
             pause = min(pause * 2, self._config.longest_reconnect_pause)
 
@@ -205,7 +267,7 @@ class HAClient:
         except OSError as disk_error:
             self._log_problem(addr, disk_error)
         if not is_mended:
-            self.setbacks.advance(self.setbacks.value + 1)
+            self.failures.advance(self.failures.value + 1)
         return is_mended
 
     async def _find_damage(self, addr: str, error: Error | OSError) -> Damage:
@@ -213,14 +275,14 @@ class HAClient:
         if not isinstance(error, DivergedHistoryError) or isinstance(error, BeyondBoundaryError):
             return Damage.NONE
         key = addr, self._store.max_physical_offset
-        if self._judged is None or self._judged[0] != key:
-            self._judged = (
+        if self._compared is None or self._compared[0] != key:
+            self._compared = (
                 key,
                 await self._torn_end.compare([PeerLog(addr, key[1], self._promises is not None)]),
             )
-            return self._judged[1]
+            return self._compared[1]
         # This end was mended before: if it differs again, the reason is not damage.
-        return Damage.NONE if self._judged[1] is Damage.OWN else self._judged[1]
+        return Damage.NONE if self._compared[1] is Damage.OWN else self._compared[1]
 
     async def _connect_and_adopt(self, addr: str) -> None:
         try:
@@ -332,7 +394,7 @@ class HAClient:
                 raise NotReachable(
                     "The master closed the connection",
                     broker_addr=transport.remote_addr,
-                    remedy="If it does so again and again its log says why",
+                    remedy="If this repeats, the master's log says why",
                 )
             last_read_time = self._last_read_time = trio.current_time()
             for part in decoder.feed(self._buffer[:received]):
@@ -350,7 +412,7 @@ class HAClient:
         check = self._check
         if check is None:
             self._append(part, master)
-            self._hear_gate(part)
+            self._follow_gate(part)
             return
         if part.physical_offset != check.position:
             raise self._resync.misplaced(check, part.physical_offset, master)
@@ -360,19 +422,21 @@ class HAClient:
                 self._wait_for_more(check, master)
             return
         check.heartbeats = 0
-        check_fits_file(part, self._store.config.mapped_file_size_commit_log, master)
+        _check_fits_file(part, self._store.config.mapped_file_size_commit_log, master)
         taken = check.compare(part.body)
         if check.difference is not None:
             raise self._resync.diverged(check, master)
         if check.is_complete:
             if self._resync.must_adopt:
-                raise EqualHistoryError("Both logs are equal: the master's epochs are ours")
+                raise EqualHistoryError(
+                    "Both logs are equal: this slave adopts the master's epochs"
+                )
             self._end_check()
             rest = attrs.evolve(part, physical_offset=check.position, body=part.body[taken:])
             self._append(rest, master)
-            self._hear_gate(part)
+            self._follow_gate(part)
 
-    def _hear_gate(self, part: TransferPart) -> None:
+    def _follow_gate(self, part: TransferPart) -> None:
         """Move this slave's read gate to where the master's is."""
         if part.confirmed is not None and part.confirmed != self._store.read_gate.end.value:
             self._store.read_gate.set_reported(part.confirmed)
@@ -400,9 +464,9 @@ class HAClient:
             )
         size = len(part.body)
         if size:
-            check_fits_file(part, store.config.mapped_file_size_commit_log, master)
+            _check_fits_file(part, store.config.mapped_file_size_commit_log, master)
             if store.dispatched.value == end or not end:
-                check_is_record(part, master)
+                _check_is_record(part, master)
             try:
                 store.append_raw(part.physical_offset, part.body)
             except OSError as error:
@@ -419,7 +483,9 @@ class HAClient:
         if size or part.is_heartbeat or isinstance(self.problem, NotReachable | None):
             self._transfers_taken += 1
             if self.problem is not None:
-                logger.info("replication goes on master=%s offset=%d", master, part.physical_offset)
+                logger.info(
+                    "replication continues master=%s offset=%d", master, part.physical_offset
+                )
                 self.problem = None
 
     def _position(self) -> int:
@@ -436,7 +502,7 @@ class HAClient:
         store = self._store
         store.health.check()
         if self._promises is not None and self._promises != store.epochs.promises:
-            raise AskAgainError("Another broker opens an epoch: the master has to hear of that")
+            raise AskAgainError("Another broker opens an epoch: the master must be informed first")
         self._reported = self._position()
         report = encode_report(self._reported)
         # Send without waiting if possible: a producer may wait for this report, and a wait lets queues be built first.
@@ -467,3 +533,33 @@ class HAClient:
 
 def _age(time: float | None) -> float | None:
     return None if time is None else trio.current_time() - time
+
+
+def _check_fits_file(part: TransferPart, file_size: int, master: str) -> None:
+    """Check that a transfer lies within one file of this size. Raises FileSizeMismatchError.
+
+    It lies within one file of the master's, so it does if the sizes are equal.
+    """
+    if part.transfer_start // file_size != (part.transfer_end - 1) // file_size:
+        raise FileSizeMismatchError(
+            f"A transfer from {part.transfer_start} to {part.transfer_end} crosses the end of"
+            f" a commit-log file of {file_size} bytes",
+            broker_addr=master,
+        )
+
+
+def _check_is_record(part: TransferPart, master: str) -> None:
+    """Check that the first bytes, where a record must begin, begin one or the padding at a file's end.
+
+    Raises NoRecordError.
+    """
+    if len(part.body) < SIZE_AND_MAGIC.size:
+        return
+    size, magic = SIZE_AND_MAGIC.unpack_from(part.body)
+    smallest = PADDING_HEAD_SIZE if magic == MAGIC_PADDING else RECORD_OVERHEAD
+    if magic not in (*MAGICS, MAGIC_PADDING) or size < smallest:
+        raise NoRecordError(
+            f"The master sends no record for {part.physical_offset}, but one of size {size}"
+            f" and magic {magic & 0xFFFFFFFF:#x}",
+            broker_addr=master,
+        )

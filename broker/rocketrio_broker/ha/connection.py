@@ -198,7 +198,7 @@ class HAConnection:
         """End the connection from outside: the slave has another connection, or must receive other epochs."""
         self._end(error, self._scope)
 
-    def tell_gate(self) -> None:
+    def send_gate(self) -> None:
         """Send a rocketrio slave the new position of the read gate, with the next bytes or alone after a pause."""
         if self.greeting is not None:
             soon = trio.current_time() + _GATE_PAUSE
@@ -282,7 +282,7 @@ class HAConnection:
             and offset > self._boundary
         ):
             raise SlaveAheadError(
-                f"The slave goes on from {offset}, and both logs are the same up to {self._boundary}",
+                f"The slave continues from {offset}, and both logs are the same up to {self._boundary}",
                 broker_addr=self.addr,
             )
         if offset > end:
@@ -310,7 +310,7 @@ class HAConnection:
             raise HistoryMismatchError(
                 f"The slave reported {offset} after {self.slave_ack_offset}: its log was cut",
                 broker_addr=self.addr,
-                remedy="What it has now it says when it comes back",
+                remedy="It will report its offset when it reconnects",
             )
         self.acknowledged.advance(offset)
         if self.greeting is None or not self.greeting.is_reader:
@@ -343,7 +343,7 @@ class HAConnection:
     def _check_epochs(self) -> None:
         if self.greeting is not None and self._epoch_changes != self._store.epochs.changes.value:
             raise EpochEndedError(
-                "This log has other epochs than the slave was told", broker_addr=self.addr
+                "This log has other epochs than the slave received", broker_addr=self.addr
             )
 
     def _check_whole(self) -> None:
@@ -376,7 +376,7 @@ class HAConnection:
                 raise HistoryMismatchError(
                     f"This broker's log was cut, to {store.max_physical_offset}",
                     broker_addr=self.addr,
-                    remedy="The slave compares its log anew when it comes back",
+                    remedy="The slave compares its log again when it reconnects",
                 )
             block = store.read_log(self._sent_to, config.transfer_batch_size)
             if block is None:

@@ -16,8 +16,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.ha.client import HAClient
-from rocketrio_broker.ha.client_state import HAClientState
+from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import Caller, ask_log_end
 from rocketrio_broker.store.message_store import MessageStore
@@ -25,11 +24,11 @@ from rocketrio_protocol.errors import Error
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
-TELL_INTERVAL: Final = 10.0
+LOG_INTERVAL: Final = 10.0
 """Seconds after which the next line is logged at the latest."""
 TELL_SHARE: Final = 0.05
 """The share of the whole copy after which the next line is logged earlier."""
-LOOK_INTERVAL: Final = 1.0
+CHECK_INTERVAL: Final = 1.0
 """Seconds between two measurements; a copy that takes no longer is not logged at all."""
 RATE_SPAN: Final = 10
 """The number of measurements over which the rate is computed."""
@@ -82,32 +81,33 @@ class CopyMeter:
     def __init__(self, now: float, position: int, goal: int) -> None:
         self.begin = position
         self.goal = goal
-        self._looks = deque([(now, position)], RATE_SPAN + 1)
-        self._told_at = now
-        self._told_share = 0.0
+        self._samples = deque([(now, position)], RATE_SPAN + 1)
+        self._logged_at = now
+        self._logged_share = 0.0
         self._began_at = now
 
-    def look(self, now: float, position: int, first: int) -> CopyProgress:
+    def measure(self, now: float, position: int, first: int) -> CopyProgress:
         """Record the position at a time, and return the progress.
 
         `first` is the first address of the log; a log that was empty begins there.
         """
         if self.begin < first:
             self.begin = first
-            self._looks = deque([(now, max(position, first))], RATE_SPAN + 1)
+            self._samples = deque([(now, max(position, first))], RATE_SPAN + 1)
         else:
-            self._looks.append((now, position))
-        since, before = self._looks[0]
+            self._samples.append((now, position))
+        since, before = self._samples[0]
         rate = (position - before) / (now - since) if now > since else 0.0
         return CopyProgress(self.begin, position, max(self.goal, position), max(rate, 0.0))
 
     def is_line_due(self, now: float, progress: CopyProgress) -> bool:
         """Return whether to log a line now; if so, the line counts as logged."""
         is_due = (
-            now - self._told_at >= TELL_INTERVAL or progress.share >= self._told_share + TELL_SHARE
+            now - self._logged_at >= LOG_INTERVAL
+            or progress.share >= self._logged_share + TELL_SHARE
         )
         if is_due:
-            self._told_at, self._told_share = now, progress.share
+            self._logged_at, self._logged_share = now, progress.share
         return is_due
 
     def seconds(self, now: float) -> float:
@@ -140,30 +140,30 @@ class CopyWatch:
             with trio.move_on_after(pause):
                 connections = await self._client.connected.wait_past(connections)
             goal = await self._master_end()
-            pause = TELL_INTERVAL if goal is None else inf  # The master may only be busy.
+            pause = LOG_INTERVAL if goal is None else inf  # The master may only be busy.
             if goal is not None and goal > self._position():
                 await self._watch(goal)
 
     async def _watch(self, goal: int) -> None:
         store = self._store
         meter = CopyMeter(trio.current_time(), self._position(), goal)
-        await trio.sleep(LOOK_INTERVAL)
+        await trio.sleep(CHECK_INTERVAL)
         if self._position() >= goal or self._client.state in _NO_COPY:
             return
         logger.info("copying from the master begin=%d bytes=%d", meter.begin, goal - meter.begin)
         asked_at = trio.current_time()
         try:
             while True:
-                await trio.sleep(LOOK_INTERVAL)
+                await trio.sleep(CHECK_INTERVAL)
                 now, position = trio.current_time(), self._position()
                 if position < meter.begin or self._client.state in _NO_COPY:
                     return  # The log was cut, or dropped: the next connection starts a new measurement.
-                self.progress = progress = meter.look(now, position, store.min_physical_offset)
+                self.progress = progress = meter.measure(now, position, store.min_physical_offset)
                 if position >= meter.goal:
                     break
                 if meter.is_line_due(now, progress):
                     logger.info("copying from the master %s", progress)
-                if now - asked_at >= TELL_INTERVAL:
+                if now - asked_at >= LOG_INTERVAL:
                     asked_at = now
                     meter.goal = max(meter.goal, await self._master_end() or 0)
         finally:

@@ -82,7 +82,7 @@ def why_kept(
             if slave == ANONYMOUS or not _is_covered(line, slave, theirs)
         ]
         if ANONYMOUS in outside or len(outside) >= line.in_sync_slaves:
-            names = ", ".join(name or "a slave that does not say who it is" for name in outside)
+            names = ", ".join(name or "a slave that does not identify itself" for name in outside)
             return f"slaves that counted in epoch {line.number} may have had it: {names}"
     return None
 
@@ -90,7 +90,7 @@ def why_kept(
 def _is_covered(line: Epoch, slave: str, theirs: Sequence[Epoch]) -> bool:
     """Return whether an opener had everything that this slave ever reported in epoch `line` of this log.
 
-    That is unknown if the slave had already heard of the opener's epoch when it connected here: it may have got more
+    That is unknown if the slave already knew the opener's epoch when it connected here: it may have got more
     since.
     """
     return any(

@@ -11,8 +11,8 @@ class SlaveAheadError(ReplicationError):
     """A slave reported bytes that this master does not have."""
 
     remedy = (
-        "The slave follows another history, or this master lost its tail in a power cut. A slave of ours says in its "
-        "log which, and what to set; for any other, if the master is right, "
+        "The slave follows another history, or this master lost its tail in a power cut. A rocketrio slave logs which "
+        "of the two it is, and what to set. For any other slave, if the master is right, "
         "empty the slave's data directory: it copies everything again"
     )
 
@@ -147,13 +147,13 @@ class MissingHistoryError(ReplicationError):
         "slave then drops its log and copies the master's from the first byte"
     )
 
-    def __init__(self, message: str, *, broker_addr: str, is_told: bool) -> None:
+    def __init__(self, message: str, *, broker_addr: str, is_reported: bool) -> None:
         super().__init__(message, broker_addr=broker_addr)
-        self.is_told = is_told
+        self.is_reported = is_reported
         """Whether the master sent where its log begins; otherwise it only sends nothing, and may be empty."""
 
 
 class NoRoomError(Error):
     """A slave's disk has no room for what its master sends."""
 
-    remedy = "Make room on this broker's disk: replication then goes on by itself"
+    remedy = "Make room on this broker's disk: replication then continues automatically"

@@ -95,8 +95,8 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
         head = await _receive_exactly(transport, EXCHANGE_HEAD_SIZE)
         body = await _receive_exactly(transport, exchange_size(head))
         answer = decode_exchange(body, Welcome)
-        heard = max([answer.highest, *(epoch.number for epoch in answer.epochs)])
-        _check_ahead(heard, greeting.highest, ANSWERED_AHEAD_LIMIT)
+        highest = max([answer.highest, *(epoch.number for epoch in answer.epochs)])
+        _check_ahead(highest, greeting.highest, ANSWERED_AHEAD_LIMIT)
         if answer.refusal:
             raise LinkRefusedError(answer.refusal, broker_addr=transport.remote_addr)
         return answer
@@ -109,8 +109,8 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
 def _check_ahead(number: int, own_highest: int, limit: int) -> None:
     if number > own_highest + limit:
         raise RemoteProtocolError(
-            f"The other end speaks of an epoch {number}, and this broker has heard of none after {own_highest}",
-            remedy="It is no broker of this name, or its file rocketrioEpochs was made by no broker",
+            f"The other end names epoch {number}, and this broker knows none after {own_highest}",
+            remedy="Check that it is a broker of this name, and that a broker wrote its file rocketrioEpochs",
         )
 
 

@@ -72,7 +72,7 @@ class GateKeeper:
         """Whether this broker is a master whose readers see only confirmed messages."""
         self.level: set[str] = set()
         """The slaves whose reports confirm messages."""
-        self.stands_in = False
+        self.is_disk_confirming = False
         """Whether this disk confirms messages, because there are too few level slaves."""
         self._gate = gate
         self._appended = appended
@@ -86,13 +86,13 @@ class GateKeeper:
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:
-        by = "this disk" if self.stands_in else f"{len(self.level)} level slaves"
+        by = "this disk" if self.is_disk_confirming else f"{len(self.level)} level slaves"
         return f"<GateKeeper of {self._gate!r} by {by}>"
 
     def statistics(self) -> GateStatistics:
         if not self.is_keeping:
             by = "master"
-        elif self.stands_in:
+        elif self.is_disk_confirming:
             by = "disk"
         else:
             by = "slaves" if len(self.level) >= self._in_sync_slaves else "nobody"
@@ -123,13 +123,13 @@ class GateKeeper:
 
     def _change_role(self, *, is_keeping: bool) -> None:
         self.is_keeping = is_keeping
-        self.stands_in = False
+        self.is_disk_confirming = False
         self._progress_at = self._current_time()
         self._scope.cancel()
 
     # --- reports -----------------------------------------------------------------------------
 
-    def heard(self, slave: str, acknowledged: int) -> None:
+    def note_report(self, slave: str, acknowledged: int) -> None:
         """Note that a slave has everything before this address, and whether it is level now."""
         if slave in self.level:
             return
@@ -154,7 +154,7 @@ class GateKeeper:
         """Move the gate to this address, before which enough level slaves have everything."""
         if not self.is_keeping:
             return
-        if self.stands_in:
+        if self.is_disk_confirming:
             self._stand_back(address)
         if address > self._gate.end.value:
             self._progress_at = self._current_time()
@@ -173,7 +173,7 @@ class GateKeeper:
                     await self._wait_without_progress()
                     await self._stand_in()
         finally:
-            self.stands_in = False
+            self.is_disk_confirming = False
 
     async def _wait_without_progress(self) -> None:
         """Return once readers have waited long enough for slaves."""
@@ -194,7 +194,7 @@ class GateKeeper:
     async def _stand_in(self) -> None:
         """Show what this disk has, until `confirm` or a change of role ends that."""
         gate, flushed = self._gate, self._flushed
-        self.stands_in = True
+        self.is_disk_confirming = True
         self.level.clear()
         self._rounds.clear()
         logger.warning(
@@ -206,6 +206,6 @@ class GateKeeper:
             await flushed.wait_past(flushed.value)
 
     def _stand_back(self, address: int) -> None:
-        self.stands_in = False
+        self.is_disk_confirming = False
         logger.info("readers see what slaves have again shown=%d", address)
         self._scope.cancel()

@@ -106,7 +106,7 @@ class GroupTransferService:
         """Return the connections that count."""
         return frozenset(self._slave_ack_offsets)
 
-    def tell(self, waiting: WaitsForSlaves) -> None:
+    def notify(self, waiting: WaitsForSlaves) -> None:
         """Register `waiting` to be notified when `replicated` advances."""
         self._waiting = waiting
 
@@ -152,7 +152,7 @@ class GroupTransferService:
 
     def _confirm(self, keeper: GateKeeper, addr: str, slave_ack_offset: int) -> None:
         """Move the gate to what enough level slaves have."""
-        keeper.heard(addr, slave_ack_offset)
+        keeper.note_report(addr, slave_ack_offset)
         offsets, level = self._slave_ack_offsets, keeper.level
         if len(level) == len(offsets) and not self._in_doubt:
             reached = self.replicated.value if len(level) >= self._in_sync_slaves else None

@@ -24,7 +24,7 @@ from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark, wait_any_past
 
-LOOK_PERIOD: Final = 30.0
+REFRESH_PERIOD: Final = 30.0
 """Seconds between requests to the name servers, as between registrations (registerNameServerPeriod)."""
 SETTLE_TIME: Final = 1.0
 """Seconds to wait after a change: the name servers know of it then."""
@@ -83,12 +83,12 @@ class KnownSlaves:
         task_status.started()
         while True:
             seen = [(change, change.value) for change in self._changes]
-            with trio.move_on_after(LOOK_PERIOD):
+            with trio.move_on_after(REFRESH_PERIOD):
                 await wait_any_past(*seen)
                 await trio.sleep(SETTLE_TIME)
-            await self._look()
+            await self._refresh()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         peers = self._peers
         answers = await peers.listed_by_all()
         listed = {addr for answer in answers for addr in peers.slaves_among(answer)}

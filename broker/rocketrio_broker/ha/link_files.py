@@ -100,6 +100,6 @@ def _check_private(file: int | Path, what: str, path: Path) -> None:
 
 def _ask_nobody(key_path: Path) -> bytes:
     raise ConfigError(
-        f"the key in {key_path} is encrypted, and nobody is asked for its password",
+        f"the key in {key_path} is encrypted, and a broker cannot ask for its password",
         remedy=f"openssl pkey -in {key_path} -out PLAIN writes it without one; chmod 600 PLAIN",
     )

@@ -98,8 +98,8 @@ class LinkSecurity:
         """Log a warning if hosts other than this machine can have the log, and acknowledge it, without a proof."""
         if not self.is_proof_asked and not _is_loopback(self.address):
             logger.warning(
-                "replication is open: whoever reaches this address gets the whole log, and is believed what it "
-                "acknowledges addr=%s remedy=set ha_secret_file or ha_tls_* on all brokers of this name",
+                "replication is open: any host that reaches this address gets the whole log, and its acknowledgements "
+                "are trusted addr=%s remedy=set ha_secret_file or ha_tls_* on all brokers of this name",
                 self.address,
             )
 
@@ -143,7 +143,7 @@ class LinkSecurity:
         magic = await _receive_exactly(transport, len(LINK_MAGIC))
         if magic != LINK_MAGIC:
             raise LinkRefusedError(
-                "The slave knows of no secret, or is no rocketrio broker: it got nothing",
+                "The slave has no secret, or is not a rocketrio broker: nothing was sent to it",
                 broker_addr=transport.remote_addr,
                 remedy=_SECRET_REMEDY,
             )
@@ -157,7 +157,7 @@ class LinkSecurity:
         proof = await _receive_exactly(transport, PROOF_SIZE)
         if not hmac.compare_digest(proof, keys.slave_proof):
             raise LinkRefusedError(
-                "The slave has another secret: it got nothing",
+                "The slave has another secret: nothing was sent to it",
                 broker_addr=transport.remote_addr,
                 remedy=_SECRET_REMEDY,
             )
@@ -173,7 +173,7 @@ class LinkSecurity:
             raise LinkRefusedError(
                 f"The broker says that it is at {hello.address!r}, and {dialled} was dialled",
                 broker_addr=dialled,
-                remedy="Somebody may have told the name server a wrong address. If it is right to go this way, "
+                remedy="The name server may list a wrong address. If this address is right, "
                 "set ha_address there to it, or ha_master_address here",
             )
         own = self._hello("slave", dialled)
@@ -209,7 +209,7 @@ class LinkSecurity:
             raise LinkRefusedError(
                 f"The other end is a broker of the name {hello.broker_name!r}, this one's is {self.broker_name!r}",
                 broker_addr=addr,
-                remedy="Somebody may have told the name server a wrong address; "
+                remedy="The name server may list a wrong address; "
                 "a slave has the broker_name of its master",
             )
 

@@ -73,7 +73,7 @@ class LiveSlaves:
         if len(self._addr_of_id) > NAMES_LIMIT:
             del self._addr_of_id[next(iter(self._addr_of_id))]
 
-    def hear(self, broker_id: int, ha_addr: str) -> None:
+    def note_reported(self, broker_id: int, ha_addr: str) -> None:
         """Record what a client reports at the ordinary port, if there is such a slave that does not identify itself.
 
         The id of another connected slave cannot be taken over this way.

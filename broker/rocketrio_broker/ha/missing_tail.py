@@ -99,7 +99,7 @@ class MissingTail:
         """
         result = FetchedTail()
         began = trio.current_time()
-        stands_by = is_told = False
+        stands_by = is_logged = False
         compared: set[str] = set()
         while True:
             slaves = await self._ask_all(result, followed)
@@ -120,15 +120,15 @@ class MissingTail:
                 if has_waited:
                     logger.warning("a new log begins, no slave has come waited=%g", rule.wait)
                     break
-                if not is_told:
-                    is_told = True
+                if not is_logged:
+                    is_logged = True
                     logger.info(
                         "no log yet, waiting for a slave that may have it wait=%g", rule.wait
                     )
                 await trio.sleep(ASK_AGAIN_PAUSE)
                 continue
-            if not is_told:
-                is_told = True
+            if not is_logged:
+                is_logged = True
                 logger.info(
                     "not serving yet, asking again for messages that only a slave may have "
                     "unreachable=%s ha_return_wait=%g",
@@ -272,9 +272,9 @@ class MissingTail:
         while not problem:
             if store.max_physical_offset > seen:
                 seen, since = store.max_physical_offset, trio.current_time()
-            setbacks = client.setbacks.value
+            failures = client.failures.value
             with trio.move_on_at(since + self._rule().wait) as waiting:
-                await wait_any_past((store.appended, seen), (client.setbacks, setbacks))
+                await wait_any_past((store.appended, seen), (client.failures, failures))
             if isinstance(client.problem, ReplicationError):
                 problem.append(client.problem)
             elif waiting.cancelled_caught:

@@ -24,7 +24,7 @@ from rocketrio_broker.offsets.version import Version
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 
-TELL_LIMIT: Final = 500
+SEND_LIMIT: Final = 500
 """The most offsets sent to the master in one round (Java sends none): they are sent one after the other, and the rest
 follows in the next round."""
 
@@ -41,10 +41,10 @@ class OffsetCopy:
         """`epoch` returns the last epoch of this broker's log, as readers name it."""
         self._consumer_offsets = consumer_offsets
         self._epoch = epoch
-        self._looked_in = consumer_offsets.known_in = epoch()
-        self._told: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
+        self._checked_in = consumer_offsets.known_in = epoch()
+        self._sent: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
         """The offsets that were newer here in the last round, and the epoch sent with each."""
-        self._was_told = False
+        self._was_sent = False
         self._seen: Mapping[TopicAndGroup, Mapping[int, int]] | None = None
         self._contact: object = None
         self.is_versioned = False
@@ -54,9 +54,9 @@ class OffsetCopy:
         """Note that the master did not answer: its next answer may contain less than the previous one."""
         self._seen = None
 
-    def told(self) -> None:
+    def note_sent(self) -> None:
         """Note that the master has answered all offsets that were sent to it."""
-        self._was_told = len(self._told) < TELL_LIMIT
+        self._was_sent = len(self._sent) < SEND_LIMIT
 
     def take(
         self, body: VersionedConsumerOffsets, *, contact: object
@@ -79,22 +79,22 @@ class OffsetCopy:
         return []
 
     def _newer_here(self, master: OffsetTable) -> list[UpdateConsumerOffsetRequestHeader]:
-        if self._was_told:
-            self._consumer_offsets.known_in = self._looked_in
-        self._was_told, self._looked_in = False, self._epoch()
-        before, self._told = self._told, {}
+        if self._was_sent:
+            self._consumer_offsets.known_in = self._checked_in
+        self._was_sent, self._checked_in = False, self._epoch()
+        before, self._sent = self._sent, {}
         named = dict(self._consumer_offsets.named_epochs)
         self._consumer_offsets.named_epochs.clear()
         newer = self._consumer_offsets.table.newer_than(master)
         known_in = self._consumer_offsets.known_in
-        for key, queue_id, version in islice(newer, TELL_LIMIT):
+        for key, queue_id, version in islice(newer, SEND_LIMIT):
             # An offset that the master did not take is sent again unchanged, because it has not become newer.
             known = named.get((key, queue_id), before.get((key, queue_id)))
             epoch = known[1] if known is not None and known[0] == version else known_in
-            self._told[key, queue_id] = version, epoch
+            self._sent[key, queue_id] = version, epoch
         return [
             UpdateConsumerOffsetRequestHeader(
                 group, topic, queue_id, version.offset, str(version.generation), epoch=epoch
             )
-            for ((topic, group), queue_id), (version, epoch) in self._told.items()
+            for ((topic, group), queue_id), (version, epoch) in self._sent.items()
         ]

@@ -72,7 +72,7 @@ async def ask_log_end(call: Caller, addr: str) -> int:
         return int(info.table["commitLogMaxOffset"])
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(
-            f"The broker does not say how long its log is ({error!r})", broker_addr=addr
+            f"The broker does not report where its log ends ({error!r})", broker_addr=addr
         ) from error
 
 
@@ -96,7 +96,7 @@ def required_replication_addr(settings: Mapping[str, str], addr: str) -> str:
     ha_addr = replication_addr(settings, addr)
     if ha_addr is None:
         raise RemoteProtocolError(
-            f"The broker does not say where it serves its log (haListenPort={settings.get('haListenPort')})",
+            f"The broker does not report where it serves its log (haListenPort={settings.get('haListenPort')})",
             broker_addr=addr,
         )
     return ha_addr
@@ -161,8 +161,8 @@ class Peers:
         info = fastjson.loads(body, ClusterInfo, what="cluster info")
         broker = info.broker_addr_table.get(self.broker_name)
         addrs = {} if broker is None else broker.broker_addrs
-        believed = sorted(each for each in addrs.items() if is_peer_addr(each[1]))
-        return dict(believed[:LISTED_LIMIT])
+        usable = sorted(each for each in addrs.items() if is_peer_addr(each[1]))
+        return dict(usable[:LISTED_LIMIT])
 
     async def listed_slaves(self, name_server: str) -> list[str]:
         """Return the addresses of the slaves that a name server lists, without this broker's own."""

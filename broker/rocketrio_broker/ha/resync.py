@@ -184,7 +184,7 @@ class Resync:
             return MissingHistoryError(
                 f"The master's log begins at {address}, this slave's ends at {end}",
                 broker_addr=master,
-                is_told=True,
+                is_reported=True,
             )
         if address > check.start:
             return self._ask_again(attrs.evolve(self._question, floor=address))
@@ -245,7 +245,7 @@ class Resync:
             f"The master answers, and has nothing that lies in this slave's log ({log.min_offset}"
             f" to {end})",
             broker_addr=master,
-            is_told=False,
+            is_reported=False,
         )
 
     def _further_back(self) -> AskAgainError:
@@ -270,10 +270,10 @@ class Resync:
                 await self._cut(problem, is_proven=is_proven)
                 return True
         is_empty = self._log.is_empty and store.max_physical_offset
-        is_missing = isinstance(problem, MissingHistoryError) and problem.is_told
+        is_missing = isinstance(problem, MissingHistoryError) and problem.is_reported
         if is_missing and (is_empty or rules.missing_history == "restart"):
             logger.warning(
-                "the log is dropped and copied anew, as ha_missing_history says begin=%d end=%d "
+                "the log is dropped and copied again, because of ha_missing_history=restart begin=%d end=%d "
                 "master=%s",
                 store.min_physical_offset, store.max_physical_offset, problem.broker_addr,
             )  # fmt: skip
@@ -295,7 +295,7 @@ class Resync:
         self.beyond = None
         logger.warning(
             "divergent tail cut off, %s offset=%d bytes=%d kept_in=%s master=%s",
-            "no producer was told that it is stored" if is_proven else "as ha_divergent_tail says",
+            "no producer got PUT_OK for it" if is_proven else "because of ha_divergent_tail=cut",
             at, end - at, path, problem.broker_addr,
         )  # fmt: skip
 

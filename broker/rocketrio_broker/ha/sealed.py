@@ -60,7 +60,7 @@ class SealedTransport:
         return taken
 
     def _make_room(self, wanted: int) -> None:
-        """Make room for a whole frame, and for as much as the reader wants at once."""
+        """Make room for a whole frame, and for as many bytes as the reader may take at once."""
         begun = bytes(self._incoming[self._start : self._end])
         size = max(wanted, FRAME_SIZE_LIMIT + FRAME_OVERHEAD)
         if len(self._incoming) < size:

@@ -38,7 +38,7 @@ from rocketrio_protocol.remoting.ports import Dial
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
-LOOK_PERIOD: Final = 30.0
+CHECK_PERIOD: Final = 30.0
 """Seconds between checks while no slave connects, as between registrations."""
 
 SETTLE_TIME: Final = 1.0
@@ -75,7 +75,7 @@ class SecondHistory:
         self._found: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"<SecondHistory {', '.join(self._found) or 'of nobody'}>"
+        return f"<SecondHistory {', '.join(self._found) or 'none'}>"
 
     def problems(self) -> list[str]:
         """Return the problems for the status."""
@@ -85,13 +85,13 @@ class SecondHistory:
         """Check whenever a slave connects, and periodically; return once this master takes no more writes."""
         while True:
             seen = self._accepted.value
-            if await self._look():
+            if await self._check():
                 return
-            with trio.move_on_after(LOOK_PERIOD):
+            with trio.move_on_after(CHECK_PERIOD):
                 await self._accepted.wait_past(seen)
             await trio.sleep(SETTLE_TIME)
 
-    async def _look(self) -> bool:
+    async def _check(self) -> bool:
         for addr in sorted(await self._slaves()):
             try:
                 slave = await ask_replica(self._peers, addr)

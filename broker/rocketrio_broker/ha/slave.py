@@ -9,8 +9,7 @@ Answers to: BrokerController's slave side (handleSlaveSynchronize, updateMasterH
 import attrs
 import trio
 
-from rocketrio_broker.ha.client import HAClient, HAClientStatistics
-from rocketrio_broker.ha.client_state import HAClientState
+from rocketrio_broker.ha.client import HAClient, HAClientState, HAClientStatistics
 from rocketrio_broker.ha.copy_progress import CopyProgress, CopyWatch
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize, SlaveSynchronizeStatistics

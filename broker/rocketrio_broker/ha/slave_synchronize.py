@@ -120,7 +120,7 @@ class SlaveSynchronize:
         """The topics of all messages before this address are known here, except for those deleted since."""
 
     def __repr__(self) -> str:
-        return f"<SlaveSynchronize from {self._master.value or 'nobody yet'}>"
+        return f"<SlaveSynchronize from {self._master.value or 'no master yet'}>"
 
     @property
     def is_master_ours(self) -> bool:
@@ -201,11 +201,11 @@ class SlaveSynchronize:
         for newer_here in self._offset_copy.take(offsets, contact=contact):
             answer = await self._call(addr, newer_here, timeout=CALL_TIMEOUT)
             logger.info(
-                "offset told to the master group=%s topic=%s queue_id=%d offset=%d answer=%d",
+                "offset sent to the master group=%s topic=%s queue_id=%d offset=%d answer=%d",
                 newer_here.consumer_group, newer_here.topic, newer_here.queue_id,
                 newer_here.commit_offset, answer.code,
             )  # fmt: skip
-        self._offset_copy.told()
+        self._offset_copy.note_sent()
 
     async def _copy_delay_offsets(self, addr: str) -> None:
         response = await self._call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)

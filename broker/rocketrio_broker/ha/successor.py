@@ -57,7 +57,9 @@ async def find_successor(
                 found.append(addr)
                 nursery.cancel_scope.cancel()
         except (Error, OSError) as error:
-            logger.info("cannot tell whether another took over peer=%s reason=%s", addr, error)
+            logger.info(
+                "could not check whether another broker took over peer=%s reason=%s", addr, error
+            )
 
     addrs = {*known(), listed} if is_proved else set(known())
     with trio.move_on_after(ASK_LIMIT):

@@ -1,6 +1,6 @@
 """Logs the state of replication for operators: slaves that stay behind, and sends that slaves did not acknowledge.
 
-Every `LOOK_INTERVAL` it reads numbers that the parts count anyway; it adds nothing to the path of a message. A slave
+Every `CHECK_INTERVAL` it reads numbers that the parts count anyway; it adds nothing to the path of a message. A slave
 stays behind if it has not even acknowledged where the log ended at the previous check. A lasting problem is logged with
 exponential back-off (each time its duration has doubled).
 
@@ -20,7 +20,7 @@ from rocketrio_protocol.remoting.tasks import every
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
-LOOK_INTERVAL: Final = 10.0
+CHECK_INTERVAL: Final = 10.0
 """Seconds between checks: a slave further behind than that is logged."""
 
 _UNSAFE: Final = {
@@ -45,9 +45,9 @@ class _Lagging:
     """A slave that stays behind."""
 
     since: float
-    tell_at: float
+    log_again_at: float
     bytes_behind: int
-    looked_at: float
+    checked_at: float
 
 
 class ReplicationWatch:
@@ -55,11 +55,11 @@ class ReplicationWatch:
 
     def __init__(
         self,
-        look: Callable[[], Watched],
+        watched: Callable[[], Watched],
         answered: Callable[[], Mapping[ResponseCode, int]],
     ) -> None:
-        """`look` returns the log's end and the slaves, `answered` how often sends got each status so far."""
-        self._look = look
+        """`watched` returns the log's end and the slaves, `answered` how often sends got each status so far."""
+        self._watched = watched
         self._answered = answered
         self._end_before = 0
         self._before: Mapping[ResponseCode, int] = {}
@@ -69,26 +69,26 @@ class ReplicationWatch:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled."""
         self._before = self._answered()
-        self._end_before = self._look().max_physical_offset
+        self._end_before = self._watched().max_physical_offset
         task_status.started()
-        async for _ in every(LOOK_INTERVAL, first_after=LOOK_INTERVAL):
-            self._look_at_slaves()
-            self._look_at_sends()
+        async for _ in every(CHECK_INTERVAL, first_after=CHECK_INTERVAL):
+            self._check_slaves()
+            self._check_sends()
 
-    def _look_at_slaves(self) -> None:
-        watched = self._look()
+    def _check_slaves(self) -> None:
+        watched = self._watched()
         end, connections = watched.max_physical_offset, watched.connections
         now = trio.current_time()
         there = set()
         for slave in connections:
             there.add(slave.addr)
             if slave.slave_request_offset is not None:
-                self._look_at_slave(slave, now)
+                self._check_slave(slave, now)
         for addr in self._lagging.keys() - there:
             del self._lagging[addr]  # Its departure is logged elsewhere.
         self._end_before = end
 
-    def _look_at_slave(self, slave: HAConnectionStatistics, now: float) -> None:
+    def _check_slave(self, slave: HAConnectionStatistics, now: float) -> None:
         lagging = self._lagging.get(slave.addr)
         if slave.slave_ack_offset >= self._end_before:
             if lagging is not None:
@@ -99,33 +99,33 @@ class ReplicationWatch:
                 )  # fmt: skip
             return
         if lagging is None:
-            since = now - LOOK_INTERVAL
+            since = now - CHECK_INTERVAL
             lagging = _Lagging(since, now, slave.bytes_behind, now)
             self._lagging[slave.addr] = lagging
-        if now < lagging.tell_at:
+        if now < lagging.log_again_at:
             return
         # The rate at which the distance shrinks decides, not the rate at which the slave receives.
-        gained = (lagging.bytes_behind - slave.bytes_behind) / max(now - lagging.looked_at, 1.0)
+        gained = (lagging.bytes_behind - slave.bytes_behind) / max(now - lagging.checked_at, 1.0)
         left = f"{slave.bytes_behind / gained:.0f}s" if gained > 0 else "unknown"
         logger.warning(
             "slave stays behind slave=%s bytes=%d for=%.0fs last_report=%.1fs level_in=%s",
             slave.addr, slave.bytes_behind, now - lagging.since, slave.last_report_age, left,
         )  # fmt: skip
-        lagging.tell_at = now + (now - lagging.since)
-        lagging.bytes_behind, lagging.looked_at = slave.bytes_behind, now
+        lagging.log_again_at = now + (now - lagging.since)
+        lagging.bytes_behind, lagging.checked_at = slave.bytes_behind, now
 
-    def _look_at_sends(self) -> None:
+    def _check_sends(self) -> None:
         answered = self._answered()
         grown = {code: answered[code] - self._before.get(code, 0) for code in answered}
         self._before = answered
         unsafe = {name: grown.get(code, 0) for code, name in _UNSAFE.items()}
         if any(unsafe.values()):
             self._is_unsafe = True
-            told = " ".join(f"{name}={count}" for name, count in unsafe.items() if count)
+            statuses = " ".join(f"{name}={count}" for name, count in unsafe.items() if count)
             logger.warning(
-                "sends are stored but not as safe as asked for seconds=%g %s safe=%d",
-                LOOK_INTERVAL, told, grown.get(ResponseCode.SUCCESS, 0),
+                "sends stored without the required replication seconds=%g %s safe=%d",
+                CHECK_INTERVAL, statuses, grown.get(ResponseCode.SUCCESS, 0),
             )  # fmt: skip
         elif self._is_unsafe and grown.get(ResponseCode.SUCCESS, 0):
             self._is_unsafe = False
-            logger.info("sends are safe again")
+            logger.info("sends are replicated as required again")

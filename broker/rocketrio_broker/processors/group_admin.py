@@ -157,7 +157,7 @@ class GroupAdminProcessor:
     ) -> RemotingCommand:
         header = request.header(admin.GetAllConsumerOffsetRequestHeader)
         if header.broker_id is not None and header.ha_addr is not None:
-            self._live_slaves.hear(header.broker_id, header.ha_addr)
+            self._live_slaves.note_reported(header.broker_id, header.ha_addr)
         body = await self._consumer_offsets.answer(with_versions=bool(header.versions))
         return request.response(body=body)
 

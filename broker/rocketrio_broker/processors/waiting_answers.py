@@ -61,7 +61,7 @@ class Slaves(Protocol):
     available_until: int
     """Answers do not wait for slaves from this address on."""
 
-    def tell(self, waiting: "WaitingAnswers") -> None: ...
+    def notify(self, waiting: "WaitingAnswers") -> None: ...
 
 
 class EarlyAnswers(Protocol):
@@ -204,7 +204,7 @@ class WaitingAnswers:
         self._slaves = slaves
         self._flush_line = _Line(flushed or Watermark(), flush_timeout)
         self._slave_line = _Line(slaves.replicated, slave_timeout)
-        slaves.tell(self)
+        slaves.notify(self)
         self._early = early
         self._put_times = put_times or PutTimes()
         self._unnoted: list[tuple[Channel, bytes]] = []

@@ -291,7 +291,7 @@ async def test_same_problem_again_is_logged_once(
         peer = await theirs.accept()
         await peer.send_transfer(0)
         await wait_all_tasks_blocked()
-        assert caplog.text.count("replication goes on") == 1
+        assert caplog.text.count("replication continues") == 1
         assert ours.client.statistics().last_problem is None
 
 
@@ -347,12 +347,12 @@ async def test_full_disk_is_one_warning_and_ever_longer_pauses(
         assert 0 < ours.store.max_physical_offset < leader.store.max_physical_offset
         await trio.sleep(59)
         assert caplog.text.count("replication interrupted") == 1
-        assert "replication goes on" not in caplog.text
+        assert "replication continues" not in caplog.text
         assert "Make room" in (ours.client.statistics().last_problem or "")
         assert leader.service.accepted.value < 20
         disk.is_full = False
         await ours.wait_end(leader.store.max_physical_offset)
-        assert caplog.text.count("replication goes on") == 1
+        assert caplog.text.count("replication continues") == 1
 
 
 async def test_statistics_tell_how_far_the_master_is(autojump_clock: MockClock) -> None:

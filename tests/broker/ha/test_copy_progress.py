@@ -7,8 +7,8 @@ import trio
 from tests.broker.ha.support import Slave, fill, slave
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha.client_state import HAClientState
-from rocketrio_broker.ha.copy_progress import LOOK_INTERVAL, TELL_INTERVAL, CopyMeter, CopyWatch
+from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.copy_progress import CHECK_INTERVAL, LOG_INTERVAL, CopyMeter, CopyWatch
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.bodies.route import KVTable
@@ -23,7 +23,7 @@ END = 19_733
 
 def test_numbers_of_a_copy() -> None:
     meter = CopyMeter(0.0, 100 * MB, 600 * MB)
-    progress = meter.look(10.0, 200 * MB, 0)
+    progress = meter.measure(10.0, 200 * MB, 0)
     assert (progress.copied, progress.total) == (100 * MB, 500 * MB)
     assert progress.share == pytest.approx(0.2)
     assert progress.rate == pytest.approx(10 * MB)
@@ -34,7 +34,7 @@ def test_numbers_of_a_copy() -> None:
 def test_rate_is_that_of_the_last_seconds() -> None:
     meter = CopyMeter(0.0, 0, 1000 * MB)
     for second in range(1, 30):
-        progress = meter.look(float(second), min(second, 15) * MB, 0)
+        progress = meter.measure(float(second), min(second, 15) * MB, 0)
     assert progress.rate == 0
     assert progress.seconds_left is None
     assert "left=unknown" in str(progress)
@@ -42,9 +42,9 @@ def test_rate_is_that_of_the_last_seconds() -> None:
 
 def test_copy_of_an_empty_log_counts_from_where_the_master_begins() -> None:
     meter = CopyMeter(0.0, 0, 1000 * MB)
-    assert meter.look(1.0, 0, 0).copied == 0
-    assert meter.look(2.0, 910 * MB, 900 * MB).copied == 10 * MB
-    assert meter.look(3.0, 920 * MB, 900 * MB).total == 100 * MB
+    assert meter.measure(1.0, 0, 0).copied == 0
+    assert meter.measure(2.0, 910 * MB, 900 * MB).copied == 10 * MB
+    assert meter.measure(3.0, 920 * MB, 900 * MB).total == 100 * MB
 
 
 def test_line_comes_every_ten_seconds_or_five_percent() -> None:
@@ -52,7 +52,7 @@ def test_line_comes_every_ten_seconds_or_five_percent() -> None:
     told = []
     for second in range(1, 61):
         position = second * MB if second <= 40 else (40 + (second - 40) * 20) * MB
-        progress = meter.look(float(second), position, 0)
+        progress = meter.measure(float(second), position, 0)
         if meter.is_line_due(float(second), progress):
             told.append(second)
     # A percent in ten seconds at first, then two percent a second.
@@ -126,7 +126,7 @@ async def test_master_that_answers_later_is_asked_again(
         await trio.sleep(1)
         assert answers.asked == 1
         answers.end = END
-        await trio.sleep(TELL_INTERVAL + LOOK_INTERVAL)
+        await trio.sleep(LOG_INTERVAL + CHECK_INTERVAL)
         assert f"copying from the master begin=0 bytes={END}" in caplog.text
         nursery.cancel_scope.cancel()
 

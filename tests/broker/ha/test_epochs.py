@@ -142,7 +142,7 @@ def test_slave_that_came_back_after_it_was_asked_may_have_had_it() -> None:
 
 def test_slave_without_a_name_may_have_had_it() -> None:
     own = line(2, 0, joined={SLAVE: 1, "": 0}, in_sync_slaves=2)
-    assert "does not say" in (why(own, opened(3, SLAVE)) or "")
+    assert "does not identify itself" in (why(own, opened(3, SLAVE)) or "")
 
 
 @pytest.mark.parametrize(

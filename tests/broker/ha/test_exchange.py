@@ -59,7 +59,7 @@ async def test_announcement_far_ahead_is_not_believed_and_not_kept(
         await stranger.transport.send_all(encode_exchange(far))
         await stranger.wait_ended()
         assert ours.store.epochs.highest == 0
-        assert "heard of none after 0" in (ours.service.statistics().last_refusal or "")
+        assert "knows none after 0" in (ours.service.statistics().last_refusal or "")
         asker = await ours.network.host(STRANGER).dial(MASTER_HA)
         answer = await ask_welcome(asker, greeting(opens=ANNOUNCED_AHEAD_LIMIT))
         assert answer.highest == 0
@@ -91,7 +91,7 @@ async def test_answer_with_numbers_far_ahead_is_not_believed(autojump_clock: Moc
         async with trio.open_nursery() as nursery:
             nursery.start_soon(answer)
             transport = await ours.network.host("10.0.0.2").dial(f"{STRANGER}:1")
-            with pytest.raises(RemoteProtocolError, match="heard of none after 7"):
+            with pytest.raises(RemoteProtocolError, match="knows none after 7"):
                 await ask_welcome(transport, greeting(highest=7))
 
 

@@ -121,9 +121,9 @@ async def test_the_disk_stands_in_until_slaves_are_level_again(autojump_clock: M
         assert master.gate.end.value == 2000
         # It was level before, which does not count any more.
         assert master.report(A, 1500) == 2000
-        assert master.keeper.stands_in
+        assert master.keeper.is_disk_confirming
         assert master.report(A, 2000) == 2000
-        assert not master.keeper.stands_in
+        assert not master.keeper.is_disk_confirming
         master.appended.advance(3000)
         master.flushed.advance(3000)
         await trio.sleep(1)
@@ -139,9 +139,9 @@ async def test_progress_begins_the_wait_anew(autojump_clock: MockClock) -> None:
             master.flushed.advance(end)
             await trio.sleep(2)
             assert master.report(A, end - 500) == end - 500
-            assert not master.keeper.stands_in
+            assert not master.keeper.is_disk_confirming
         await trio.sleep(3.1)
-        assert master.keeper.stands_in
+        assert master.keeper.is_disk_confirming
 
 
 async def test_where_readers_wait_the_disk_does_not_stand_in(autojump_clock: MockClock) -> None:

@@ -8,7 +8,7 @@ import trio
 from tests.broker.store.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
-from rocketrio_broker.ha.known_slaves import LOOK_PERIOD, SETTLE_TIME, KnownSlaves
+from rocketrio_broker.ha.known_slaves import REFRESH_PERIOD, SETTLE_TIME, KnownSlaves
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
@@ -108,7 +108,7 @@ async def test_nobody_is_forgotten_because_a_name_server_is_new_or_silent(
         story.connect(FIRST)
         await trio.sleep(2 * SETTLE_TIME)
         story.listed.update(listed)
-        await trio.sleep(2 * LOOK_PERIOD)
+        await trio.sleep(2 * REFRESH_PERIOD)
         assert list(known.addrs()) == [FIRST]
         nursery.cancel_scope.cancel()
 
@@ -119,16 +119,16 @@ async def test_followed_master_is_remembered_until_name_servers_list_slaves_of_t
     story = Story({SERVERS[0]: {}}, master=SECOND)
     async with trio.open_nursery() as nursery:
         await nursery.start(story.known().run)
-        await trio.sleep(LOOK_PERIOD + SETTLE_TIME)
+        await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
         nursery.cancel_scope.cancel()
     story.disk, story.master = story.disk.after_cut(seed=1, kept=0.0), None
     async with trio.open_nursery() as nursery:
         known = story.known()
         await nursery.start(known.run)
-        await trio.sleep(2 * LOOK_PERIOD)
+        await trio.sleep(2 * REFRESH_PERIOD)
         assert known.followed == SECOND
         story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
-        await trio.sleep(2 * LOOK_PERIOD)
+        await trio.sleep(2 * REFRESH_PERIOD)
         assert known.followed is None
         nursery.cancel_scope.cancel()
     assert story.known().followed is None

@@ -167,7 +167,7 @@ async def test_another_secret_is_refused_by_both(autojump_clock: MockClock) -> N
         guessing = attrs.evolve(SECURITY, secret=b"a guess of twenty bytes")
         master, slave = await meet(SECURITY, guessing, ends)
         assert isinstance(master, LinkRefusedError)
-        assert "another secret: it got nothing" in str(master)
+        assert "another secret: nothing was sent" in str(master)
         assert isinstance(slave, NotReachable)
         assert "another secret" in str(slave)
 
@@ -199,7 +199,7 @@ async def test_slave_proves_first_and_one_that_guesses_hears_nothing_of_the_secr
 
         refusal = await master_meets(SECURITY, master, guess)
         assert isinstance(refusal, LinkRefusedError)
-        assert "it got nothing" in str(refusal)
+        assert "nothing was sent to it" in str(refusal)
 
 
 async def test_master_that_guesses_the_proof_is_not_followed(autojump_clock: MockClock) -> None:
@@ -293,7 +293,7 @@ async def test_apache_slave_gets_nothing_from_a_master_with_a_secret(
             await peer.report(FILE_SIZE)
             assert await peer.read(1) == b""
 
-        assert "knows of no secret" in str(await master_meets(SECURITY, master, report))
+        assert "has no secret" in str(await master_meets(SECURITY, master, report))
 
 
 async def test_apache_master_is_not_followed_by_a_slave_with_a_secret(
@@ -451,5 +451,5 @@ def test_port_that_everybody_may_use_is_named_at_the_start(
     caplog: pytest.LogCaptureFixture, security: LinkSecurity, is_warned: bool
 ) -> None:
     security.warn_if_open()
-    assert ("replication is open: whoever reaches this address" in caplog.text) is is_warned
+    assert ("replication is open: any host that reaches this address" in caplog.text) is is_warned
     assert (security.address in caplog.text) is is_warned

@@ -113,13 +113,13 @@ def test_word_at_the_ordinary_port_counts_for_a_connected_slave_that_says_nothin
     slaves.watch([nameless, named])
     slaves.introduce(2, named.addr)
     for number in range(NAMES_LIMIT):
-        slaves.hear(1000 + number, f"10.0.0.66:{number}")
-    slaves.hear(3, named.addr)
-    slaves.hear(2, "10.0.0.66:5000")
+        slaves.note_reported(1000 + number, f"10.0.0.66:{number}")
+    slaves.note_reported(3, named.addr)
+    slaves.note_reported(2, "10.0.0.66:5000")
     assert slaves.introduced() == {2}
-    slaves.hear(2, nameless.addr)
+    slaves.note_reported(2, nameless.addr)
     assert slaves.id_of(named.addr) == 2
-    slaves.hear(1, nameless.addr)
+    slaves.note_reported(1, nameless.addr)
     assert ids(slaves) == [1, 2]
 
 

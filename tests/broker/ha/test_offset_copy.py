@@ -2,7 +2,7 @@
 
 from tests.broker.parts import config_file, versioned
 
-from rocketrio_broker.ha.offset_copy import TELL_LIMIT, OffsetCopy
+from rocketrio_broker.ha.offset_copy import SEND_LIMIT, OffsetCopy
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.offsets.version import FIRST, Commit
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -52,7 +52,7 @@ def test_what_is_committed_after_all_was_told_is_of_the_epoch_of_then() -> None:
     copy = OffsetCopy(slave, epoch=lambda: epoch)
     epoch = "2.9.b.a"
     assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
-    copy.told()
+    copy.note_sent()
     slave.commit_offset("G", "T", 1, 7)
     # What the master did not take is no newer than it was.
     told = copy.take(versioned(master), contact=1)
@@ -79,9 +79,9 @@ def test_a_topic_deleted_at_the_master_goes_and_is_not_told_again() -> None:
 
 def test_what_is_told_in_one_round_is_limited() -> None:
     slave = manager()
-    for queue_id in range(TELL_LIMIT + 1):
+    for queue_id in range(SEND_LIMIT + 1):
         slave.commit_offset("G", "T", queue_id, 1)
-    assert len(OffsetCopy(slave).take(versioned(manager()), contact=1)) == TELL_LIMIT
+    assert len(OffsetCopy(slave).take(versioned(manager()), contact=1)) == SEND_LIMIT
 
 
 def test_an_apache_master_s_reset_is_followed_while_it_is_watched() -> None:

@@ -335,7 +335,7 @@ async def test_missing_history_is_copied_anew(
     ):
         await level(leader, follower)
         assert follower.store.min_physical_offset == 9 * FILE_SIZE
-        assert "dropped and copied anew" in caplog.text
+        assert "dropped and copied again" in caplog.text
         assert not kept(disk)
     async with opened(disk) as again:
         assert len(read_all(again, "orders")) == len(read_all(again, "orders"))

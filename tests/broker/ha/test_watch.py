@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.config import MasterRole
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
-from rocketrio_broker.ha.watch import LOOK_INTERVAL
+from rocketrio_broker.ha.watch import CHECK_INTERVAL
 
 SLAVE_HOST = "10.0.0.11"
 
@@ -38,19 +38,19 @@ async def test_a_slave_that_stays_behind_is_told_of_and_that_it_caught_up(
     async with pair("async-master") as (cluster, caller):
         cluster.memory_network.partition(MASTER_HOST, SLAVE_HOST)
         await caller.send(cluster.master.broker.address, b"missed")
-        await trio.sleep(LOOK_INTERVAL)
+        await trio.sleep(CHECK_INTERVAL)
         assert not told(caplog, "stays behind"), "it may be on its way"
-        await trio.sleep(LOOK_INTERVAL)
+        await trio.sleep(CHECK_INTERVAL)
         cluster.memory_network.heal()
         await trio.sleep(1)
         [line] = told(caplog, "slave stays behind")
         [slave] = cluster.master.broker.ha_service.connections
         assert f"slave={slave.addr} bytes=" in line
         assert "for=10s" in line
-        await trio.sleep(LOOK_INTERVAL)
+        await trio.sleep(CHECK_INTERVAL)
         [line] = told(caplog, "slave has caught up")
         assert f"offset={cluster.master.broker.store.max_physical_offset} after=20s" in line
-        await trio.sleep(10 * LOOK_INTERVAL)
+        await trio.sleep(10 * CHECK_INTERVAL)
         assert len(told(caplog, "slave stays behind")) == 1
 
 
@@ -64,13 +64,13 @@ async def test_sends_that_slaves_did_not_acknowledge_are_counted(
         await trio.sleep(1)
         for _ in range(3):
             await caller.send(addr, b"alone")
-        await trio.sleep(LOOK_INTERVAL)
-        [line] = told(caplog, "not as safe as asked for")
+        await trio.sleep(CHECK_INTERVAL)
+        [line] = told(caplog, "without the required replication")
         assert "seconds=10 slave_not_available=3 safe=" in line
         await cluster.slaves[0].start()
-        await trio.sleep(LOOK_INTERVAL)
+        await trio.sleep(CHECK_INTERVAL)
         assert not told(caplog, "safe again"), "nothing was sent"
         await caller.send(addr, b"together")
-        await trio.sleep(LOOK_INTERVAL)
-        assert told(caplog, "sends are safe again")
-        assert len(told(caplog, "not as safe as asked for")) == 1
+        await trio.sleep(CHECK_INTERVAL)
+        assert told(caplog, "sends are replicated as required again")
+        assert len(told(caplog, "without the required replication")) == 1

@@ -56,7 +56,7 @@ class SetSlaves:
     last_slave: str | None = "10.0.0.11:1"
     waiting: WaitingAnswers | None = None
 
-    def tell(self, waiting: WaitingAnswers) -> None:
+    def notify(self, waiting: WaitingAnswers) -> None:
         self.waiting = waiting
 
     def have(self, offset: int) -> None:
