@@ -22,13 +22,13 @@ from rocketrio.consuming.allocate import (
 )
 from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import Consumer
+from rocketrio.consuming.hand_out import Values
+from rocketrio.consuming.offsets import CommitRefused
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullResult, PullStatus
-from rocketrio.consuming.queue_claim import CommitRefused
-from rocketrio.consuming.rebalance_report import Rebalance
+from rocketrio.consuming.rebalance import Rebalance
 from rocketrio.consuming.running import ConsumeLater
 from rocketrio.consuming.send_back import GIVE_UP
-from rocketrio.consuming.values import Values
 from rocketrio.live import WrongProcess
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline

@@ -10,7 +10,9 @@ Unlike Java: instances are not registered by name; sharing is an argument.
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -25,9 +27,8 @@ from rocketrio.cluster.namespace import Namespace, NamespacedConnections
 from rocketrio.cluster.probe import SilenceWatch
 from rocketrio.cluster.routes import TopicRoutes
 from rocketrio.live import Live
-from rocketrio.patience import patience
-from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
+from rocketrio.routing.replica_views import RoundTrips
 from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.errors import (
     ConfigError,
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
 
 CLOSE_GRACE: Final = 3.0
 """Seconds that leaving may take: one ordinary call."""
+
+RECENT_FAILURE_TIMEOUT: Final = 1.0
+"""Seconds that a broker may take that failed a moment ago: equal to the time that it has to answer a probe
+(PROBE_TIMEOUT)."""
 
 T = TypeVar("T")
 
@@ -229,7 +234,7 @@ class ClientInstance(Live):
                 tried.add(found.addr)
                 started = trio.current_time()
                 try:
-                    with patience(found, candidates, self._is_avoided):
+                    with short_timeout(found, candidates, self._is_avoided):
                         answer = await ask(found)
                 except NotReachable as error:
                     failure = error
@@ -245,6 +250,36 @@ class ClientInstance(Live):
         raise failure or RouteNotFound(
             f"no broker named {queue.broker_name} is known", topic=queue.topic
         )
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the queue's oldest message. Raises Error if no broker answers."""
+
+        async def ask(found: FindBrokerResult) -> int:
+            return await self.api.min_offset(found.addr, queue)
+
+        return await self.ask_broker(queue, ask)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the queue's next message gets. Raises Error if no broker answers."""
+
+        async def ask(found: FindBrokerResult) -> int:
+            return await self.api.max_offset(found.addr, queue)
+
+        return await self.ask_broker(queue, ask)
+
+    async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
+        """Return the offset of the first message stored at `time` or later. Raises Error without an answering master."""
+        timestamp_ms = int(time.timestamp() * 1000)
+
+        async def ask(found: FindBrokerResult) -> int:
+            if found.is_slave:
+                raise NotReachable(
+                    f"the master of {queue} cannot be reached, and a slave may end earlier",
+                    topic=queue.topic,
+                )
+            return await self.api.search_offset(found.addr, queue, timestamp_ms)
+
+        return await self.ask_broker(queue, ask, insist_on_master=True)
 
     # --------------------------------------------------------------------------------------- groups
 
@@ -310,3 +345,47 @@ class ClientInstance(Live):
 
     async def _leave_producer_group(self, group: str) -> None:
         await self.heartbeat.leave(producer_group=group)
+
+
+@contextmanager
+def short_timeout(
+    found: FindBrokerResult,
+    candidates: Iterable[FindBrokerResult],
+    is_avoided: Callable[[str], bool],
+) -> Iterator[None]:
+    """Limit the block if `found` failed recently and another candidate is healthy: raise NotReachable after a second.
+
+    For a broker that must be tried first all the same: a master, for data that it alone has. The request may have been
+    executed.
+    """
+    is_limited = is_avoided(found.addr) and not all(is_avoided(other.addr) for other in candidates)
+    if not is_limited:
+        yield
+        return
+    with trio.move_on_after(RECENT_FAILURE_TIMEOUT) as waiting:
+        yield
+    if waiting.cancelled_caught:
+        raise NotReachable(
+            f"no answer within {RECENT_FAILURE_TIMEOUT:g} s, and it failed a moment ago",
+            broker_addr=found.addr,
+        )
+
+
+async def ask_each(
+    queues: Iterable[MessageQueue], question: Callable[[MessageQueue], Awaitable[int]]
+) -> dict[MessageQueue, int | Error]:
+    """Ask about several queues concurrently; return each queue's answer, or its error if no broker answered."""
+    answers: dict[MessageQueue, int | Error] = {}
+
+    async def ask(queue: MessageQueue) -> None:
+        try:
+            answers[queue] = await question(queue)
+        except Error as error:
+            answers[queue] = error
+            logger.info("offset unknown queue=%s error=%s", queue, error)
+
+    wanted = list(queues)
+    async with trio.open_nursery() as nursery:
+        for queue in wanted:
+            nursery.start_soon(ask, queue)
+    return {queue: answers[queue] for queue in wanted}

@@ -61,7 +61,7 @@ def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
             self.lead()
 
     patch.setattr(Leadership, "stand_aside", lead)
-    patch.setattr(fetch, "is_master_still", _answering(True))
+    patch.setattr(fetch, "is_still_master", _answering(True))
 
 
 def look_for_no_master(patch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,9 @@ from tests.cluster.histories.schedule import Fault, Schedule, Switch, Use, Visit
 from tests.cluster.histories.uses.names import RECONSUME_LIMIT
 
 from rocketrio.consuming.delivery import Delivery
-from rocketrio.consuming.hands import Hand
-from rocketrio.consuming.in_work import Unit
-from rocketrio.consuming.offset_file import OffsetFile
-from rocketrio.consuming.running import HandlerRun
+from rocketrio.consuming.local_offset_store import OffsetFile
+from rocketrio.consuming.process_queue import Unit
+from rocketrio.consuming.running import HandlerRun, Worker
 from rocketrio_broker.delayed_puts import DelayedPuts
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.queue_locks import QueueLocks
@@ -127,7 +126,7 @@ def test_locks_that_everybody_gets_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_failure_that_is_passed_over_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pass_over(_: HandlerRun, hand: Hand, unit: Unit, failure: Exception) -> None:
+    async def pass_over(_: HandlerRun, hand: Worker, unit: Unit, failure: Exception) -> None:
         unit.done()
 
     monkeypatch.setattr(HandlerRun, "_try_again", pass_over)

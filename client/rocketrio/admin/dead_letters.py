@@ -18,7 +18,6 @@ from rocketrio.client import ClientInstance
 from rocketrio.consuming.hand_out import check_batch
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
-from rocketrio.consuming.queue_questions import begin_offset, end_offset, offset_at
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.send_result import SendResult
@@ -82,7 +81,7 @@ class DeadLetters:
 
     async def pages(self, *, since: datetime | None = None) -> AsyncGenerator[list[MessageExt]]:
         """Yield all dead letters that exist at the start, list by list; otherwise like `messages`."""
-        ends = {queue: await end_offset(self.client, queue) for queue in await self._queues()}
+        ends = {queue: await self.client.max_offset(queue) for queue in await self._queues()}
         pulls = PullAPIWrapper(self.client, TOOLS_GROUP)
         for queue, end in ends.items():
             offset = await self._start(queue, since)
@@ -107,8 +106,8 @@ class DeadLetters:
 
     async def _start(self, queue: MessageQueue, since: datetime | None) -> int:
         if since is None:
-            return await begin_offset(self.client, queue)
-        return await offset_at(self.client, queue, since)
+            return await self.client.min_offset(queue)
+        return await self.client.offset_at(queue, since)
 
     async def resend(
         self, messages: Iterable[MessageExt], *, to: ResendTo = "group"

@@ -10,8 +10,7 @@ from typing import Final
 import click
 import trio
 
-from rocketrio.client import ClientInstance
-from rocketrio.consuming.queue_questions import end_offset, of_each
+from rocketrio.client import ClientInstance, ask_each
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
@@ -54,9 +53,6 @@ async def _problem(client: ClientInstance, topic: str, writes: bool) -> Error | 
 
         return await client.ask_broker(queue, ask, insist_on_master=True)
 
-    async def at_any(queue: MessageQueue) -> int:
-        return await end_offset(client, queue)
-
     try:
         queues = subscribe_queues(topic, await client.topic_route(topic))
     except RouteNotFound:
@@ -64,6 +60,6 @@ async def _problem(client: ClientInstance, topic: str, writes: bool) -> Error | 
     except Error as error:
         return error
     one_of_each = {queue.broker_name: queue for queue in queues}.values()
-    answers = (await of_each(one_of_each, at_master if writes else at_any)).values()
+    answers = (await ask_each(one_of_each, at_master if writes else client.max_offset)).values()
     errors = [answer for answer in answers if isinstance(answer, Error)]
     return errors[0] if errors and (not writes or len(errors) == len(answers)) else None

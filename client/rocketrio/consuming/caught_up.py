@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from rocketrio.consuming.queue_questions import end_offset
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery, every
@@ -34,7 +33,7 @@ async def until_caught_up(
 ) -> AsyncGenerator[T]:
     """Iterate as described at `Consumer.until_caught_up`."""
     await _know_share(consumer)
-    ends = {queue: await end_offset(consumer.client, queue) for queue in consumer.assignment}
+    ends = {queue: await consumer.client.max_offset(queue) for queue in consumer.assignment}
     while not _is_past(consumer, ends):
         received: list[T] = []
         async with background_nursery() as nursery:

@@ -3,24 +3,34 @@
 A message that was handed out counts as done when the next receive begins, at `commit()`, and when the block of
 `open_consumer` ends without an exception. Only done messages are committed: at least once, never skipped.
 
+Invariant: an answer that brokers could not give is None or an error, never 0.
 Answers to: DefaultMQPushConsumer, DefaultLitePullConsumer.
 Unlike Java: one class for both, and no listener: the loop belongs to the caller.
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import attrs
 import trio
 
 from rocketrio.arguments import seconds, whole_number
 from rocketrio.callables import async_function, plain_function
-from rocketrio.client import ClientInstance
+from rocketrio.client import ClientInstance, ask_each
+from rocketrio.cluster.api import Offset
 from rocketrio.consuming.assignment import Assignment
-from rocketrio.consuming.batches import Batches
 from rocketrio.consuming.caught_up import until_caught_up
 from rocketrio.consuming.consume_rates import ConsumeRates
-from rocketrio.consuming.consumer_statistics import ConsumerStatistics, QueueStatistics
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.frames import (
     COLUMNS,
@@ -30,24 +40,25 @@ from rocketrio.consuming.frames import (
     receive_polars,
     receive_table,
 )
-from rocketrio.consuming.group_progress import GroupProgress
-from rocketrio.consuming.hand_out import HandOut, check_batch
-from rocketrio.consuming.hands import HANDLER_TIMEOUT
+from rocketrio.consuming.hand_out import Batches, HandOut, Values, check_batch
+from rocketrio.consuming.offset_store import check_offset
 from rocketrio.consuming.offsets import OffsetStore
-from rocketrio.consuming.positions import ConsumerPositions
+from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.rebalance_report import RECENT_REBALANCES, Rebalance
+from rocketrio.consuming.rebalance import RECENT_REBALANCES, Rebalance
 from rocketrio.consuming.redelivered import RedeliveredMessage
 from rocketrio.consuming.running import (
     BATCH_SIZE,
     CONCURRENCY,
     DRAIN_TIMEOUT,
+    HANDLER_TIMEOUT,
     BatchHandler,
     Handler,
     HandlerRun,
 )
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
-from rocketrio.consuming.values import Values
+from rocketrio.live import Live
+from rocketrio.routing import PullReason
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import retry_topic
@@ -63,7 +74,39 @@ DRAIN_GRACE: Final = 1.0
 """Seconds beyond the drain timeout to wait for a cancelled handler."""
 
 
-class Consumer(ConsumerPositions):
+@attrs.frozen
+class QueueStatistics:
+    """The counts and positions of one queue."""
+
+    position: int | None
+    """The offset of the next message to be handed out; None until the start is known."""
+    done_offset: int | None
+    """The offset that may be committed."""
+    cached_messages: int
+    cached_bytes: int
+    max_offset: int | None
+    """The end of the queue at the broker, as the last pull reported it."""
+    pull_from_which_node: int
+    """The broker id that the next pull goes to."""
+    pulled_from: str | None
+    """The address that the last pull went to; None before the first pull."""
+    pull_reason: PullReason | None
+    """Why the last pull went there."""
+    pulls: dict[PullReason, int]
+    """The number of pulls for each reason of choosing their broker."""
+    log_cuts: int
+    """How often the log had become shorter than what was read, so that the queue went back."""
+
+
+@attrs.frozen
+class ConsumerStatistics:
+    """A consumer's counts and positions."""
+
+    handed_out: int
+    queues: dict[MessageQueue, QueueStatistics]
+
+
+class Consumer(Live):
     """The consumer that `open_consumer` makes. Only one task at a time may receive from it."""
 
     def __init__(
@@ -84,6 +127,7 @@ class Consumer(ConsumerPositions):
         self._running: HandlerRun | None = None
         self.hand_out = HandOut(group)
         self.assigned = Assignment(
+            group,
             offsets=offsets,
             done_offset=self.hand_out.done_offset,
             lost=self.hand_out.lost,
@@ -94,7 +138,6 @@ class Consumer(ConsumerPositions):
         """Queues that moved between this member and the others of the group, newest last."""
         self.rates = ConsumeRates(self.assigned.queues, self.hand_out.position)
         """The consumer's rates by topic."""
-        self.progress = GroupProgress(group, self.assigned, offsets, self.rates, auto_commit)
         self.born()
 
     def __repr__(self) -> str:
@@ -331,11 +374,111 @@ class Consumer(ConsumerPositions):
                 for queue, process_queue in self.assigned.queues.items()
                 if (offset := self.hand_out.committable(process_queue)) is not None
             }
-        await self.progress.commit(offsets)
+        await self.assigned.commit(offsets)
 
     async def commit_done(self) -> list[Error]:
         """Commit the messages that are done; return the errors of queues that could not be committed."""
-        return await self.progress.commit_done()
+        return await self.assigned.commit_done()
+
+    # ------------------------------------------------------------------------------------ positions
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue at `offset` of an assigned queue; pulled messages are dropped.
+
+        The next commit stores the offset, even if it lowers the stored one. Synchronous: it cannot be cancelled
+        halfway.
+        """
+        process_queue = self._process_queue(queue)
+        check_offset(queue, offset)
+        self.hand_out.lost(process_queue)
+        self._offsets.reset_offset(queue, offset)
+        self.assigned.seek(queue, offset)
+
+    async def seek_to_time(
+        self, time: datetime, queues: Iterable[MessageQueue] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Move to the first message stored at `time` or later, in all assigned queues or some; return the new offsets.
+
+        A queue without such a message continues at its end. Brokers before 5.0 may answer with the message before.
+        Raises the first error if a master cannot be asked; then no queue has moved. A cancel moves no queue either.
+        """
+        if time.tzinfo is None:
+            raise ConfigError(f"time={time!r} has no time zone")
+        answers = await ask_each(
+            self._chosen(queues), lambda queue: self.client.offset_at(queue, time)
+        )
+        for answer in answers.values():
+            if isinstance(answer, Error):
+                raise answer
+        moved = {queue: at for queue, at in _known(answers).items() if at is not None}
+        for queue, offset in moved.items():
+            # The queue may have moved to another member meanwhile.
+            if queue in self.assigned.queues:
+                self.seek(queue, offset)
+        return moved
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Receive nothing more of these queues, or of all, until `resume`; they stay assigned to this member.
+
+        Messages that were pulled from them are dropped and pulled again later. The pause also ends when a queue moves
+        to another member.
+        """
+        for queue in self.assigned.queues if queues is None else self._chosen(queues):
+            self.assigned.pause(queue)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Receive from these queues again, or from all."""
+        for queue in self.assigned.queues if queues is None else self._chosen(queues):
+            self.assigned.resume(queue)
+            self.hand_out.offer(self.assigned.queues[queue])
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The assigned queues that are paused."""
+        return [queue for queue in self.assignment if self.assigned.queues[queue].is_paused]
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now, without the queues of its group's retry topic."""
+        own = retry_topic(self.group)
+        return sorted(queue for queue in self.assigned.queues if queue.topic != own)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the offset of the message that is handed out next; None until the queue's start is known."""
+        return self.hand_out.position(self._process_queue(queue))
+
+    async def committed_offset(self, queue: MessageQueue) -> Offset:
+        """Return the stored offset of the group, or NOT_FOUND. Raises Error if no broker answers."""
+        return (await self._offsets.committed(queue)).offset
+
+    async def min_offsets(self) -> dict[MessageQueue, int | None]:
+        """Ask the brokers for the offset of each assigned queue's oldest message; None where unknown."""
+        return _known(await ask_each(self.assignment, self.client.min_offset))
+
+    async def max_offsets(self) -> dict[MessageQueue, int | None]:
+        """Ask the brokers for the offset that each assigned queue's next message gets; None where unknown."""
+        return _known(await ask_each(self.assignment, self.client.max_offset))
+
+    async def lag(self) -> dict[MessageQueue, int | None]:
+        """Ask the brokers how many messages each assigned queue's position is behind its end; None where unknown."""
+        found: dict[MessageQueue, int | None] = {}
+        for queue, end in (await self.max_offsets()).items():
+            process_queue = self.assigned.queues.get(queue)
+            position = None if process_queue is None else self.hand_out.position(process_queue)
+            # A slave may not have come as far as this consumer.
+            found[queue] = None if position is None or end is None else max(0, end - position)
+        return found
+
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        if queues is None:
+            return self.assignment
+        return [self._process_queue(queue).queue for queue in queues]
+
+    def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
+        process_queue = self.assigned.queues.get(queue)
+        if process_queue is None:
+            raise ConfigError(f"{queue} is not assigned to this consumer of group {self.group}")
+        return process_queue
 
     # -------------------------------------------------------------------------- state and statistics
 
@@ -371,3 +514,8 @@ class Consumer(ConsumerPositions):
     def close(self) -> None:
         """Hand out nothing more; a waiting receive ends with ClosedError."""
         self.hand_out.close()
+
+
+def _known(answers: Mapping[MessageQueue, int | Error]) -> dict[MessageQueue, int | None]:
+    """Replace errors by None."""
+    return {queue: a if isinstance(a, int) else None for queue, a in answers.items()}

@@ -18,8 +18,11 @@ from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.consumer_options import ConsumerOptions
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.fetch import STARTS_AT_ONCE, QueueFetcher, consume_from_where
-from rocketrio.consuming.local_offset_store import LocalFileOffsetStore
-from rocketrio.consuming.offset_file import OffsetFile, default_offsets_path
+from rocketrio.consuming.local_offset_store import (
+    LocalFileOffsetStore,
+    OffsetFile,
+    default_offsets_path,
+)
 from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
 from rocketrio.consuming.offsets import OffsetStore
 from rocketrio.consuming.process_queue import ProcessQueue
@@ -126,7 +129,12 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
                 assign(_by_topic(options.subscriptions, options.queues or ()))
             if locks is not None:
                 nursery.start_soon(locks.run)
-            nursery.start_soon(consumer.progress.commit_on_period, options.auto_commit_interval)
+            # Rates must be sampled every few seconds too, and need no task of their own for that.
+            nursery.start_soon(
+                consumer.assigned.commit_on_period,
+                options.auto_commit_interval,
+                consumer.rates.look,
+            )
             yield consumer
             consumer.settle()
         finally:
@@ -226,7 +234,7 @@ async def _close(
     with trio.CancelScope(shield=True):
         await consumer.drained()
     with trio.move_on_after(COMMIT_GRACE, shield=True):
-        await consumer.progress.commit_at_end()
+        await consumer.assigned.commit_at_end()
     with trio.move_on_after(CLOSE_GRACE, shield=True):
         if consumer.assigned.locks is not None:
             await consumer.assigned.locks.unlock_all()

@@ -2,7 +2,8 @@
 
 Invariant: only the answer "not found" starts a queue from scratch; while no broker answers, the task waits.
 Invariant: a slave's bounds never move a consumer, because the slave may be behind. A master's bounds move it back only
-while the name servers list that master (master_check.py).
+while the name servers list that master: a route is up to 30 s old, and the log of a former master is shorter. While no
+name server answers, the broker of the last known route is believed: its log may really be shorter.
 Invariant: if the log became shorter, a consumer goes back to what its group committed, never to the current end of the
 log, and never past messages that it has not handled (docs/decisions/0036).
 Invariant: a member whose pull got no answer asks for the group's offset before it pulls again: the brokers may have
@@ -21,8 +22,8 @@ from typing import Final, Literal, NoReturn, TypeAlias
 import attrs
 import trio
 
+from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND
-from rocketrio.consuming.master_check import is_master_still
 from rocketrio.consuming.offsets import OffsetStore, PullCommit, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
@@ -228,7 +229,7 @@ class QueueFetcher:
                 suspend_timeout=suspend_timeout,
             )
             answered = trio.current_time()
-            if self._goes_back(result, offset) and not await is_master_still(
+            if self._goes_back(result, offset) and not await is_still_master(
                 self.wrapper.client, process_queue.queue, result.addr
             ):
                 return self._pace.moved(offset, result.next_begin_offset)
@@ -361,3 +362,16 @@ class QueueFetcher:
             self.offsets.reset_offset(queue, back_to)
         self.offsets.read_in(queue, result.epoch)
         return pause
+
+
+async def is_still_master(client: ClientInstance, queue: MessageQueue, addr: str) -> bool:
+    """Ask the name servers whether `addr` is the master of the queue's broker."""
+    await client.refresh_topic_route(queue.topic)
+    master = client.routing.find_broker_address_in_publish(queue.broker_name)
+    if master == addr:
+        return True
+    logger.warning(
+        "answer dropped, its broker is not the master queue=%s addr=%s master=%s",
+        queue, addr, master,
+    )  # fmt: skip
+    return False

@@ -10,16 +10,16 @@ Invariant: either one task receives, or the handlers of one `run` do.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
-from typing import Final, Self
+from typing import Final, Generic, Protocol, Self, TypeVar
 
+import attrs
 import trio
 
 from rocketrio.arguments import seconds, whole_number
-from rocketrio.consuming.in_work import BatchInWork, InWork
 from rocketrio.consuming.inflating import fitting
-from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.consuming.process_queue import BatchInWork, InWork, ProcessQueue
 from rocketrio.live import Live
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt
@@ -416,3 +416,48 @@ def check_batch(max_messages: int, max_wait: float = 0.0) -> None:
     """Raise ConfigError for a list size or waiting time that is out of range."""
     whole_number("max_messages", max_messages, least=1)
     seconds("max_wait", max_wait, may_be_0=True)
+
+
+class BatchReceiver(Protocol):
+    """The source of the lists, implemented by `HandOut`."""
+
+    async def receive_batch(self, max_messages: int, max_wait: float) -> list[MessageExt]: ...
+
+
+@attrs.define
+class Batches:
+    """Iterator over lists of messages, one after the other, while the consumer is open."""
+
+    consumer: BatchReceiver
+    max_messages: int
+    max_wait: float
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[MessageExt]:
+        return await self.consumer.receive_batch(self.max_messages, self.max_wait)
+
+
+T = TypeVar("T")
+
+
+@attrs.define
+class Values(Generic[T]):
+    """Iterator over values, one after the other, while the consumer is open."""
+
+    messages: AsyncIterator[MessageExt]
+    deserializer: Callable[[MessageExt], T]
+    message: MessageExt | None = None
+    """The message of the last value or exception: to log it, or to hand it back with `retry`."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        message = self.message = await anext(self.messages)
+        try:
+            return self.deserializer(message)
+        except Exception as error:
+            error.add_note(f"while reading {message!r}")
+            raise

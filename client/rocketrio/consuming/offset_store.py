@@ -3,11 +3,15 @@
 Invariant: a commit is complete when a broker answered it, and a committed offset never goes back unless it is reset.
 Invariant: "not found" is an answer of its own; a broker that cannot be reached raises an error.
 Invariant: nothing is sent to an Apache broker about a queue that this member has lost: it would accept any offset.
+Invariant: generation and epoch are those that the position comes from, wherever the queue is claimed later: that is how
+a reset is noticed, and that the log became shorter (docs/decisions/0036).
 Answers to: RemoteBrokerOffsetStore.
-Unlike Java: commits are answered, not oneway. To a rocketrio broker they carry the claim that they belong to
-(queue_claim.py), and the broker itself keeps the newer offset. An Apache broker may have more or less than this client
-knows (after a slave was read from or committed to, or after any connection failed). It is then asked before the commit:
-an older offset of this client does not lower the broker's, and a lost offset is committed again.
+Unlike Java: commits are answered, not oneway, and identify their sender. A rocketrio broker answers a claim of a queue
+with an ownership, which is valid there until another member claims the queue, and with the generation of the group's
+offset. Commits carry both, and the broker itself keeps the newer offset. A broker that answers without them is an
+Apache broker. It may have more or less than this client knows (after a slave was read from or committed to, or after
+any connection failed). It is then asked before the commit: an older offset of this client does not lower the broker's,
+and a lost offset is committed again.
 """
 
 import logging
@@ -19,13 +23,7 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND, ClaimedOffset
-from rocketrio.consuming.offsets import PullCommit, StoredOffset
-from rocketrio.consuming.queue_claim import (
-    CommitRefused,
-    QueueClaim,
-    StandingOffset,
-    reset_meanwhile,
-)
+from rocketrio.consuming.offsets import CommitRefused, PullCommit, StoredOffset
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
@@ -34,6 +32,52 @@ from rocketrio_protocol.message import MessageQueue
 OFFSET_LIMIT: Final = 1 << 63
 
 logger = logging.getLogger("rocketrio.offsets")
+
+
+@attrs.frozen
+class StandingOffset:
+    """The group's offset at a rocketrio broker."""
+
+    generation: str
+    offset: int | None
+
+
+@attrs.define(eq=False)
+class QueueClaim:
+    """One queue's claim, for as long as this member owns the queue."""
+
+    generation: str | None = None
+    """The generation of the offset that the position started from, or that was committed last; None until a rocketrio
+    broker reported one."""
+    ownerships: dict[str, str | None] = attrs.Factory(dict)
+    """Ownerships by broker address; None for a broker without claims."""
+    is_lost: bool = False
+    """Whether another member owns the queue: then only brokers that recognise late commits get one."""
+    overruled: StandingOffset | None = None
+    """The offset that an operator's reset has set; commits of this client are dropped."""
+
+    epoch: str | None = None
+    """The epoch of the log that the position comes from; None until a rocketrio broker reported one, and after a
+    seek."""
+    times_forgotten: int = 0
+
+    def took(self, addr: str, ownership: str | None, generation: str | None) -> None:
+        """Note a broker's answer to the claim."""
+        self.ownerships[addr] = ownership
+        if self.generation is None:
+            self.generation = generation
+
+    def forget(self) -> None:
+        """Return to the initial state, so that the next commit claims the queue as it is then."""
+        self.generation, self.epoch, self.overruled = None, None, None
+        self.ownerships.clear()
+        self.times_forgotten += 1
+
+    def seek(self) -> None:
+        """Note that the user set a new position, which counts as later than a reset."""
+        self.epoch = None
+        if self.overruled is not None:
+            self.generation, self.overruled = self.overruled.generation, None
 
 
 @attrs.define(eq=False)
@@ -379,6 +423,15 @@ class RemoteBrokerOffsetStore:
 
     def _lock(self, queue: MessageQueue) -> trio.Lock:
         return self._locks.setdefault((queue.topic, queue.broker_name), trio.Lock())
+
+
+def reset_meanwhile(group: str, queue: MessageQueue, standing: StandingOffset) -> CommitRefused:
+    """Return the error for commits of a queue whose offset an operator has reset."""
+    return CommitRefused(
+        f"an operator has reset group {group} on {queue} to {standing.offset}",
+        topic=queue.topic,
+        remedy="Commits of this queue are dropped until it is taken over again; seek() goes on elsewhere",
+    )
 
 
 def check_offset(queue: MessageQueue, offset: int) -> None:

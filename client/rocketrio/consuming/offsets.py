@@ -8,9 +8,36 @@ from typing import Protocol
 import attrs
 
 from rocketrio.cluster.api import Offset
-from rocketrio.consuming.queue_claim import CommitRefused
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
+
+
+class CommitRefused(Error):
+    """A commit was out of date: a reset, another member, or a shorter log has overtaken it.
+
+    An operator reset the group's offset, another member has the queue now, or the log became shorter than what was
+    read. The commit was not stored, and the position in the queue is unchanged. After a reset, commits of the queue are
+    dropped until it is taken over again, which starts at the reset offset, or until `seek` sets a position. After the
+    log became shorter, the next pull goes back to the group's offset.
+    """
+
+
+def lock_lost(queue: MessageQueue) -> CommitRefused:
+    """Return the error for a commit of a queue that is locked for another member now."""
+    return CommitRefused(
+        f"{queue} is not committed: its lock has run out or went to another member",
+        topic=queue.topic,
+        remedy="Its messages come again, to the member that has the lock",
+    )
+
+
+def lost_meanwhile(queue: MessageQueue) -> CommitRefused:
+    """Return the error for a commit whose queue went to another member before it was complete."""
+    return CommitRefused(
+        f"another member got {queue} during the commit, and whether it was stored is open",
+        topic=queue.topic,
+        remedy="Its new owner goes on from what is stored: messages since then are delivered again",
+    )
 
 
 @attrs.frozen

@@ -3,7 +3,8 @@
     done_offset <= position <= fetch_offset
 
 `fetch_offset` is pulled next, `position` is handed out next, and all messages before `done_offset` are done: it may be
-committed. Concurrent handlers finish in any order; `in_work` lists the unfinished messages.
+committed. Concurrent handlers finish in any order; `in_work` lists the unfinished messages. Its places outlive their
+messages: for messages that finish out of order only the offset is kept.
 
 Invariant: every change is synchronous, so that a cancel finds all three consistent.
 Invariant: the result of a pull counts only if the queue was not moved meanwhile (`epoch`).
@@ -15,15 +16,13 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Optional, TypeAlias
 
 import attrs
 import trio
 
-from rocketrio.consuming.in_work import InWork, Place
 from rocketrio.consuming.pull_budget import PullBudget
 from rocketrio.consuming.pull_result import PullResult
-from rocketrio.consuming.queue_counts import QueueCounts
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.message import MessageExt, MessageQueue
@@ -51,6 +50,113 @@ class Chunk:
     index: int = 0
     """Messages before it are with handlers, or done."""
     in_work: int = 0
+
+
+@attrs.define(eq=False)
+class QueueCounts:
+    """Counts since the queue was taken over."""
+
+    pulls: int = 0
+    """Pulls that returned messages."""
+    pull_seconds: float = 0.0
+    """The total time of these pulls; a broker holds a pull until there is a message."""
+    pulled: int = 0
+    """Pulled messages that were wanted."""
+    forgotten: int = 0
+    """Pulled messages that were dropped instead of handed out: the queue moved to another offset, or was paused."""
+    failed: int = 0
+    """The number of times that a message could not be handled."""
+    handed_back: int = 0
+    """Messages that went back to the group, or to the dead letters."""
+    log_cuts: int = 0
+    """The number of times that the log had become shorter than what was read."""
+    last_pull: float | None = None
+    """When the last pull began, by the clock of deadlines."""
+
+    def brought(self, now: float) -> None:
+        """Count the last pull: it has returned messages."""
+        if self.last_pull is not None:
+            self.pulls += 1
+            self.pull_seconds += now - self.last_pull
+
+
+@attrs.define(eq=False)
+class Place:
+    """A message's place in the order of offsets."""
+
+    offset: int
+    """The offset that is committed while this is the lowest unfinished message."""
+    work: Optional["InWork"] = None
+    """None when the message is done."""
+
+
+@attrs.define(eq=False)
+class InWork:
+    """One message, from the time it is handed out until its handler has finished."""
+
+    process_queue: "ProcessQueue"
+    chunk: "Chunk"
+    given: MessageExt
+    place: Place
+    is_stale: bool = False
+    """Whether the queue moved to another offset meanwhile: then the outcome changes no offset."""
+
+    @property
+    def works(self) -> Sequence["InWork"]:
+        """The message as a batch of one."""
+        return (self,)
+
+    def done(self) -> None:
+        """Mark the message as done."""
+        self.process_queue.done(self)
+
+    def again(self) -> None:
+        """Prepare the message for another attempt here: its `reconsume_times` increases by one."""
+        self.given = redelivered(self.given, getattr(self.given, "attempts_here", 0) + 1)
+
+    def part(self, works: Sequence["InWork"]) -> "InWork | None":
+        """Return this message if `works`, what is left of the unit, is not empty; else None."""
+        return self if works else None
+
+
+@attrs.define(eq=False)
+class BatchInWork:
+    """Several messages of one queue, in order, that one handler has together; at least one."""
+
+    works: Sequence[InWork]
+
+    @property
+    def given(self) -> list[MessageExt]:
+        """What the handler gets."""
+        return [work.given for work in self.works]
+
+    @property
+    def process_queue(self) -> "ProcessQueue":
+        """The queue of the messages."""
+        return self.works[0].process_queue
+
+    @property
+    def is_stale(self) -> bool:
+        """The same for all messages, because they were taken together."""
+        return self.works[0].is_stale
+
+    def done(self) -> None:
+        """Mark all messages as done."""
+        for work in self.works:
+            work.done()
+
+    def again(self) -> None:
+        """Prepare all messages for another attempt here."""
+        for work in self.works:
+            work.again()
+
+    def part(self, works: Sequence[InWork]) -> "BatchInWork | None":
+        """Return the remaining messages as a batch, or None if there are none."""
+        return BatchInWork(works) if works else None
+
+
+Unit: TypeAlias = InWork | BatchInWork
+"""The messages that one call of a handler gets."""
 
 
 @attrs.define(eq=False)

@@ -8,7 +8,7 @@ Unlike Java: all members ask the brokers of a topic in the same order, so that t
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,7 +19,6 @@ from rocketrio.client import ClientInstance
 from rocketrio.cluster.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.consuming.pull import ROUTE_MAX_AGE
-from rocketrio.consuming.rebalance_report import RECENT_REBALANCES, Rebalance, Share, report
 from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.errors import (
@@ -40,6 +39,59 @@ RETRY_TOPIC_INTERVAL: Final = 5.0
 """Seconds between checks for the group's retry topic, which a broker creates when it first sees the group."""
 
 logger = logging.getLogger("rocketrio.rebalance")
+
+
+RECENT_REBALANCES: Final = 100
+"""The number of reports that a consumer keeps."""
+
+
+@attrs.frozen
+class Rebalance:
+    """A change in how one topic's queues are shared, as this member sees it."""
+
+    when: datetime
+    topic: str
+    gained: tuple[MessageQueue, ...]
+    lost: tuple[MessageQueue, ...]
+    joined: tuple[str, ...]
+    """Client ids that have become members."""
+    left: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"topic={self.topic} gained={_ids(self.gained)} lost={_ids(self.lost)}"
+            f" joined={','.join(self.joined) or 'nobody'} left={','.join(self.left) or 'nobody'}"
+        )
+
+
+@attrs.frozen
+class Share:
+    """The members that share a topic, and this member's queues."""
+
+    members: frozenset[str] = frozenset()
+    queues: frozenset[MessageQueue] = frozenset()
+
+    @classmethod
+    def of(cls, members: Iterable[str], queues: Iterable[MessageQueue]) -> "Share":
+        return cls(frozenset(members), frozenset(queues))
+
+
+def report(topic: str, before: Share, after: Share, when: datetime) -> Rebalance | None:
+    """Return what changed for this member, and which members joined or left; None without a change."""
+    if before == after:
+        return None
+    return Rebalance(
+        when,
+        topic,
+        gained=tuple(sorted(after.queues - before.queues)),
+        lost=tuple(sorted(before.queues - after.queues)),
+        joined=tuple(sorted(after.members - before.members)),
+        left=tuple(sorted(before.members - after.members)),
+    )
+
+
+def _ids(queues: Iterable[MessageQueue]) -> str:
+    return ",".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues) or "none"
 
 
 @attrs.define(eq=False)

@@ -6,9 +6,13 @@
 A queue's progress is its lowest unfinished message, in whatever order handlers finish.
 
 Invariant: between the handler's return and "done" nothing can be cancelled.
+Invariant: only a handler is cancelled when its time is over (`watchdog`), never what is done with its message before or
+after.
 Invariant: messages that are not done at the end are neither committed nor lost: they are handed out again first.
-Answers to: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService; RocketMQ reference, section 9.6.
-Unlike Java: a handler is awaited; workers take messages when they are free, without a queue in between.
+Answers to: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, cleanExpiredMsg of ProcessQueue
+(consumeTimeout); RocketMQ reference, section 9.6.
+Unlike Java: a handler is awaited; workers take messages when they are free, without a queue in between. A handler that
+takes too long is cancelled; Java's handler keeps running beside the one that gets the message again.
 """
 
 import logging
@@ -23,17 +27,14 @@ import trio
 
 from rocketrio.arguments import whole_number
 from rocketrio.callables import NotAwaitable
-from rocketrio.consuming.apart import Apart
 from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut
-from rocketrio.consuming.hands import HANDLER_TIMEOUT, Hand, watch
-from rocketrio.consuming.in_work import InWork, Unit
 from rocketrio.consuming.inflating import inflated_size
-from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.consuming.process_queue import BatchInWork, Chunk, InWork, ProcessQueue, Unit
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio_protocol.commands.consumer import BROKER_DECIDES_LEVEL, DEAD_LETTER_LEVEL
 from rocketrio_protocol.errors import ClosedError, Error, LocalProtocolError
-from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.record.compression import INFLATE_LIMIT
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -44,7 +45,9 @@ HAND_BACK_PAUSE: Final = 5.0
 """Seconds until a message that could not be handed back is handled again here (submitConsumeRequestLater)."""
 SUSPEND_PAUSE: Final = 1.0
 """Seconds until an orderly consumer tries a failed message again (suspendCurrentQueueTimeMillis)."""
-
+HANDLER_TIMEOUT: Final = 900.0  # consumeTimeout
+SCANS_PER_TIMEOUT: Final = 10
+"""Scans of all workers within a handler's time, so that a handler may take a tenth longer."""
 BATCH_SIZE: Final = 32
 """Messages per list: the number with which Apache's brokers answer a pull. (Java's consumeMessageBatchMaxSize is 1,
 which makes no batches.)"""
@@ -76,6 +79,71 @@ class ConsumeLater(Exception):
 
 
 @attrs.define(eq=False)
+class Worker:
+    """One worker of a run, and what its handler works on now."""
+
+    unit: Unit | None = None
+    """The messages that the handler has now."""
+    inflated: int = 0
+    """The bytes that its decompressed bodies take."""
+    is_late: bool = False
+    """Whether the handler was cancelled; it may have finished nevertheless."""
+    scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    _seen: Unit | None = None
+    _seen_at: float = 0.0
+
+    def new_scope(self) -> trio.CancelScope:
+        """Return a new cancel scope for the next handler calls."""
+        self.is_late = False
+        self.scope = trio.CancelScope()
+        return self.scope
+
+    def check(self, now: float, timeout: float) -> None:
+        """Cancel a handler that has had the same unit for too long."""
+        if self.unit is not self._seen:
+            self._seen, self._seen_at = self.unit, now
+        elif self.unit is not None and now - self._seen_at >= timeout:
+            self.is_late = True
+            self.scope.cancel()
+
+
+async def watchdog(workers: list[Worker], timeout: float, over: trio.Event) -> None:
+    """Cancel handlers that exceed `timeout` until `over` is set: scan the workers periodically.
+
+    A deadline per message would cost as much as everything else that is done for the message.
+    """
+    while not over.is_set():
+        with trio.move_on_after(timeout / SCANS_PER_TIMEOUT):
+            await over.wait()
+        now = trio.current_time()
+        for worker in workers:
+            worker.check(now, timeout)
+
+
+@attrs.define(eq=False)
+class DirectedMessage:
+    """A message that an operator asked to be handled now; it gets a private queue that is never committed."""
+
+    message: MessageExt
+    is_batch: bool
+    """Whether the handler takes lists."""
+    failure: Exception | None = None
+    is_handled: bool = False
+    """Whether the handler returned or raised; False if it was cancelled because the run ended."""
+    ended: trio.Event = attrs.Factory(trio.Event)
+    unit: Unit = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        message = self.message
+        queue = ProcessQueue(MessageQueue(message.topic, message.broker_name, message.queue_id))
+        queue.start(message.queue_offset)
+        queue.chunks.append(Chunk([message], message.queue_offset + 1, 0, is_held=False))
+        queue.message_count = 1
+        works = queue.begin_batch(1)
+        self.unit = BatchInWork(works) if self.is_batch else works[0]
+
+
+@attrs.define(eq=False)
 class HandlerRun:
     """One `run`, from its beginning to the end of the last handler."""
 
@@ -96,7 +164,7 @@ class HandlerRun:
     is_stopping: bool = False
     ended: trio.Event = attrs.Factory(trio.Event)
     _busy: int = 0
-    _hands: list[Hand] = attrs.Factory(list)
+    _workers: list[Worker] = attrs.Factory(list)
     _idle: trio.Event = attrs.Factory(trio.Event)
     _nursery: trio.Nursery | None = None
     _context: Context = attrs.Factory(copy_context)
@@ -138,9 +206,9 @@ class HandlerRun:
         with self._scope:
             async with trio.open_nursery() as self._nursery:
                 for _ in range(self.concurrency):
-                    self._hands.append(hand := Hand())
-                    self._nursery.start_soon(self._worker, work, hand)
-                self._nursery.start_soon(watch, self._hands, self.handler_timeout, self._idle)
+                    self._workers.append(worker := Worker())
+                    self._nursery.start_soon(self._run_worker, work, worker)
+                self._nursery.start_soon(watchdog, self._workers, self.handler_timeout, self._idle)
         if self._scope.cancelled_caught:
             logger.warning(
                 "handlers cancelled, their messages come again group=%s drain_timeout=%g",
@@ -148,9 +216,9 @@ class HandlerRun:
             )  # fmt: skip
 
     @trio.lowlevel.enable_ki_protection
-    async def _worker(self, work: Callable[[Hand], Awaitable[None]], hand: Hand) -> None:
+    async def _run_worker(self, work: Callable[[Worker], Awaitable[None]], worker: Worker) -> None:
         try:
-            await work(hand)
+            await work(worker)
         except trio.Cancelled:
             self._leave()
             raise
@@ -169,14 +237,14 @@ class HandlerRun:
             self._idle.set()
 
     async def _handle(
-        self, hand: Hand, units: Iterable[Unit | None]
+        self, worker: Worker, units: Iterable[Unit | None]
     ) -> tuple[Unit, Exception] | None:
         """Handle one unit after the other; return the first failed one and its exception, or None at the end."""
         failure: Exception | None = None
-        with hand.anew() as scope:
-            failure = await self._handle_until_failure(hand, units)
-        unit = hand.unit
-        self._put_down(hand)
+        with worker.new_scope() as scope:
+            failure = await self._handle_until_failure(worker, units)
+        unit = worker.unit
+        self._finish_unit(worker)
         if scope.cancelled_caught:
             failure = TimeoutError(f"cancelled, it took over {self.handler_timeout:g} s")
         if unit is None:
@@ -188,7 +256,7 @@ class HandlerRun:
 
     @trio.lowlevel.disable_ki_protection  # Ctrl-C may interrupt the user's code anywhere.
     async def _handle_until_failure(
-        self, hand: Hand, units: Iterable[Unit | None]
+        self, worker: Worker, units: Iterable[Unit | None]
     ) -> Exception | None:
         handler = self.handler
         without_pause = 0
@@ -197,16 +265,16 @@ class HandlerRun:
                 without_pause = 0
                 await self.hand_out.workers.park()
                 continue
-            hand.unit = unit
+            worker.unit = unit
             if self.hand_out.may_inflate:
-                hand.inflated = inflated_size(work.given for work in unit.works)
+                worker.inflated = inflated_size(work.given for work in unit.works)
             try:
                 await handler(unit.given)
             except Exception as failure:
                 return failure
             unit.done()
-            self._put_down(hand)
-            if hand.is_late:
+            self._finish_unit(worker)
+            if worker.is_late:
                 break
             without_pause += 1
             if without_pause >= CHECKPOINT_EVERY:
@@ -214,18 +282,18 @@ class HandlerRun:
                 await trio.lowlevel.checkpoint()
         return None
 
-    def _put_down(self, hand: Hand) -> None:
-        hand.unit = None
-        if hand.inflated:
+    def _finish_unit(self, worker: Worker) -> None:
+        worker.unit = None
+        if worker.inflated:
             was_full = self._is_full
-            hand.inflated = 0
+            worker.inflated = 0
             if was_full:
                 self.hand_out.workers.unpark_all()
 
     @property
     def _is_full(self) -> bool:
         """Whether decompressed bodies with handlers leave no room for more."""
-        return sum(hand.inflated for hand in self._hands) >= INFLATE_LIMIT
+        return sum(worker.inflated for worker in self._workers) >= INFLATE_LIMIT
 
     def _failed(self, unit: Unit, failure: Exception) -> tuple[int, list[InWork]]:
         """Return the delay level after a failure and the messages to hand back; raise it without a group to do so."""
@@ -269,11 +337,11 @@ class HandlerRun:
 
     # ------------------------------------------------------------------------------- concurrent workers
 
-    async def _work(self, hand: Hand) -> None:
+    async def _work(self, worker: Worker) -> None:
         while not self.is_stopping:
-            failed = await self._handle(hand, self._units())
+            failed = await self._handle(worker, self._units())
             if failed is not None:
-                await self._hand_back(hand, *failed)
+                await self._hand_back(worker, *failed)
 
     def _units(self) -> Iterator[Unit | None]:
         hand_out, batch_size = self.hand_out, self.batch_size
@@ -283,7 +351,7 @@ class HandlerRun:
             else:
                 yield hand_out.begin() if batch_size is None else hand_out.begin_batch(batch_size)
 
-    async def _hand_back(self, hand: Hand, unit: Unit, failure: Exception) -> None:
+    async def _hand_back(self, worker: Worker, unit: Unit, failure: Exception) -> None:
         """Hand a failed unit back, or handle it here again; at the end of the run it is left undone."""
         while True:
             level, works = self._failed(unit, failure)
@@ -298,43 +366,46 @@ class HandlerRun:
             if left.process_queue.is_dropped:
                 left.done()
                 return
-            failed = await self._handle(hand, [left])
+            failed = await self._handle(worker, [left])
             if failed is None:
                 return
             unit, failure = failed
 
     # ------------------------------------------------------------- one message at an operator's request
 
-    async def handle_apart(self, message: MessageExt) -> Exception | None:
+    async def handle_directly(self, message: MessageExt) -> Exception | None:
         """Call the handler with a message of a private queue, beside the workers; return its failure.
 
         Raises ClosedError if the run is over, or ends before the handler does. A cancel does not stop the handler.
         """
         if self._nursery is None or self.is_stopping:
             raise ClosedError(_NO_HANDLER.format(self.hand_out.group))
-        apart = Apart(message, is_batch=self.batch_size is not None)
+        directed = DirectedMessage(message, is_batch=self.batch_size is not None)
         self._busy += 1
         self._context.run(
-            self._nursery.start_soon, self._worker, partial(self._work_apart, apart), Hand()
+            self._nursery.start_soon,
+            self._run_worker,
+            partial(self._work_directed, directed),
+            Worker(),
         )
-        await apart.ended.wait()
-        if not apart.is_handled:
+        await directed.ended.wait()
+        if not directed.is_handled:
             raise ClosedError(_NO_HANDLER.format(self.hand_out.group))
-        return apart.failure
+        return directed.failure
 
-    async def _work_apart(self, apart: Apart, hand: Hand) -> None:
-        self._hands.append(hand)
+    async def _work_directed(self, directed: DirectedMessage, worker: Worker) -> None:
+        self._workers.append(worker)
         try:
-            failed = await self._handle(hand, [apart.unit])
-            apart.failure = None if failed is None else failed[1]
-            apart.is_handled = True
+            failed = await self._handle(worker, [directed.unit])
+            directed.failure = None if failed is None else failed[1]
+            directed.is_handled = True
         finally:
-            self._hands.remove(hand)
-            apart.ended.set()
+            self._workers.remove(worker)
+            directed.ended.set()
 
     # ---------------------------------------------------------------------------------- orderly workers
 
-    async def _work_in_order(self, hand: Hand) -> None:
+    async def _work_in_order(self, worker: Worker) -> None:
         hand_out = self.hand_out
         while not self.is_stopping:
             is_full = hand_out.may_inflate and self._is_full
@@ -343,9 +414,9 @@ class HandlerRun:
                 await hand_out.workers.park()
                 continue
             try:
-                failed = await self._handle(hand, self._units_of(process_queue))
+                failed = await self._handle(worker, self._units_of(process_queue))
                 if failed is not None:
-                    await self._try_again(hand, *failed)
+                    await self._try_again(worker, *failed)
             finally:
                 hand_out.return_queue(process_queue)
             await trio.lowlevel.checkpoint()
@@ -364,7 +435,7 @@ class HandlerRun:
             if process_queue.current is None:
                 return
 
-    async def _try_again(self, hand: Hand, unit: Unit, failure: Exception) -> None:
+    async def _try_again(self, worker: Worker, unit: Unit, failure: Exception) -> None:
         """Handle the same messages until they are done or dead letters, or are left undone."""
         while True:
             level, works = self._failed(unit, failure)
@@ -379,7 +450,7 @@ class HandlerRun:
                         work.process_queue.abandon(work)
                 return
             left.again()
-            failed = await self._handle(hand, [left])
+            failed = await self._handle(worker, [left])
             if failed is None:
                 return
             unit, failure = failed

@@ -189,7 +189,7 @@ class RunningMember:
         if message.topic == retry_topic(self.member.group):
             message = redelivered(message)
         begun = trio.current_time()
-        failure = await run.handle_apart(message)
+        failure = await run.handle_directly(message)
         result, remark = _outcome(failure)
         return ConsumeMessageDirectlyResult(
             order=self.options.orderly,

@@ -1,6 +1,6 @@
 """A master, a slave and clients that come and go, by chance: what the brokers agree on after all is told.
 
-Each client is our client's rule in few lines (queue_claim.py): it commits what it was told with its position, claims
+Each client is our client's rule in few lines (offset_store.py): it commits what it was told with its position, claims
 where it is not known, and stops when it hears of a reset.
 """
 

@@ -9,7 +9,7 @@ import trio
 from tests.client.orders import TOPIC, another_client, receive, send
 
 from rocketrio import NOT_FOUND, ClientInstance, Error, MessageExt, MessageQueue, open_consumer
-from rocketrio.consuming.offset_file import OffsetFile, default_offsets_path
+from rocketrio.consuming.local_offset_store import OffsetFile, default_offsets_path
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 

@@ -15,7 +15,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.consuming.queue_questions import known
+from rocketrio.consuming.consumer import _known
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 
@@ -114,7 +114,10 @@ async def test_bounds_are_asked_of_the_brokers(client: ClientInstance) -> None:
 
 
 def test_what_nobody_could_tell_is_none() -> None:
-    assert known({QUEUES[0]: 3, QUEUES[1]: NotReachable("away")}) == {QUEUES[0]: 3, QUEUES[1]: None}
+    assert _known({QUEUES[0]: 3, QUEUES[1]: NotReachable("away")}) == {
+        QUEUES[0]: 3,
+        QUEUES[1]: None,
+    }
 
 
 async def test_memory_stays_within_the_budget_whatever_lags(client: ClientInstance) -> None:

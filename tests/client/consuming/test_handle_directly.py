@@ -80,7 +80,7 @@ async def test_handler_runs_once_more_and_no_offset_moves(client: ClientInstance
         await consumer.commit()
         assert await committed(consumer) == {0: 1}
         assert consumer.handlers is not None
-        assert len(consumer.handlers._hands) == 1, "what ran apart has left nothing"
+        assert len(consumer.handlers._workers) == 1, "what ran apart has left nothing"
         nursery.cancel_scope.cancel()
 
 
@@ -227,7 +227,7 @@ async def test_cancelled_question_leaves_the_handler_at_work(
         await trio.sleep(1)
         assert consumer.handlers is not None
         with trio.move_on_after(1) as asking:
-            await consumer.handlers.handle_apart(message)
+            await consumer.handlers.handle_directly(message)
         assert asking.cancelled_caught
         assert not handled
         await trio.sleep(2)

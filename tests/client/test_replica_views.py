@@ -2,7 +2,7 @@ from math import inf
 
 import pytest
 
-from rocketrio.round_trips import RoundTrips
+from rocketrio.routing.replica_views import RoundTrips
 
 
 def test_first_measurement_counts_whole_and_later_ones_a_quarter() -> None:
