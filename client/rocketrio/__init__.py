@@ -36,7 +36,8 @@ from rocketrio.producing.produce import open_producer
 from rocketrio.producing.producer import Producer
 from rocketrio.producing.send_result import SendResult, SendStatus
 from rocketrio.producing.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
-from rocketrio.producing.transaction import Transaction, TransactionNotBegun, TransactionState
+from rocketrio.producing.transaction import Transaction, TransactionNotBegun
+from rocketrio.producing.transaction_checks import TransactionState
 from rocketrio.routing import PullReason, ReadPolicy
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (

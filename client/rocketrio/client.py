@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -29,6 +29,7 @@ from rocketrio.cluster.routes import TopicRoutes
 from rocketrio.live import Live
 from rocketrio.routing import FindBrokerResult, Router
 from rocketrio.routing.replica_views import RoundTrips
+from rocketrio.tracing.trace import Traces
 from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.errors import (
     ConfigError,
@@ -44,11 +45,6 @@ from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
-
-if TYPE_CHECKING:
-    from rocketrio.producing.request_reply import Replies
-    from rocketrio.producing.transaction_checks import TransactionChecks
-    from rocketrio.tracing.trace import Traces
 
 CLOSE_GRACE: Final = 3.0
 """Seconds that leaving may take: one ordinary call."""
@@ -111,14 +107,11 @@ class ClientInstance(Live):
         self.processors = processors
         """The functions that answer requests of brokers, by request code."""
         processors.update(MemberCalls(self.heartbeat.consumers, namespace).processors())
-        self.transaction_checks: TransactionChecks | None = None
-        """Answers for the transactions of this client's producers; None until a producer has any."""
         self.traces: Traces | None = None
         """Sends records about messages to consoles; None unless requested."""
-        self.replies: Replies | None = None
-        """The replies that tasks wait for; None until the first request."""
+        self._shared: dict[object, Any] = {}
         self.is_closed = False
-        self._known_to: dict[str, set[str]] = {}
+        self._announced_to: dict[str, set[str]] = {}
         self._poll_interval = poll_name_server_interval
         self.routes = TopicRoutes(self.name_servers, routing, changed=self._after_route_change)
         self.round_trips = RoundTrips()
@@ -146,6 +139,17 @@ class ClientInstance(Live):
             nursery.start_soon(self.heartbeat.run)
             nursery.start_soon(self._poll_name_servers)
             nursery.start_soon(self.silence.run)
+
+    def on_request(self, code: int, processor: Processor) -> None:
+        """Let `processor` answer the brokers' requests with this code."""
+        self.processors[int(code)] = processor
+
+    def shared(self, kind: Callable[["ClientInstance"], T]) -> T:
+        """Return the client's only `kind`, made from the client at the first call: its producers share it."""
+        if kind not in self._shared:
+            self._shared[kind] = kind(self)
+        found: T = self._shared[kind]
+        return found
 
     # --------------------------------------------------------------------------------------- routes
 
@@ -268,7 +272,7 @@ class ClientInstance(Live):
         return await self.ask_broker(queue, ask)
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """Return the offset of the first message stored at `time` or later. Raises Error without an answering master."""
+        """Return the offset of the first message stored at `time` or later. Raises Error if no master answers."""
         timestamp_ms = int(time.timestamp() * 1000)
 
         async def ask(found: FindBrokerResult) -> int:
@@ -297,7 +301,7 @@ class ClientInstance(Live):
             # Then other brokers are asked first for the other members.
             self.mark_unreachable(addr, spent=0.0)
 
-    async def be_known_everywhere(self, producer_group: str) -> None:
+    async def announce_producer(self, producer_group: str) -> None:
         """Announce a producer group to all brokers that the name servers know, and to new ones while it is open.
 
         This is for requests that brokers send to a client on their own initiative: they must know the client by then.
@@ -306,9 +310,9 @@ class ClientInstance(Live):
         # Every broker has this topic, whatever its settings.
         await self.topic_route(SELF_TEST_TOPIC)
         targets = set(self.heartbeat.targets())
-        if not targets <= self._known_to.get(producer_group, set()):
+        if not targets <= self._announced_to.get(producer_group, set()):
             await self.heartbeat.send_all()
-            self._known_to[producer_group] = (
+            self._announced_to[producer_group] = (
                 targets  # Brokers that come later get a heartbeat at once.
             )
 
@@ -337,7 +341,7 @@ class ClientInstance(Live):
         producers[group] -= 1
         if not producers[group]:
             del producers[group]
-            self._known_to.pop(group, None)
+            self._announced_to.pop(group, None)
             await self._leave_producer_group(group)
 
     async def _leave_consumer_group(self, group: str) -> None:

@@ -17,15 +17,15 @@ from rocketrio.client import CLOSE_GRACE, ClientInstance
 from rocketrio.cluster.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.cluster.name_servers import name_server_addresses
 from rocketrio.cluster.namespace import Namespace
-from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
-from rocketrio.producing.producer import SEND_RETRIES, Producer
+from rocketrio.producing.outgoing import check_topic
+from rocketrio.producing.producer import Producer
 from rocketrio.producing.publish_route import PublishRoutes
+from rocketrio.producing.sender import MessageSender
 from rocketrio.routing import Router
 from rocketrio.tracing.trace import SEND_TIMEOUT, TRACE_GROUP, Traces
 from rocketrio_protocol.codes import MASTER_ID, SerializeType
 from rocketrio_protocol.errors import ConfigError, NotReachable
 from rocketrio_protocol.names import TRACE_TOPIC
-from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import Dial, SystemWallClock, WallClock, split_addr
@@ -195,16 +195,13 @@ async def given_or_own(
 
 
 def _traces(client: ClientInstance, wanted: bool | str) -> Traces:
-    producer = Producer(
-        client,
-        TRACE_GROUP,
-        timeout=SEND_TIMEOUT,
-        retries=SEND_RETRIES,
-        max_message_size=MAX_MESSAGE_SIZE,
-        compress_over=COMPRESS_BODY_OVER,
-        routes=PublishRoutes(client),
+    sender = MessageSender(client, TRACE_GROUP, PublishRoutes(client), timeout=SEND_TIMEOUT)
+    return Traces(
+        TRACE_TOPIC if wanted is True else str(wanted),
+        Producer(sender).send,
+        next_id=client.unique_ids.next,
+        now_ms=client.wall_clock.now_ms,
     )
-    return Traces(TRACE_TOPIC if wanted is True else str(wanted), producer)
 
 
 async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:

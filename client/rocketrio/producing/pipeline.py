@@ -13,7 +13,7 @@ Unlike Java: batches are not cut by a timer; their size depends on how busy the 
 import logging
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import attrs
 import msgspec
@@ -31,13 +31,11 @@ from rocketrio.producing.outgoing import (
 )
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.producing.send_result import SendStatus, is_worth_another_broker
+from rocketrio.producing.sender import MessageSender
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.names import RETRY_PREFIX
 from rocketrio_protocol.record.batch import ENTRY_OVERHEAD
-
-if TYPE_CHECKING:
-    from rocketrio.producing.producer import Producer
 
 BATCH_MAX_BYTES: Final = 128 * 1024
 """Bytes of a full batch: larger ones do not make a broker faster, and other requests wait longer."""
@@ -187,16 +185,16 @@ class SendPipeline(Live):
 
     def __init__(
         self,
-        producer: "Producer",
+        sender: MessageSender,
         nursery: trio.Nursery,
         *,
         linger: float,
         batch_size: int,
         pending_limit: int,
     ) -> None:
-        self._producer = producer
-        self._next_id = producer.client.unique_ids.next
-        self._max_message_size = producer.max_message_size
+        self._sender = sender
+        self._next_id = sender.client.unique_ids.next
+        self._max_message_size = sender.max_message_size
         self._nursery = nursery
         self._linger = linger
         self._batch_size = batch_size
@@ -245,7 +243,7 @@ class SendPipeline(Live):
             return
         if queue is None:
             assert sharding_key is not None
-            known = self._producer.routes.cached(message.topic)
+            known = self._sender.routes.cached(message.topic)
             queues = known.by_key if known else await self._keyed_queues(message.topic)
             queue = queue_for_key(sharding_key, queues)
         elif queue.topic != message.topic or sharding_key is not None:
@@ -290,7 +288,7 @@ class SendPipeline(Live):
         if topic is None:
             check_topic(name)
             topic = self._topics[name] = Topic(takes_batches=not name.startswith(RETRY_PREFIX))
-        elif self._producer.routes.cached(name) is None:
+        elif self._sender.routes.cached(name) is None:
             topic.is_free_served = False  # The route changed: there may be new queues.
         return topic
 
@@ -308,12 +306,12 @@ class SendPipeline(Live):
             self._in_a_hurry -= 1
 
     async def _serve_free(self, name: str, topic: Topic) -> None:
-        for queue in await self._producer.routes.queues(name):
+        for queue in await self._sender.routes.queues(name):
             self._hire(topic, queue, takes_free=True)
         topic.is_free_served = True
 
     async def _keyed_queues(self, name: str) -> list[MessageQueue]:
-        return await self._producer.routes.keyed_queues(name)
+        return await self._sender.routes.keyed_queues(name)
 
     def _hire(self, topic: Topic, queue: MessageQueue, *, takes_free: bool) -> Worker:
         worker = topic.by_queue.get(queue)
@@ -331,7 +329,7 @@ class SendPipeline(Live):
         entry = encode_entry(message, unique_id, self._max_message_size)
         size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
         if message.delay_level or not topic.takes_batches:
-            check_level(message.delay_level, self._producer.delay_levels)
+            check_level(message.delay_level, self._sender.delay_levels)
             line.waiting.append(Waiting(message, unique_id, None, size))
             line.odd_count += 1
         else:
@@ -371,18 +369,18 @@ class SendPipeline(Live):
 
     def _may_take_free(self, topic: Topic, worker: Worker) -> bool:
         # The worker of a broker that just failed leaves the messages to other workers, if there are any.
-        is_avoided = self._producer.routes.is_avoided
+        is_avoided = self._sender.routes.is_avoided
         return not is_avoided(worker.queue) or all(is_avoided(queue) for queue in topic.by_queue)
 
     def _outgoing(self, items: Sequence[Waiting]) -> Outgoing:
         first = items[0]
-        producer = self._producer
+        sender = self._sender
         if first.entry is None or len(items) == 1:
             return encode_single(
                 first.message,
                 unique_id=first.unique_id,
-                max_message_size=producer.max_message_size,
-                compress_over=producer.compress_over,
+                max_message_size=sender.max_message_size,
+                compress_over=sender.compress_over,
             )
         return batch_outgoing(
             first.message.topic,
@@ -394,12 +392,12 @@ class SendPipeline(Live):
     async def _send(
         self, topic: Topic, worker: Worker, items: Sequence[Waiting], *, is_free: bool
     ) -> None:
-        producer = self._producer
+        sender = self._sender
         self._requests += 1
         try:
-            result = await producer.send_to(worker.queue, self._outgoing(items), producer.timeout)
+            result = await sender.send_to(worker.queue, self._outgoing(items), sender.timeout)
         except Error as error:
-            if is_free and is_worth_another_broker(error) and items[0].attempts < producer.retries:
+            if is_free and is_worth_another_broker(error) and items[0].attempts < sender.retries:
                 logger.info("send tries again queue=%s error=%s", worker.queue, error)
                 for item in items:
                     item.attempts += 1

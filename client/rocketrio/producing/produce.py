@@ -16,8 +16,9 @@ from rocketrio.client import CLOSE_GRACE, ClientInstance
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.producing.delays import DELAY_LEVELS, check_levels
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
-from rocketrio.producing.producer import SEND_RETRIES, Producer
+from rocketrio.producing.producer import Producer
 from rocketrio.producing.publish_route import PublishRoutes
+from rocketrio.producing.sender import SEND_RETRIES, SEND_TIMEOUT, MessageSender
 from rocketrio.producing.slow_brokers import LATENCIES_5X, LatencyTable, SlowBrokers
 from rocketrio.producing.transaction_checks import CheckTransaction, checking_transactions
 from rocketrio_protocol.errors import ConfigError
@@ -25,7 +26,6 @@ from rocketrio_protocol.names import group_name_problem
 from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
 
 DEFAULT_PRODUCER_GROUP: Final = "rocketrio"
-SEND_TIMEOUT: Final = 3.0  # sendMsgTimeout: all attempts together
 
 
 @asynccontextmanager
@@ -81,26 +81,24 @@ async def open_producer(
     async with given_or_own(client, client_options, open_producer) as chosen:
         producers = chosen.heartbeat.producers
         producers[group] = producers.get(group, 0) + 1
-        producer = Producer(
+        sender = MessageSender(
             chosen,
             group,
+            PublishRoutes(chosen, auto_create_topic, slow_brokers),
             timeout=timeout,
             retries=retries,
             max_message_size=max_message_size,
             compress_over=compress_over,
-            routes=PublishRoutes(chosen, auto_create_topic, slow_brokers),
             delay_levels=levels,
-            slow_brokers=slow_brokers,
             traces=chosen.traces,
-            checks_transactions=check_transaction is not None,
         )
         try:
             if check_transaction is None:
-                yield producer
+                yield Producer(sender)
             else:
-                async with checking_transactions(chosen, group, check_transaction):
-                    yield producer
+                async with checking_transactions(chosen, group, check_transaction) as checks:
+                    yield Producer(sender, checks)
         finally:
-            producer.is_closed = True
+            sender.is_closed = True
             with trio.move_on_after(CLOSE_GRACE, shield=True):
                 await chosen.leave_producer(group)

@@ -13,13 +13,14 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.producing.send_result import is_worth_another_broker
+from rocketrio.producing.sender import MessageSender
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import (
@@ -53,9 +54,6 @@ from rocketrio_protocol.record.properties import (
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import split_addr
 
-if TYPE_CHECKING:
-    from rocketrio.producing.producer import Producer
-
 REQUEST_TIMEOUT: Final = 3.0
 """Seconds for the request, its handling and the reply together."""
 NO_HOST: Final = pack_host("0.0.0.0", 0)
@@ -78,7 +76,7 @@ class Replies:
     def __init__(self, client: ClientInstance) -> None:
         self._client = client
         self._expected: dict[str, _Expected] = {}
-        client.processors[int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)] = self.pushed
+        client.on_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self.pushed)
 
     @contextmanager
     def expecting(self, correlation_id: str) -> Iterator[_Expected]:
@@ -109,7 +107,7 @@ class Replies:
 
 
 async def request(
-    producer: "Producer",
+    sender: MessageSender,
     message: Message,
     *,
     sharding_key: str | None,
@@ -117,10 +115,8 @@ async def request(
     timeout: float,
 ) -> MessageExt:
     """Send a request as described at `Producer.request`."""
-    client = producer.client
+    client = sender.client
     deadline = trio.current_time() + timeout
-    if client.replies is None:
-        client.replies = Replies(client)
     correlation_id = str(uuid.UUID(int=client.rng.getrandbits(128), version=4))
     marks = {
         PROPERTY_CORRELATION_ID: correlation_id,
@@ -128,12 +124,12 @@ async def request(
         PROPERTY_TTL: str(int(timeout * 1000)),
     }
     asking = attrs.evolve(message, properties={**message.properties, **marks})
-    outgoing = producer.outgoing(asking)
-    with client.replies.expecting(correlation_id) as expected:
+    outgoing = sender.encode(asking)
+    with client.shared(Replies).expecting(correlation_id) as expected:
         with trio.move_on_at(deadline):
-            await client.be_known_everywhere(producer.group)
+            await client.announce_producer(sender.group)
         left = max(deadline - trio.current_time(), 0.0)
-        sent = await producer.send_outgoing(outgoing, sharding_key, queue, left)
+        sent = await sender.send(outgoing, sharding_key, queue, left)
         with trio.move_on_at(deadline):
             await expected.arrived.wait()
         if expected.reply is None:
@@ -146,33 +142,33 @@ async def request(
 
 
 async def reply(
-    producer: "Producer",
+    sender: MessageSender,
     asked: MessageExt,
     body: bytes,
     *,
     properties: Mapping[str, str],
-    timeout: float,
+    timeout: float | None,
 ) -> None:
     """Send a reply as described at `Producer.reply`."""
-    outgoing = producer.outgoing(_reply_message(asked, body, properties))
-    deadline = trio.current_time() + timeout
+    outgoing = sender.encode(_reply_message(asked, body, properties))
+    deadline = trio.current_time() + (sender.timeout if timeout is None else timeout)
     last_broker: str | None = None
-    for attempt in range(producer.retries + 1):
-        queue = await producer.routes.next_queue(
+    for attempt in range(sender.retries + 1):
+        queue = await sender.routes.next_queue(
             outgoing.topic, last_broker=last_broker, until=deadline
         )
         header = SendReplyMessageRequestHeaderV2(
             *attrs.astuple(
                 outgoing.header(
                     queue,
-                    group=producer.group,
-                    born_time_ms=producer.client.wall_clock.now_ms(),
+                    group=sender.group,
+                    born_time_ms=sender.client.wall_clock.now_ms(),
                 )
             )
         )
         try:
-            addr = await producer.master_of(queue, until=deadline)
-            answer = await producer.client.connections.call(
+            addr = await sender.master_of(queue, until=deadline)
+            answer = await sender.client.connections.call(
                 addr, header, outgoing.body, timeout=deadline - trio.current_time()
             )
             if answer.code == ResponseCode.SUCCESS:
@@ -185,7 +181,7 @@ async def reply(
                 topic=outgoing.topic,
             )
         except (BrokerError, NotReachable, RouteNotFound) as error:
-            is_last = attempt == producer.retries or trio.current_time() >= deadline
+            is_last = attempt == sender.retries or trio.current_time() >= deadline
             if is_last or not is_worth_another_broker(error):
                 raise
             logger.info("reply tries again queue=%s error=%s", queue, error)

@@ -15,8 +15,7 @@ a delayed transaction is refused, where Java drops the delay.
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import trio
@@ -24,16 +23,14 @@ import trio
 from rocketrio.live import Live
 from rocketrio.producing.outgoing import Outgoing
 from rocketrio.producing.send_result import SendResult, SendStatus
+from rocketrio.producing.sender import MessageSender
+from rocketrio.producing.transaction_checks import TransactionChecks, TransactionState
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.transaction import (
-    TRANSACTION_COMMIT,
-    TRANSACTION_ROLLBACK,
-    TRANSACTION_UNKNOWN,
     EndTransactionRequestHeader,
 )
 from rocketrio_protocol.errors import (
     BrokerError,
-    ConfigError,
     Error,
     LocalProtocolError,
     NotReachable,
@@ -48,25 +45,11 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_TRANSACTION_PREPARED,
 )
 
-if TYPE_CHECKING:
-    from rocketrio.producing.producer import Producer
-
 END_TIMEOUT: Final = 3.0
 """Seconds that sending the decision may take, even under a cancel: one ordinary call."""
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 
 logger = logging.getLogger("rocketrio.producer")
-
-
-class TransactionState(Enum):
-    """The outcome of a transaction's local work."""
-
-    COMMIT = TRANSACTION_COMMIT
-    """The work is done: the message is delivered."""
-    ROLLBACK = TRANSACTION_ROLLBACK
-    """The work is not done, and never will be: the message is dropped."""
-    UNKNOWN = TRANSACTION_UNKNOWN
-    """The outcome is not known yet: the broker asks again later."""
 
 
 class TransactionNotBegun(Error):
@@ -108,7 +91,8 @@ class Transaction(Live):
 
 @asynccontextmanager
 async def transaction(
-    producer: "Producer",
+    sender: MessageSender,
+    checks: TransactionChecks,
     message: Message,
     *,
     sharding_key: str | None,
@@ -116,26 +100,24 @@ async def transaction(
     timeout: float | None,
 ) -> AsyncGenerator[Transaction]:
     """Run a transaction as described at `Producer.transaction`."""
-    half = _half(producer, message)
-    checks = producer.client.transaction_checks
-    assert checks is not None
+    half = _half(sender, message)
     # This begins before the answer: a broker that waits for its disk or slaves may ask before it answers.
     with checks.working(half.message_ids[0]):
-        sent = await _begin(producer, message, half, sharding_key, queue, timeout)
+        sent = await _begin(sender, message, half, sharding_key, queue, timeout)
         open_one = Transaction(message, sent)
-        async with _decided(producer, open_one):
+        async with _decided(sender, open_one):
             yield open_one
 
 
 @asynccontextmanager
-async def _decided(producer: "Producer", open_one: Transaction) -> AsyncGenerator[None]:
+async def _decided(sender: MessageSender, open_one: Transaction) -> AsyncGenerator[None]:
     """Send the outcome of the block to the broker."""
     try:
         yield
     except Exception:
         open_one.state = TransactionState.ROLLBACK
         try:
-            await _end(producer, open_one)
+            await _end(sender, open_one)
         except Error as error:
             # The exception of the block is more important; the broker will ask.
             logger.warning("rollback refused message_id=%s error=%s", open_one.message_id, error)
@@ -145,40 +127,36 @@ async def _decided(producer: "Producer", open_one: Transaction) -> AsyncGenerato
         raise
     if open_one.state is None:
         open_one.state = TransactionState.COMMIT
-    await _end(producer, open_one)
+    await _end(sender, open_one)
 
 
-def _half(producer: "Producer", message: Message) -> Outgoing:
-    if not producer.checks_transactions:
-        raise ConfigError(
-            "transactions need open_producer(check_transaction=...): a decision that gets lost is asked for there"
-        )
+def _half(sender: MessageSender, message: Message) -> Outgoing:
     if message.delay_level:
         raise LocalProtocolError(
             "a message of a transaction cannot be delayed as well", topic=message.topic
         )
-    wire_group = producer.client.namespace.wrapped(producer.group)
+    wire_group = sender.client.namespace.wrapped(sender.group)
     marks = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: wire_group}
     half = attrs.evolve(message, properties={**message.properties, **marks})
-    outgoing = producer.outgoing(half)
+    outgoing = sender.encode(half)
     outgoing.sys_flag |= _PREPARED
     return outgoing
 
 
 async def _begin(
-    producer: "Producer",
+    sender: MessageSender,
     message: Message,
     half: Outgoing,
     sharding_key: str | None,
     queue: MessageQueue | None,
     timeout: float | None,
 ) -> SendResult:
-    sent = await producer.send_outgoing(half, sharding_key, queue, timeout)
+    sent = await sender.send(half, sharding_key, queue, timeout)
     if sent.status is SendStatus.SEND_OK:
         return sent
     unsafe = Transaction(message, sent, TransactionState.ROLLBACK)
     try:
-        await _end(producer, unsafe)
+        await _end(sender, unsafe)
     except BrokerError as error:
         logger.warning("rollback refused message_id=%s error=%s", sent.message_id, error)
     raise TransactionNotBegun(
@@ -187,7 +165,7 @@ async def _begin(
     )
 
 
-async def _end(producer: "Producer", ended: Transaction) -> None:
+async def _end(sender: MessageSender, ended: Transaction) -> None:
     """Send the decision. Raises BrokerError if the broker refuses it; a broker that does not answer will ask later."""
     assert ended.state is not None
     if ended.state is TransactionState.UNKNOWN:
@@ -195,7 +173,7 @@ async def _end(producer: "Producer", ended: Transaction) -> None:
         return
     sent = ended.sent
     header = EndTransactionRequestHeader(
-        producer.group,
+        sender.group,
         sent.queue_offset,
         parse_offset_message_id(sent.offset_message_id)[2],
         ended.state.value,
@@ -208,9 +186,9 @@ async def _end(producer: "Producer", ended: Transaction) -> None:
     until = trio.current_time() + END_TIMEOUT
     with trio.CancelScope(shield=True):
         try:
-            addr = await producer.master_of(sent.queue, until=until)
+            addr = await sender.master_of(sent.queue, until=until)
             left = until - trio.current_time()
-            answer = await producer.client.connections.call(addr, header, timeout=left)
+            answer = await sender.client.connections.call(addr, header, timeout=left)
         except (NotReachable, RouteNotFound) as error:
             logger.warning(
                 "broker does not know the decision, and will ask message_id=%s state=%s error=%s",
@@ -228,11 +206,11 @@ async def _end(producer: "Producer", ended: Transaction) -> None:
             topic=sent.queue.topic,
         )
     ended.is_told = True
-    if producer.traces is not None:
-        producer.traces.decided(
+    if sender.traces is not None:
+        sender.traces.decided(
             ended.message,
             sent.message_id,
-            group=producer.group,
+            group=sender.group,
             addr=addr,
             transaction_id=header.transaction_id or sent.message_id,
             state=ended.state.name,

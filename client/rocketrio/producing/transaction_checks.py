@@ -14,6 +14,7 @@ Unlike Java: several checks run concurrently; and a producer that has sent nothi
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from enum import Enum
 from typing import Final, TypeAlias
 
 import attrs
@@ -21,10 +22,12 @@ import trio
 
 from rocketrio.callables import NotAwaitable
 from rocketrio.client import ClientInstance
-from rocketrio.producing.transaction import TransactionState
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.transaction import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_UNKNOWN,
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
@@ -33,6 +36,18 @@ from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.tasks import background_nursery
+
+
+class TransactionState(Enum):
+    """The outcome of a transaction's local work."""
+
+    COMMIT = TRANSACTION_COMMIT
+    """The work is done: the message is delivered."""
+    ROLLBACK = TRANSACTION_ROLLBACK
+    """The work is not done, and never will be: the message is dropped."""
+    UNKNOWN = TRANSACTION_UNKNOWN
+    """The outcome is not known yet: the broker asks again later."""
+
 
 CheckTransaction: TypeAlias = Callable[[MessageExt], Awaitable[TransactionState]]
 
@@ -67,14 +82,14 @@ class _Group:
 
 
 class TransactionChecks:
-    """The checks of one client, by producer group; created when the first group needs them."""
+    """The checks of one client, by producer group; `ClientInstance.shared` makes them."""
 
     def __init__(self, client: ClientInstance) -> None:
         self.groups: dict[str, _Group] = {}
         """Each group's questions, by the name that brokers know."""
         self._namespace = client.namespace
         self._in_work: set[str] = set()
-        client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)] = self.asked
+        client.on_request(RequestCode.CHECK_TRANSACTION_STATE, self.asked)
 
     @contextmanager
     def working(self, message_id: str) -> Iterator[None]:
@@ -117,11 +132,10 @@ class TransactionChecks:
 @asynccontextmanager
 async def checking_transactions(
     client: ClientInstance, group: str, check: CheckTransaction
-) -> AsyncGenerator[None]:
+) -> AsyncGenerator[TransactionChecks]:
     """Answer for a producer group while the block runs. Raises ConfigError if another producer already does."""
-    if client.transaction_checks is None:
-        client.transaction_checks = TransactionChecks(client)
-    groups = client.transaction_checks.groups
+    checks = client.shared(TransactionChecks)
+    groups = checks.groups
     wire_group = client.namespace.wrapped(group)
     if wire_group in groups:
         raise ConfigError(
@@ -130,19 +144,19 @@ async def checking_transactions(
     send, receive = trio.open_memory_channel[str](CHECKS_WAITING_LIMIT)
     asked = groups[wire_group] = _Group(send)
     async with background_nursery() as nursery:
-        nursery.start_soon(_be_known, client, group)
+        nursery.start_soon(_announce, client, group)
         for _ in range(CHECKS_AT_ONCE):
             nursery.start_soon(_answer_all, client, wire_group, check, receive, asked.newest)
         try:
-            yield
+            yield checks
         finally:
             del groups[wire_group]
 
 
-async def _be_known(client: ClientInstance, group: str) -> None:
+async def _announce(client: ClientInstance, group: str) -> None:
     while True:
         try:
-            await client.be_known_everywhere(group)
+            await client.announce_producer(group)
         except Error as error:
             logger.info("no brokers found yet, tried again error=%s", error)
             await trio.sleep(KNOWN_RETRY)

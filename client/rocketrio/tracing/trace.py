@@ -13,7 +13,7 @@ Unlike Java: records of one client are sent together, whatever producer or consu
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -46,9 +46,6 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_TRACE_SWITCH,
     decode_properties,
 )
-
-if TYPE_CHECKING:
-    from rocketrio.producing.producer import Producer
 
 Given = TypeVar("Given", MessageExt, list[MessageExt])
 
@@ -83,10 +80,19 @@ class TraceStatistics:
 class Traces:
     """The trace records of one client; made by `open_client(trace=...)`."""
 
-    def __init__(self, topic: str, producer: "Producer") -> None:
-        """Create the traces of a client; `producer` sends them, and is not traced itself."""
+    def __init__(
+        self,
+        topic: str,
+        send: Callable[[Message], Awaitable[object]],
+        *,
+        next_id: Callable[[], str],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Create the traces of a client; `send` sends a message of records, and is not traced itself."""
         self.topic = topic
-        self._producer = producer
+        self.now_ms = now_ms
+        self._send = send
+        self._next_id = next_id
         self._waiting: deque[TraceRecord] = deque()
         self._sent = self._dropped = 0
         self._wakeup = Wakeup()
@@ -127,7 +133,7 @@ class Traces:
                     properties.get(PROPERTY_TAGS),
                     properties.get(PROPERTY_KEYS, ""),
                 ),
-                self._now_ms() - cost_ms,
+                self.now_ms() - cost_ms,
                 header.region_id or DEFAULT_REGION,
                 group,
                 addr,
@@ -154,7 +160,7 @@ class Traces:
         self.add(
             TransactionEnded(
                 Traced(message.topic, message_id, message.tags, message.keys),
-                self._now_ms(),
+                self.now_ms(),
                 DEFAULT_REGION,
                 group,
                 addr,
@@ -166,9 +172,9 @@ class Traces:
 
     def consuming(self, group: str, messages: Sequence[MessageExt]) -> "ConsumeTrace":
         """Record that a consumer begins to handle messages; call `ended` of the result when it is done."""
-        request_id = self._producer.client.unique_ids.next()
+        request_id = self._next_id()
         traced: list[Traced] = []
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         for message in messages:
             properties = message.properties
             if properties.get(PROPERTY_TRACE_SWITCH) == "false":
@@ -214,9 +220,6 @@ class Traces:
         if len(waiting) == BATCH_RECORDS:
             self._wakeup.wake()
 
-    def _now_ms(self) -> int:
-        return self._producer.client.wall_clock.now_ms()
-
     # --------------------------------------------------------------------------------------- sending
 
     async def run(self) -> None:
@@ -245,7 +248,7 @@ class Traces:
         try:
             body = "".join(texts).encode()
             message = Message(self.topic, body, keys=_joined(keys))
-            await self._producer.send(message, timeout=SEND_TIMEOUT)
+            await self._send(message)
         except (Error, UnicodeEncodeError) as error:
             if not self._dropped:
                 logger.warning("traces dropped, they cannot be sent error=%s", error)
@@ -278,7 +281,7 @@ class ConsumeTrace:
 
     def ended(self, result: ConsumeReturn) -> None:
         """Record that the handler has ended."""
-        now_ms = self.traces._now_ms()
+        now_ms = self.traces.now_ms()
         cost_ms = (now_ms - self.begun_ms) // max(len(self.messages), 1)
         for message in self.messages:
             self.traces.add(

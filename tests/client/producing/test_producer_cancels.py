@@ -17,6 +17,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.producing.request_reply import Replies
 from rocketrio_broker.embedded import EmbeddedCluster
 
 pytestmark = pytest.mark.slow
@@ -128,7 +129,7 @@ async def test_request_cancelled_anywhere_leaves_nothing_behind(
                 assert (await producer.request(Message(TOPIC, body))).body == b"re: " + body
 
             is_cancelled = await cancelled_at(number, work)
-            assert client.replies is None or client.replies._expected == {}
+            assert client.shared(Replies)._expected == {}
             number += 1
         nursery.cancel_scope.cancel()
     assert number > 3

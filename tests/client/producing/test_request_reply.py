@@ -20,6 +20,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.producing.request_reply import Replies
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -141,8 +142,7 @@ async def test_cancelled_request_is_forgotten(
         with trio.CancelScope() as scope:
             scope.cancel()
             await producer.request(Message(TOPIC, b"?"))
-        assert client.replies is not None
-        assert client.replies._expected == {}
+        assert client.shared(Replies)._expected == {}
         assert (await producer.request(Message(TOPIC, b"again"))).body == b"AGAIN"
 
 
@@ -193,7 +193,7 @@ async def test_client_can_be_known_before_it_sends_anything(cluster: EmbeddedClu
         ) as client,
         open_producer(client=client, group="askers"),
     ):
-        await client.be_known_everywhere("askers")
+        await client.announce_producer("askers")
         broker = cluster.master.broker
         assert client.heartbeat.heard_by == {broker.address}
 
@@ -202,13 +202,12 @@ async def test_push_with_an_unreadable_host_is_taken(client: ClientInstance) -> 
     async with open_producer(client=client) as producer:
         with trio.move_on_after(0.1):
             await producer.request(Message(TOPIC, b""))
-        assert client.replies is not None
         header = PushReplyMessageRequestHeader(
             "g", "lab_REPLY_TOPIC", "TBW102", 4, 0, 0, 1, 0, "nowhere", "/10.0.0.1:5", 2,
             properties="CORRELATION_ID\x01mine\x02",
         )  # fmt: skip
         processor = client.processors[int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)]
-        with client.replies.expecting("mine") as expected:
+        with client.shared(Replies).expecting("mine") as expected:
             for body in (b"body", b"second"):
                 answer = processor(None, RemotingCommand.request(header, body))  # type: ignore[arg-type]
         assert isinstance(answer, RemotingCommand)

@@ -110,12 +110,12 @@ def test_broker_that_just_failed_the_message_is_the_last_choice() -> None:
 
 async def test_producer_leaves_a_broker_that_answered_late(client: ClientInstance) -> None:
     async with open_producer(client=client, avoid_slow_brokers=True) as producer:
-        slow = producer.slow_brokers
+        slow = producer._sender._slow_brokers
         assert slow is not None
         await producer.send(Message("orders", b""))
         assert not slow.is_slow("broker-a", now=trio.current_time())
         slow.answered("broker-a", latency=1.0, now=trio.current_time())
-        routes = producer.routes
+        routes = producer._sender.routes
         assert routes.cached("orders") is not None
         assert routes.next_cached("orders") is None
         assert (await producer.send(Message("orders", b""))).queue.broker_name == "broker-a"
@@ -127,15 +127,17 @@ async def test_failed_send_makes_a_broker_slow(client: ClientInstance) -> None:
         client=client, avoid_slow_brokers=LATENCIES_5X, retries=0, timeout=0.5
     ) as producer:
         sent = await producer.send(Message("orders", b""))
-        assert producer.slow_brokers is not None
+        assert producer._sender._slow_brokers is not None
         with pytest.raises(Exception, match="orders"):
             await producer.send(
                 Message("orders", b""), queue=MessageQueue("orders", "broker-a", 99)
             )
-        assert producer.slow_brokers.is_slow(sent.queue.broker_name, now=trio.current_time())
+        assert producer._sender._slow_brokers.is_slow(
+            sent.queue.broker_name, now=trio.current_time()
+        )
 
 
 async def test_nothing_is_measured_unless_asked_for(client: ClientInstance) -> None:
     async with open_producer(client=client) as producer:
-        assert producer.slow_brokers is None
+        assert producer._sender._slow_brokers is None
         assert PublishRoutes(client).slow_brokers is None

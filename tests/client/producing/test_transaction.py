@@ -22,7 +22,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.producing.producer import LATE_ROUTE
+from rocketrio.producing.sender import LATE_ROUTE
 from rocketrio.producing.transaction import END_TIMEOUT
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError

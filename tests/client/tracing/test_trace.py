@@ -221,4 +221,4 @@ async def test_more_keys_than_a_message_holds_are_left_out(
 async def test_nothing_is_traced_unless_asked_for(client: ClientInstance) -> None:
     assert client.traces is None
     async with open_producer(client=client) as producer:
-        assert producer.traces is None
+        assert producer._sender.traces is None

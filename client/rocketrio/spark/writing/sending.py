@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.producing.producer import Producer
 from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.producing.send_result import RETRY_CODES, SendResult, SendStatus
+from rocketrio.producing.sender import MessageSender
 from rocketrio.spark.errors import BrokerUnreachable, NotStored, SparkSourceError, TopicNotFound
 from rocketrio.spark.runtime import Handover
 from rocketrio.spark.writing.lanes import Lane, Lanes, Request, counted
@@ -75,7 +75,7 @@ class Sender:
         self._given: list[Rows] = []
         self._is_waiting = False
         self._has_ended = False
-        self._producer: Producer
+        self._messages: MessageSender
 
     def given(self, encoded: Sequence[Rows] | None) -> None:
         """Take the rows that Spark's thread passed, or None for the end; runs in the loop."""
@@ -89,7 +89,7 @@ class Sender:
     async def run(self, handover: Handover[Wanted]) -> None:
         """Ask for rows and send them until the end was passed and all are acknowledged. Raises SparkSourceError."""
         client = await self._client(self._options.name_servers)
-        self._producer = _producer(client, self._options)
+        self._messages = _message_sender(client, self._options)
         wanted = Wanted(self, _unique_ids(client))
         async with trio.open_nursery() as nursery:
             while True:
@@ -131,19 +131,19 @@ class Sender:
 
     async def _stored(self, lane: Lane, request: Request) -> SendResult:
         """Send the request, repeatedly if necessary; return where it is stored. Raises SparkSourceError."""
-        options, producer = self._options, self._producer
+        options, messages = self._options, self._messages
         last_broker: str | None = None
         attempt = 0
         while True:
             failure: Error | None = None
             try:
-                queue = lane.queue or await producer.routes.next_queue(
+                queue = lane.queue or await messages.routes.next_queue(
                     lane.topic,
                     last_broker=last_broker,
                     until=trio.current_time() + options.send_timeout,
                 )
                 last_broker = queue.broker_name
-                result = await producer.send_to(queue, request.outgoing, options.send_timeout)
+                result = await messages.send_to(queue, request.outgoing, options.send_timeout)
             except Error as error:
                 failure = error
                 if attempt >= options.send_retries or not _may_pass(error):
@@ -204,7 +204,7 @@ class Sender:
             while topic not in self._queues:
                 until = trio.current_time() + self._options.send_timeout
                 try:
-                    queues = await self._producer.routes.keyed_queues(topic, until=until)
+                    queues = await self._messages.routes.keyed_queues(topic, until=until)
                 except Error as error:
                     is_missing = isinstance(error, RouteNotFound)
                     if is_missing and not self._options.auto_create_topic:
@@ -231,17 +231,17 @@ def _may_pass(error: Error) -> bool:
     return error.retryable or isinstance(error, RouteNotFound) or error.code in RETRY_CODES
 
 
-def _producer(client: ClientInstance, options: WriteOptions) -> Producer:
-    # It stays registered while the client is open, and tasks share the client: none unregisters it at its end.
+def _message_sender(client: ClientInstance, options: WriteOptions) -> MessageSender:
+    # Tasks share the client: the group stays registered while it is open, and no task unregisters it.
     client.heartbeat.producers.setdefault(options.producer_group, 1)
-    return Producer(
+    return MessageSender(
         client,
         options.producer_group,
+        PublishRoutes(client, options.auto_create_topic),
         timeout=options.send_timeout,
         retries=0,
         max_message_size=options.max_message_size,
         compress_over=options.compress_over,
-        routes=PublishRoutes(client, options.auto_create_topic),
     )
 
 
