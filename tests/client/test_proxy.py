@@ -102,7 +102,7 @@ async def test_a_group_reads_and_commits_at_the_broker_it_means(
     async def handle(message: MessageExt) -> None:
         handled[message.broker_name].append(message.body)
         if sum(map(len, handled.values())) == 10:
-            consumer.close()
+            consumer._hand_out.close()
 
     async with through_proxy(cluster) as (stood_before, client):
         await send_everywhere(client, 5)

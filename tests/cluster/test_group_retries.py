@@ -107,7 +107,7 @@ async def test_run_far_behind_stays_within_its_budget() -> None:
 
     async def handle(message: MessageExt) -> None:
         nonlocal handled, most
-        (used,) = {queue.budget.used for queue in consumer.assigned.queues.values()}
+        (used,) = {queue.budget.used for queue in consumer._assigned.queues.values()}
         most = max(most, used)
         handled += 1
         await trio.sleep(0.05)

@@ -95,7 +95,7 @@ async def test_we_produce_and_consume_through_the_proxy(
             raise ValueError("comes again")
         handled.append(body)
         if len(handled) == COUNT:
-            consumer.close()
+            consumer._hand_out.close()
 
     with trio.fail_after(2 * PATIENCE):
         async with open_client(name_servers=[behind[1]]) as client:

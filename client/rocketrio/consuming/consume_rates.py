@@ -71,10 +71,10 @@ class _Window:
 
     length: float
     spacing: float
-    _looks: deque[tuple[float, dict[str, Counts]]] = attrs.Factory(deque)
+    _samples: deque[tuple[float, dict[str, Counts]]] = attrs.Factory(deque)
 
     def note(self, now: float, totals: Mapping[str, Counts]) -> None:
-        looks = self._looks
+        looks = self._samples
         if looks and now < looks[-1][0] + self.spacing:
             return
         looks.append((now, dict(totals)))
@@ -83,7 +83,7 @@ class _Window:
 
     def first(self, topic: str) -> tuple[float, Counts]:
         """Return when the window begins, and the topic's counts at that time."""
-        at, totals = self._looks[0]
+        at, totals = self._samples[0]
         return at, totals.get(topic, NOTHING)
 
 
@@ -102,9 +102,9 @@ class ConsumeRates:
     _hour: _Window = attrs.Factory(lambda: _Window(HOUR, HOUR_SPACING))
 
     def __attrs_post_init__(self) -> None:
-        self.look()
+        self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Sample the queues: add what was counted since the last sample."""
         now = trio.current_time()
         spent, self._looked_at = now - self._looked_at, now

@@ -24,13 +24,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
-from rocketrio.arguments import seconds, whole_number
-from rocketrio.callables import async_function, plain_function
+from rocketrio.arguments import whole_number
+from rocketrio.callables import plain_function
 from rocketrio.client import ClientInstance, ask_each
 from rocketrio.cluster.api import Offset
 from rocketrio.consuming.assignment import Assignment
-from rocketrio.consuming.caught_up import until_caught_up
-from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.frames import (
     COLUMNS,
@@ -42,10 +40,9 @@ from rocketrio.consuming.frames import (
 )
 from rocketrio.consuming.hand_out import Batches, HandOut, Values, check_batch
 from rocketrio.consuming.offset_store import check_offset
-from rocketrio.consuming.offsets import OffsetStore
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.rebalance import RECENT_REBALANCES, Rebalance
+from rocketrio.consuming.rebalance import Rebalance
 from rocketrio.consuming.redelivered import RedeliveredMessage
 from rocketrio.consuming.running import (
     BATCH_SIZE,
@@ -54,14 +51,15 @@ from rocketrio.consuming.running import (
     HANDLER_TIMEOUT,
     BatchHandler,
     Handler,
-    HandlerRun,
+    Handlers,
 )
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
 from rocketrio.live import Live
 from rocketrio.routing import PullReason
-from rocketrio_protocol.errors import ClosedError, ConfigError, Error
+from rocketrio_protocol.errors import ClosedError, ConfigError, Error, NotReachable
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import retry_topic
+from rocketrio_protocol.remoting.tasks import background_nursery, every
 
 if TYPE_CHECKING:
     import pandas
@@ -70,8 +68,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 BATCH_MAX_MESSAGES: Final = 1024
-DRAIN_GRACE: Final = 1.0
-"""Seconds beyond the drain timeout to wait for a cancelled handler."""
+CAUGHT_UP_INTERVAL: Final = 0.1
+"""Seconds between checks whether a waiting receive has anything left to wait for."""
+SHARE_LIMIT: Final = 10.0
+"""Seconds in which brokers must report which members share the queues: a few rounds of requests."""
 
 
 @attrs.frozen
@@ -106,50 +106,33 @@ class ConsumerStatistics:
     queues: dict[MessageQueue, QueueStatistics]
 
 
+@attrs.define(eq=False, repr=False)
 class Consumer(Live):
     """The consumer that `open_consumer` makes. Only one task at a time may receive from it."""
 
-    def __init__(
-        self,
-        client: ClientInstance,
-        group: str,
-        *,
-        offsets: OffsetStore,
-        pulls: PullAPIWrapper,
-        auto_commit: bool,
-        delivery: Delivery,
-    ) -> None:
-        self.client = client
-        self.group = group
-        self._pulls = pulls
-        self._offsets = offsets
-        self._delivery = delivery
-        self._running: HandlerRun | None = None
-        self.hand_out = HandOut(group)
-        self.assigned = Assignment(
-            group,
-            offsets=offsets,
-            done_offset=self.hand_out.done_offset,
-            lost=self.hand_out.lost,
-            put_back=self.hand_out.put_back,
-            auto_commit=auto_commit,
-        )
-        self.rebalances: deque[Rebalance] = deque(maxlen=RECENT_REBALANCES)
-        """Queues that moved between this member and the others of the group, newest last."""
-        self.rates = ConsumeRates(self.assigned.queues, self.hand_out.position)
-        """The consumer's rates by topic."""
+    client: ClientInstance
+    group: str
+    rebalances: deque[Rebalance]
+    """Queues that moved between this member and the others of the group, newest last."""
+    _hand_out: HandOut
+    _assigned: Assignment
+    _pulls: PullAPIWrapper
+    _delivery: Delivery
+    _handlers: Handlers
+
+    def __attrs_post_init__(self) -> None:
         self.born()
 
     def __repr__(self) -> str:
-        return f"<Consumer group={self.group} queues={len(self.assigned.queues)}>"
+        return f"<Consumer group={self.group} queues={len(self._assigned.queues)}>"
 
     # ------------------------------------------------------------------------------------ receiving
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
-        return self.hand_out  # The iterator itself, without a wrapper: one call less per message.
+        return self._hand_out  # The iterator itself, without a wrapper: one call less per message.
 
     def __anext__(self) -> Coroutine[Any, Any, MessageExt]:
-        return self.hand_out.__anext__()
+        return self._hand_out.__anext__()
 
     async def receive(self) -> MessageExt:
         """Return the next message; wait until there is one.
@@ -157,7 +140,7 @@ class Consumer(Live):
         Beginning to receive marks the messages received before as done, so that automatic commits include them. A
         cancel takes no message. Raises ClosedError after the consumer's block was left.
         """
-        return await self.hand_out.__anext__()
+        return await self._hand_out.__anext__()
 
     def batches(
         self, max_messages: int = BATCH_MAX_MESSAGES, max_wait: float = 0.0
@@ -170,13 +153,13 @@ class Consumer(Live):
         would exceed it is shorter. Cancels as `receive` does.
         """
         check_batch(max_messages, max_wait)
-        return Batches(self.hand_out, max_messages, max_wait)
+        return Batches(self._hand_out, max_messages, max_wait)
 
     async def receive_batch(
         self, max_messages: int = BATCH_MAX_MESSAGES, max_wait: float = 0.0
     ) -> list[MessageExt]:
         """Return the next list of `batches`."""
-        return await self.hand_out.receive_batch(max_messages, max_wait)
+        return await self._hand_out.receive_batch(max_messages, max_wait)
 
     def values(self, deserializer: Callable[[MessageExt], T]) -> Values[T]:
         """Iterate over `deserializer(message)` instead of messages.
@@ -189,7 +172,7 @@ class Consumer(Live):
         Cancels as `receive` does.
         """
         plain_function("deserializer", deserializer)
-        return Values(self.hand_out, deserializer)
+        return Values(self._hand_out, deserializer)
 
     async def read_arrow(
         self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
@@ -202,19 +185,19 @@ class Consumer(Live):
         If a message cannot be decoded, its ProtocolError or BodyUnreadable is raised and no message was taken:
         `receive` gets past it.
         """
-        return await receive_table(self.hand_out, columns, max_messages, max_wait)
+        return await receive_table(self._hand_out, columns, max_messages, max_wait)
 
     async def read_pandas(
         self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
     ) -> "pandas.DataFrame":
         """Return the next messages as a pandas DataFrame; otherwise as `read_arrow`."""
-        return await receive_pandas(self.hand_out, columns, max_messages, max_wait)
+        return await receive_pandas(self._hand_out, columns, max_messages, max_wait)
 
     async def read_polars(
         self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
     ) -> "polars.DataFrame":
         """Return the next messages as a Polars DataFrame; otherwise as `read_arrow`."""
-        return await receive_polars(self.hand_out, columns, max_messages, max_wait)
+        return await receive_polars(self._hand_out, columns, max_messages, max_wait)
 
     def until_caught_up(self, receive: Callable[[], Awaitable[T]]) -> AsyncGenerator[T]:
         """Iterate over the results of `receive`, until all messages that existed at the start were received.
@@ -227,11 +210,11 @@ class Consumer(Live):
 
         Raises what `receive` raises, and NotReachable if no broker reports the end of a queue or its owner.
         """
-        return until_caught_up(self, receive)
+        return _until_caught_up(self, receive)
 
     def settle(self) -> None:
         """Mark all received messages as done."""
-        self.hand_out.settle()
+        self._hand_out.settle()
 
     # -------------------------------------------------------------------------- handlers and redelivery
 
@@ -263,7 +246,13 @@ class Consumer(Live):
         Raises ClosedError after the consumer's block was left, BusyResourceError while another task receives, and
         ConfigError for a handler that is not async.
         """
-        await self._run(handler, None, concurrency, drain_timeout, handler_timeout)
+        await self._handlers.run(
+            handler,
+            batch_size=None,
+            concurrency=concurrency,
+            drain_timeout=drain_timeout,
+            handler_timeout=handler_timeout,
+        )
 
     async def run_batches(
         self,
@@ -285,42 +274,13 @@ class Consumer(Live):
         unchanged, without dead letters.
         """
         whole_number("max_messages", max_messages, least=1)
-        await self._run(handler, max_messages, concurrency, drain_timeout, handler_timeout)
-
-    async def _run(
-        self,
-        handler: Callable[[Any], Awaitable[object]],
-        batch_size: int | None,
-        concurrency: int,
-        drain_timeout: float,
-        handler_timeout: float,
-    ) -> None:
-        whole_number("concurrency", concurrency, least=1)
-        seconds("drain_timeout", drain_timeout, may_be_0=True)
-        seconds("handler_timeout", handler_timeout)
-        handler = async_function("handler", handler)
-        if self.client.traces is not None:
-            handler = self.client.traces.handler(self.group, handler)
-        self.hand_out.check_free()  # Before a run that may be under way is forgotten.
-        self._running = HandlerRun(
-            self.hand_out,
+        await self._handlers.run(
             handler,
-            self._delivery.hand_back,
-            max_reconsume_times=self._delivery.max_reconsume_times,
-            delay_levels=self._delivery.delay_levels,
-            is_orderly=self.assigned.locks is not None,
+            batch_size=max_messages,
             concurrency=concurrency,
             drain_timeout=drain_timeout,
             handler_timeout=handler_timeout,
-            batch_size=batch_size,
         )
-        await self._running.run(self.assigned.queues.values)
-
-    async def drained(self) -> None:
-        """Wait, after `close`, until a `run` in another task has ended."""
-        if self._running is not None:
-            with trio.move_on_after(self._running.drain_timeout + DRAIN_GRACE):
-                await self._running.ended.wait()
 
     async def retry(self, message: MessageExt, delay: RetryDelay = None) -> None:
         """Hand a message back to the group: it is delivered again later, to any member, while other messages go on.
@@ -345,16 +305,10 @@ class Consumer(Live):
         is_retry = isinstance(message, RedeliveredMessage)
         topic = retry_topic(self.group) if is_retry else message.topic
         queue = MessageQueue(topic, message.broker_name, message.queue_id)
-        process_queue = self.assigned.queues.get(queue)
+        process_queue = self._assigned.queues.get(queue)
         if process_queue is not None:
             process_queue.counts.failed += 1
             process_queue.counts.handed_back += 1
-
-    @property
-    def handlers(self) -> HandlerRun | None:
-        """The `run` that is under way; None while messages are received in another way."""
-        run = self._running
-        return None if run is None or run.ended.is_set() else run
 
     # -------------------------------------------------------------------------------------- offsets
 
@@ -371,14 +325,14 @@ class Consumer(Live):
         if offsets is None:
             offsets = {
                 queue: offset
-                for queue, process_queue in self.assigned.queues.items()
-                if (offset := self.hand_out.committable(process_queue)) is not None
+                for queue, process_queue in self._assigned.queues.items()
+                if (offset := self._hand_out.committable(process_queue)) is not None
             }
-        await self.assigned.commit(offsets)
+        await self._assigned.commit(offsets)
 
     async def commit_done(self) -> list[Error]:
         """Commit the messages that are done; return the errors of queues that could not be committed."""
-        return await self.assigned.commit_done()
+        return await self._assigned.commit_done()
 
     # ------------------------------------------------------------------------------------ positions
 
@@ -390,9 +344,9 @@ class Consumer(Live):
         """
         process_queue = self._process_queue(queue)
         check_offset(queue, offset)
-        self.hand_out.lost(process_queue)
-        self._offsets.reset_offset(queue, offset)
-        self.assigned.seek(queue, offset)
+        self._hand_out.lost(process_queue)
+        self._assigned.offsets.reset_offset(queue, offset)
+        self._assigned.seek(queue, offset)
 
     async def seek_to_time(
         self, time: datetime, queues: Iterable[MessageQueue] | None = None
@@ -413,7 +367,7 @@ class Consumer(Live):
         moved = {queue: at for queue, at in _known(answers).items() if at is not None}
         for queue, offset in moved.items():
             # The queue may have moved to another member meanwhile.
-            if queue in self.assigned.queues:
+            if queue in self._assigned.queues:
                 self.seek(queue, offset)
         return moved
 
@@ -423,33 +377,33 @@ class Consumer(Live):
         Messages that were pulled from them are dropped and pulled again later. The pause also ends when a queue moves
         to another member.
         """
-        for queue in self.assigned.queues if queues is None else self._chosen(queues):
-            self.assigned.pause(queue)
+        for queue in self._assigned.queues if queues is None else self._chosen(queues):
+            self._assigned.pause(queue)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Receive from these queues again, or from all."""
-        for queue in self.assigned.queues if queues is None else self._chosen(queues):
-            self.assigned.resume(queue)
-            self.hand_out.offer(self.assigned.queues[queue])
+        for queue in self._assigned.queues if queues is None else self._chosen(queues):
+            self._assigned.resume(queue)
+            self._hand_out.offer(self._assigned.queues[queue])
 
     @property
     def paused(self) -> list[MessageQueue]:
         """The assigned queues that are paused."""
-        return [queue for queue in self.assignment if self.assigned.queues[queue].is_paused]
+        return [queue for queue in self.assignment if self._assigned.queues[queue].is_paused]
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this consumer reads now, without the queues of its group's retry topic."""
         own = retry_topic(self.group)
-        return sorted(queue for queue in self.assigned.queues if queue.topic != own)
+        return sorted(queue for queue in self._assigned.queues if queue.topic != own)
 
     def position(self, queue: MessageQueue) -> int | None:
         """Return the offset of the message that is handed out next; None until the queue's start is known."""
-        return self.hand_out.position(self._process_queue(queue))
+        return self._hand_out.position(self._process_queue(queue))
 
     async def committed_offset(self, queue: MessageQueue) -> Offset:
         """Return the stored offset of the group, or NOT_FOUND. Raises Error if no broker answers."""
-        return (await self._offsets.committed(queue)).offset
+        return (await self._assigned.offsets.committed(queue)).offset
 
     async def min_offsets(self) -> dict[MessageQueue, int | None]:
         """Ask the brokers for the offset of each assigned queue's oldest message; None where unknown."""
@@ -463,8 +417,8 @@ class Consumer(Live):
         """Ask the brokers how many messages each assigned queue's position is behind its end; None where unknown."""
         found: dict[MessageQueue, int | None] = {}
         for queue, end in (await self.max_offsets()).items():
-            process_queue = self.assigned.queues.get(queue)
-            position = None if process_queue is None else self.hand_out.position(process_queue)
+            process_queue = self._assigned.queues.get(queue)
+            position = None if process_queue is None else self._hand_out.position(process_queue)
             # A slave may not have come as far as this consumer.
             found[queue] = None if position is None or end is None else max(0, end - position)
         return found
@@ -475,7 +429,7 @@ class Consumer(Live):
         return [self._process_queue(queue).queue for queue in queues]
 
     def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
-        process_queue = self.assigned.queues.get(queue)
+        process_queue = self._assigned.queues.get(queue)
         if process_queue is None:
             raise ConfigError(f"{queue} is not assigned to this consumer of group {self.group}")
         return process_queue
@@ -492,8 +446,8 @@ class Consumer(Live):
         nodes = self.pull_from_which_node_table
         queues = {
             queue: QueueStatistics(
-                self.hand_out.position(process_queue),
-                self.hand_out.done_offset(process_queue),
+                self._hand_out.position(process_queue),
+                self._hand_out.done_offset(process_queue),
                 process_queue.message_count,
                 process_queue.size,
                 process_queue.max_offset,
@@ -502,20 +456,65 @@ class Consumer(Live):
                 process_queue.counts.log_cuts,
             )
             for queue in nodes
-            for process_queue in (self.assigned.queues[queue],)
+            for process_queue in (self._assigned.queues[queue],)
         }
-        return ConsumerStatistics(self.hand_out.handed_out, queues)
+        return ConsumerStatistics(self._hand_out.handed_out, queues)
 
     @property
     def is_closed(self) -> bool:
         """Whether the consumer's block was left."""
-        return self.hand_out.is_closed
-
-    def close(self) -> None:
-        """Hand out nothing more; a waiting receive ends with ClosedError."""
-        self.hand_out.close()
+        return self._hand_out.is_closed
 
 
 def _known(answers: Mapping[MessageQueue, int | Error]) -> dict[MessageQueue, int | None]:
     """Replace errors by None."""
     return {queue: a if isinstance(a, int) else None for queue, a in answers.items()}
+
+
+async def _until_caught_up(
+    consumer: Consumer, receive: Callable[[], Awaitable[T]]
+) -> AsyncGenerator[T]:
+    """Iterate as described at `Consumer.until_caught_up`.
+
+    The goal is the end of each queue that the consumer owns when the first message is requested. A queue reaches its
+    goal by its position, which also passes messages that no tag or expression selects: no idle time has to be guessed.
+    It ends only when each message below the goal was handed out, or its queue belongs to another member.
+    """
+    await _know_share(consumer)
+    ends = {queue: await consumer.client.max_offset(queue) for queue in consumer.assignment}
+    while not _is_past(consumer, ends):
+        received: list[T] = []
+        async with background_nursery() as nursery:
+            nursery.start_soon(_end_when_past, consumer, ends, nursery.cancel_scope)
+            received.append(await receive())  # If it is cancelled, it takes no message.
+        for one in received:
+            yield one
+    consumer.settle()
+
+
+async def _know_share(consumer: Consumer) -> None:
+    # Without a share there would be nothing to consume, and that would be mistaken for the end.
+    deadline = trio.current_time() + SHARE_LIMIT
+    while not consumer.rebalances and not consumer.assignment:
+        if trio.current_time() >= deadline:
+            raise NotReachable(
+                f"no broker told in {SHARE_LIMIT:.0f} s which queues are this member's of group {consumer.group}"
+            )
+        await trio.sleep(CAUGHT_UP_INTERVAL)
+
+
+async def _end_when_past(
+    consumer: Consumer, ends: Mapping[MessageQueue, int], scope: trio.CancelScope
+) -> None:
+    async for _ in every(CAUGHT_UP_INTERVAL, first_after=CAUGHT_UP_INTERVAL):
+        if _is_past(consumer, ends):
+            scope.cancel()
+
+
+def _is_past(consumer: Consumer, ends: Mapping[MessageQueue, int]) -> bool:
+    # A queue that another member took over is finished by that member.
+    for queue in consumer.assignment:
+        position = consumer.position(queue)
+        if position is None or position < ends.get(queue, 0):
+            return False
+    return True

@@ -4,6 +4,7 @@ Answers to: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsume
 """
 
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,10 +15,13 @@ import trio
 
 from rocketrio.client import CLOSE_GRACE, ClientInstance
 from rocketrio.cluster.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
+from rocketrio.consuming.assignment import Assignment
+from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.consumer_options import ConsumerOptions
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.fetch import STARTS_AT_ONCE, QueueFetcher, consume_from_where
+from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.local_offset_store import (
     LocalFileOffsetStore,
     OffsetFile,
@@ -29,7 +33,8 @@ from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_budget import PullBudget
 from rocketrio.consuming.queue_locks import QueueLocks
-from rocketrio.consuming.rebalance import RebalanceService
+from rocketrio.consuming.rebalance import RECENT_REBALANCES, Rebalance, RebalanceService
+from rocketrio.consuming.running import Handlers
 from rocketrio.consuming.running_info import RunningMember
 from rocketrio.consuming.subscription import ALL, Subscription
 from rocketrio.routing import FindBrokerResult
@@ -63,24 +68,29 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
     member = None if options.queues is not None else _membership(client, options)
     offsets = _offset_store(client, options)
     pulls = PullAPIWrapper(client, group, options.policy)
-    consumer = Consumer(
-        client,
+    delivery = Delivery.of(client, member, options.max_reconsume_times, options.delay_levels)
+    hand_out = HandOut(group)
+    assigned = Assignment(
         group,
-        offsets=offsets,
-        pulls=pulls,
+        offsets,
+        done_offset=hand_out.done_offset,
+        lost=hand_out.lost,
+        put_back=hand_out.put_back,
         auto_commit=options.auto_commit,
-        delivery=Delivery.of(client, member, options.max_reconsume_times, options.delay_levels),
     )
+    if options.orderly:
+        assigned.locks = QueueLocks(client, group, lost=assigned.stand_still, gained=hand_out.offer)
+    handlers = Handlers(hand_out, delivery, assigned.queues.values, options.orderly, client.traces)
+    rates = ConsumeRates(assigned.queues, hand_out.position)
+    rebalances: deque[Rebalance] = deque(maxlen=RECENT_REBALANCES)
+    consumer = Consumer(client, group, rebalances, hand_out, assigned, pulls, delivery, handlers)
     if member is not None:
         started_ms = client.wall_clock.now_ms()
-        member.answers = RunningMember(client, member, options, consumer, offsets, started_ms)
-        if isinstance(offsets, RemoteBrokerOffsetStore):
-            member.follow_reset = partial(_follow_reset, consumer, offsets)
-    locks = None
-    if options.orderly:
-        locks = consumer.assigned.locks = QueueLocks(
-            client, group, lost=consumer.assigned.stand_still, gained=consumer.hand_out.offer
+        member.answers = RunningMember(
+            client, member, options, assigned, hand_out, rates, handlers, started_ms
         )
+        if isinstance(offsets, RemoteBrokerOffsetStore):
+            member.follow_reset = partial(_follow_reset, consumer, assigned, offsets)
     budget = PullBudget(options.pull_threshold_size)
     starts = trio.Semaphore(STARTS_AT_ONCE)
 
@@ -96,10 +106,10 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             offsets,
             options.subscriptions.get(queue.topic, ALL),  # ALL: the retry topic.
             options.start_from,
-            consumer.hand_out.arrived,
-            consumer.hand_out.lost,
-            consumer.hand_out.position,
-            consumer.hand_out.done_offset if options.auto_commit else None,
+            hand_out.arrived,
+            hand_out.lost,
+            hand_out.position,
+            hand_out.done_offset if options.auto_commit else None,
             starts,
             is_shared=member is not None and not options.is_broadcasting,
             max_messages=options.pull_batch_size,
@@ -108,10 +118,10 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
     async with background_nursery() as nursery:
 
         def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
-            consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
-            pulls.nodes.keep(consumer.assigned.queues)
-            budget.queue_count = max(1, len(consumer.assigned.queues))
-            consumer.rates.look()
+            assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
+            pulls.nodes.keep(assigned.queues)
+            budget.queue_count = max(1, len(assigned.queues))
+            rates.sample()
 
         # Here an error reaches the caller; in a task it could only be logged.
         await _wait_for_topics(client, options.subscriptions, options.wait_for_topic)
@@ -120,39 +130,42 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         try:
             if member is not None:
                 service = RebalanceService(
-                    client, member, assign, options.strategy, reports=consumer.rebalances
+                    client, member, assign, options.strategy, reports=rebalances
                 )
                 if isinstance(offsets, RemoteBrokerOffsetStore):
                     offsets.confirm = service.rebalance
                 await _join(service, nursery)
             else:
                 assign(_by_topic(options.subscriptions, options.queues or ()))
-            if locks is not None:
-                nursery.start_soon(locks.run)
+            if assigned.locks is not None:
+                nursery.start_soon(assigned.locks.run)
             # Rates must be sampled every few seconds too, and need no task of their own for that.
             nursery.start_soon(
-                consumer.assigned.commit_on_period,
+                assigned.commit_on_period,
                 options.auto_commit_interval,
-                consumer.rates.look,
+                rates.sample,
             )
             yield consumer
-            consumer.settle()
+            hand_out.settle()
         finally:
-            await _close(client, consumer, offsets, member)
+            await _close(client, hand_out, assigned, handlers, member)
             nursery.cancel_scope.cancel()
 
 
 def _follow_reset(
-    consumer: Consumer, offsets: RemoteBrokerOffsetStore, told: Mapping[MessageQueue, int]
+    consumer: Consumer,
+    assigned: Assignment,
+    offsets: RemoteBrokerOffsetStore,
+    reset: Mapping[MessageQueue, int],
 ) -> None:
     """Move to the offsets that an operator set: while members run, Apache's brokers do not store a reset themselves."""
-    for queue in sorted(told.keys() & consumer.assigned.queues.keys()):
+    for queue in sorted(reset.keys() & assigned.queues.keys()):
         logger.warning(
             "reset by an operator queue=%s group=%s from=%s to=%d",
-            queue, consumer.group, consumer.position(queue), told[queue],
+            queue, consumer.group, consumer.position(queue), reset[queue],
         )  # fmt: skip
         offsets.claim_anew(queue)
-        consumer.seek(queue, told[queue])
+        consumer.seek(queue, reset[queue])
 
 
 async def _check_subscription(
@@ -222,22 +235,24 @@ def _by_topic(
 
 async def _close(
     client: ClientInstance,
-    consumer: Consumer,
-    offsets: OffsetStore,
+    hand_out: HandOut,
+    assigned: Assignment,
+    handlers: Handlers,
     member: ConsumerMembership | None,
 ) -> None:
     # Shielded and bounded: what was done is committed even if the block was cancelled.
-    consumer.close()
-    consumer.assigned.stop()
+    hand_out.close()
+    assigned.stop()
+    offsets = assigned.offsets
     if isinstance(offsets, RemoteBrokerOffsetStore) and offsets.confirm is not None:
         offsets.confirm = _nobody_confirms
     with trio.CancelScope(shield=True):
-        await consumer.drained()
+        await handlers.drained()
     with trio.move_on_after(COMMIT_GRACE, shield=True):
-        await consumer.assigned.commit_at_end()
+        await assigned.commit_at_end()
     with trio.move_on_after(CLOSE_GRACE, shield=True):
-        if consumer.assigned.locks is not None:
-            await consumer.assigned.locks.unlock_all()
+        if assigned.locks is not None:
+            await assigned.locks.unlock_all()
         if member is not None:
             await client.leave(member)
 

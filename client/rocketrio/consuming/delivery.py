@@ -1,15 +1,19 @@
 """What happens to a message whose handler failed, depending on the kind of consumer."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import TypeAlias
 
 import attrs
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.heartbeat import BROADCASTING, ConsumerMembership
-from rocketrio.consuming.running import HandBack
 from rocketrio.consuming.send_back import MAX_RECONSUME_TIMES, SendBack
 from rocketrio_protocol.message import MessageExt
+
+HandBack: TypeAlias = Callable[[MessageExt, int], Awaitable[None]]
+"""Returns when the group has the message again; the number is the delay level."""
 
 logger = logging.getLogger("rocketrio.consumer")
 

@@ -18,20 +18,20 @@ takes too long is cancelled; Java's handler keeps running beside the one that ge
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import Context, copy_context
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
 
-from rocketrio.arguments import whole_number
-from rocketrio.callables import NotAwaitable
+from rocketrio.arguments import seconds, whole_number
+from rocketrio.callables import NotAwaitable, async_function
+from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut
 from rocketrio.consuming.inflating import inflated_size
 from rocketrio.consuming.process_queue import BatchInWork, Chunk, InWork, ProcessQueue, Unit
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
-from rocketrio.producing.delays import DELAY_LEVELS
+from rocketrio.tracing.trace import Traces
 from rocketrio_protocol.commands.consumer import BROKER_DECIDES_LEVEL, DEAD_LETTER_LEVEL
 from rocketrio_protocol.errors import ClosedError, Error, LocalProtocolError
 from rocketrio_protocol.message import MessageExt, MessageQueue
@@ -41,6 +41,8 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 CONCURRENCY: Final = 20  # consumeThreadMin and consumeThreadMax
 DRAIN_TIMEOUT: Final = 10.0
 """Seconds that handlers may take to finish at the end: a third of the half minute that containers usually get."""
+DRAIN_GRACE: Final = 1.0
+"""Seconds beyond the drain timeout to wait for a cancelled handler."""
 HAND_BACK_PAUSE: Final = 5.0
 """Seconds until a message that could not be handed back is handled again here (submitConsumeRequestLater)."""
 SUSPEND_PAUSE: Final = 1.0
@@ -56,7 +58,6 @@ _NO_HANDLER: Final = "group {}: the handlers of its consumer here have ended"
 
 Handler: TypeAlias = Callable[[MessageExt], Awaitable[object]]
 BatchHandler: TypeAlias = Callable[[list[MessageExt]], Awaitable[object]]
-HandBack: TypeAlias = Callable[[MessageExt, int], Awaitable[None]]
 
 logger = logging.getLogger("rocketrio.consumer")
 
@@ -150,11 +151,7 @@ class HandlerRun:
     hand_out: HandOut
     handler: Callable[[Any], Awaitable[object]]
     """Takes messages, or lists if there is a `batch_size`."""
-    hand_back: HandBack | None
-    """None if no group takes messages back: then a failure ends the run."""
-    max_reconsume_times: int | None = None
-    """For an orderly consumer: how often a message is tried again before it is a dead letter; None for no limit."""
-    delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
+    delivery: Delivery
     is_orderly: bool = False
     concurrency: int = CONCURRENCY
     drain_timeout: float = DRAIN_TIMEOUT
@@ -297,13 +294,13 @@ class HandlerRun:
 
     def _failed(self, unit: Unit, failure: Exception) -> tuple[int, list[InWork]]:
         """Return the delay level after a failure and the messages to hand back; raise it without a group to do so."""
-        if self.hand_back is None:
+        if self.delivery.hand_back is None:
             raise failure
         works = list(unit.works)
         first, counts = works[0].given, works[0].process_queue.counts
         if isinstance(failure, ConsumeLater):
             try:
-                level = retry_level(failure.delay, self.delay_levels)
+                level = retry_level(failure.delay, self.delivery.delay_levels)
             except LocalProtocolError as error:
                 failure = error
             else:
@@ -321,9 +318,9 @@ class HandlerRun:
         return BROKER_DECIDES_LEVEL, works
 
     async def _is_handed_back(self, work: InWork, level: int) -> bool:
-        assert self.hand_back is not None
+        assert self.delivery.hand_back is not None
         try:
-            await self.hand_back(work.given, level)
+            await self.delivery.hand_back(work.given, level)
         except Error as error:
             logger.warning(
                 "not handed back, handled here again message_id=%s error=%s",
@@ -456,7 +453,7 @@ class HandlerRun:
             unit, failure = failed
 
     async def _is_dead(self, work: InWork, level: int) -> bool:
-        limit = self.max_reconsume_times
+        limit = self.delivery.max_reconsume_times
         is_over = limit is not None and work.given.reconsume_times >= limit
         if level > DEAD_LETTER_LEVEL and not is_over:
             return False
@@ -471,6 +468,60 @@ class HandlerRun:
                 return False
             if process_queue.is_locked and not process_queue.may_be_behind:
                 return True
+
+
+@attrs.define(eq=False)
+class Handlers:
+    """The runs of one consumer, one at a time."""
+
+    hand_out: HandOut
+    delivery: Delivery
+    owned: Callable[[], Iterable[ProcessQueue]]
+    """Returns the consumer's queues at that time."""
+    is_orderly: bool
+    traces: Traces | None
+    _last: HandlerRun | None = None
+
+    @property
+    def current(self) -> HandlerRun | None:
+        """The run that is under way; None while messages are received in another way."""
+        run = self._last
+        return None if run is None or run.ended.is_set() else run
+
+    async def run(
+        self,
+        handler: Callable[[Any], Awaitable[object]],
+        *,
+        batch_size: int | None,
+        concurrency: int,
+        drain_timeout: float,
+        handler_timeout: float,
+    ) -> None:
+        """Run as described at `Consumer.run`; with a `batch_size` as at `Consumer.run_batches`."""
+        whole_number("concurrency", concurrency, least=1)
+        seconds("drain_timeout", drain_timeout, may_be_0=True)
+        seconds("handler_timeout", handler_timeout)
+        handler = async_function("handler", handler)
+        if self.traces is not None:
+            handler = self.traces.handler(self.hand_out.group, handler)
+        self.hand_out.check_free()  # Before a run that may be under way is forgotten.
+        self._last = HandlerRun(
+            self.hand_out,
+            handler,
+            self.delivery,
+            is_orderly=self.is_orderly,
+            concurrency=concurrency,
+            drain_timeout=drain_timeout,
+            handler_timeout=handler_timeout,
+            batch_size=batch_size,
+        )
+        await self._last.run(self.owned)
+
+    async def drained(self) -> None:
+        """Wait, after the consumer was closed, until a run in another task has ended."""
+        if self._last is not None:
+            with trio.move_on_after(self._last.drain_timeout + DRAIN_GRACE):
+                await self._last.ended.wait()
 
 
 def _hint(failure: Exception) -> str:

@@ -21,13 +21,14 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.heartbeat import CONSUME_PASSIVELY, ConsumerMembership
-from rocketrio.consuming.consumer import Consumer
+from rocketrio.consuming.assignment import Assignment
+from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.consumer_options import ConsumerOptions
-from rocketrio.consuming.offsets import OffsetStore
+from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.process_queue import CONSUME_MAX_SPAN, ProcessQueue
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME
 from rocketrio.consuming.redelivered import redelivered
-from rocketrio.consuming.running import SUSPEND_PAUSE, ConsumeLater
+from rocketrio.consuming.running import SUSPEND_PAUSE, ConsumeLater, Handlers
 from rocketrio_protocol.bodies import running_info as told
 from rocketrio_protocol.bodies.running_info import (
     ConsumeMessageDirectlyResult,
@@ -51,8 +52,10 @@ class RunningMember:
     client: ClientInstance
     member: ConsumerMembership
     options: ConsumerOptions
-    consumer: Consumer
-    offsets: OffsetStore
+    assigned: Assignment
+    hand_out: HandOut
+    rates: ConsumeRates
+    handlers: Handlers
     started_ms: int
 
     # -------------------------------------------------------------------------------------- offsets
@@ -66,9 +69,9 @@ class RunningMember:
         }
 
     def _commit_offsets(self) -> dict[MessageQueue, int]:
-        noted, done_offset = self.offsets.offset_table, self.consumer.hand_out.done_offset
+        noted, done_offset = self.assigned.offsets.offset_table, self.hand_out.done_offset
         offsets = {}
-        for queue, process_queue in sorted(self.consumer.assigned.queues.items()):
+        for queue, process_queue in sorted(self.assigned.queues.items()):
             done = done_offset(process_queue) if self.options.auto_commit else None
             offsets[queue] = noted.get(queue, UNKNOWN) if done is None else done
         return offsets
@@ -80,8 +83,8 @@ class RunningMember:
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return the whole report except for the stacks."""
-        rates, wrapped = self.consumer.rates, self.client.namespace.wrapped
-        rates.look()
+        rates, wrapped = self.rates, self.client.namespace.wrapped
+        rates.sample()
         subscriptions = self.member.subscriptions
         return ConsumerRunningInfo(
             properties=self._properties(),
@@ -99,10 +102,10 @@ class RunningMember:
         )
 
     def _process_queue_info(self, queue: MessageQueue, commit_offset: int) -> ProcessQueueInfo:
-        process_queue = self.consumer.assigned.queues[queue]
-        rates, counts = self.consumer.rates, process_queue.counts
+        process_queue = self.assigned.queues[queue]
+        rates, counts = self.rates, process_queue.counts
         in_work = _in_work(process_queue)
-        waiting = _waiting(process_queue, self.consumer.hand_out.position(process_queue))
+        waiting = _waiting(process_queue, self.hand_out.position(process_queue))
         cached = waiting if self.options.orderly else in_work.and_then(waiting)
         transaction = in_work if self.options.orderly else NONE
         locked_at = last_pull = rates.owned_since(process_queue)
@@ -130,7 +133,7 @@ class RunningMember:
 
     def _properties(self) -> dict[str, str]:
         """Return settings by the names and in the units of Java's consumers; rocketrio's own begin with `rocketrio`."""
-        client, options, run = self.client, self.options, self.consumer.handlers
+        client, options, run = self.client, self.options, self.handlers.current
         times = options.max_reconsume_times
         properties = {
             told.PROP_CONSUME_TYPE: CONSUME_PASSIVELY,
@@ -180,7 +183,7 @@ class RunningMember:
 
         Raises ClosedError without a handler. A cancel does not stop the handler.
         """
-        run = self.consumer.handlers
+        run = self.handlers.current
         if run is None:
             raise ClosedError(
                 f"the consumer of group {self.member.group} hands its messages to a loop:"

@@ -7,7 +7,7 @@ import trio
 from tests.client.orders import TOPIC, another_client, send, total_committed
 
 from rocketrio import ClientInstance, MessageQueue, NotReachable, open_consumer
-from rocketrio.consuming.caught_up import SHARE_LIMIT
+from rocketrio.consuming.consumer import SHARE_LIMIT
 from rocketrio_broker.embedded import EmbeddedCluster
 
 

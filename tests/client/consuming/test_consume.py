@@ -179,7 +179,7 @@ async def test_queue_given_up_again_while_its_commit_is_under_way_comes_back(
     queue = MessageQueue(TOPIC, "broker-a", 0)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         await receive(consumer, 3)
-        assigned = consumer.assigned
+        assigned = consumer._assigned
         first = assigned._fetchers[queue]
 
         def new_fetcher(queue: MessageQueue) -> QueueFetcher:
@@ -209,7 +209,7 @@ async def test_late_commit_of_the_old_owner_does_not_lower_what_the_new_one_stor
                 store.update_offset(queue, 9)
                 await store.persist(queue)
             async with trio.open_nursery() as nursery:  # One is given up, one kept to the end.
-                consumer.assigned.change(
+                consumer._assigned.change(
                     {TOPIC: queues[1:]},
                     nursery=nursery,
                     new_fetcher=lambda queue: pytest.fail("none"),

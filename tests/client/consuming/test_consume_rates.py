@@ -12,6 +12,7 @@ from rocketrio import ClientInstance, ConsumeLater, MessageExt, MessageQueue, op
 from rocketrio.consuming.consume_rates import HOUR, MINUTE, ConsumeRates
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.consuming.running_info import RunningMember
 from rocketrio_protocol.bodies.running_info import ConsumeStatus
 from rocketrio_protocol.names import retry_topic
 
@@ -19,8 +20,10 @@ QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 
 def status(consumer: Consumer, topic: str = TOPIC) -> ConsumeStatus:
-    consumer.rates.look()
-    return consumer.rates.status(topic)
+    answers = consumer.client.heartbeat.consumers[consumer.group].answers
+    assert isinstance(answers, RunningMember)
+    answers.rates.sample()
+    return answers.rates.status(topic)
 
 
 class Counted:
@@ -33,7 +36,7 @@ class Counted:
         self.rates = ConsumeRates(self.queues, lambda queue: queue.position)
 
     def status(self) -> ConsumeStatus:
-        self.rates.look()
+        self.rates.sample()
         return self.rates.status(TOPIC)
 
 
@@ -57,7 +60,7 @@ async def test_rates_are_those_of_the_last_minute(
             counts.pulled += rate
             await trio.sleep(1)
             if second % look_every == look_every - 1:
-                counted.rates.look()
+                counted.rates.sample()
         told = counted.status()
         assert (told.pull_tps, told.consume_ok_tps, told.pull_rt) == (rate, rate, 250)
     await trio.sleep(MINUTE)
@@ -70,7 +73,7 @@ async def test_failed_messages_are_those_of_the_last_hour(autojump_clock: MockCl
         counted.queue.counts.failed += 1
         for _ in range(30):
             await trio.sleep(10)
-            counted.rates.look()
+            counted.rates.sample()
     told = counted.status()
     assert told.consume_failed_msgs == 12
     assert told.consume_failed_tps == 0
@@ -85,16 +88,16 @@ async def test_however_often_somebody_asks_a_minute_is_a_minute(
     for _ in range(7000):
         counted.queue.counts.pulled += 1
         await trio.sleep(0.01)
-        counted.rates.look()
+        counted.rates.sample()
     assert counted.status().pull_tps == pytest.approx(100, rel=0.01)
-    assert len(counted.rates._minute._looks) <= 62
+    assert len(counted.rates._minute._samples) <= 62
 
 
 async def test_what_a_lost_queue_counted_stays(autojump_clock: MockClock) -> None:
     counted = Counted()
     counted.queue.counts.pulled = 30
     await trio.sleep(10)
-    counted.rates.look()
+    counted.rates.sample()
     del counted.queues[QUEUE]
     assert counted.status().pull_tps == 3
     counted.queues[QUEUE] = ProcessQueue(QUEUE)  # Ours again, and counted anew.
@@ -105,13 +108,13 @@ async def test_a_queue_has_moved_when_a_look_saw_it_move(autojump_clock: MockClo
     counted = Counted()
     begin = trio.current_time()
     await trio.sleep(10)
-    counted.rates.look()
+    counted.rates.sample()
     assert counted.rates.moved_at(counted.queue) == begin
     counted.queue.counts.pulled += 1
     await trio.sleep(10)
-    counted.rates.look()
+    counted.rates.sample()
     await trio.sleep(10)
-    counted.rates.look()
+    counted.rates.sample()
     assert counted.rates.moved_at(counted.queue) == begin + 20
     assert counted.rates.owned_since(counted.queue) == begin
 

@@ -138,6 +138,6 @@ async def test_memory_stays_within_the_budget_whatever_lags(client: ClientInstan
             batch = await consumer.receive_batch(10)
             await trio.sleep(0.05)  # A slow handler: pulls have all the time they want.
             received |= {message.body[:6] for message in batch}
-            (used,) = {queue.budget.used for queue in consumer.assigned.queues.values()}
+            (used,) = {queue.budget.used for queue in consumer._assigned.queues.values()}
             most = max(most, used)
     assert budget / 2 < most <= budget

@@ -79,8 +79,8 @@ async def test_handler_runs_once_more_and_no_offset_moves(client: ClientInstance
         assert (result.consume_result, result.spent_time_mills) == ("CR_SUCCESS", 2000)
         await consumer.commit()
         assert await committed(consumer) == {0: 1}
-        assert consumer.handlers is not None
-        assert len(consumer.handlers._workers) == 1, "what ran apart has left nothing"
+        assert consumer._handlers.current is not None
+        assert len(consumer._handlers.current._workers) == 1, "what ran apart has left nothing"
         nursery.cancel_scope.cancel()
 
 
@@ -225,9 +225,9 @@ async def test_cancelled_question_leaves_the_handler_at_work(
         consumer.seek(QUEUE, 1)
         nursery.start_soon(consumer.run, slow)
         await trio.sleep(1)
-        assert consumer.handlers is not None
+        assert consumer._handlers.current is not None
         with trio.move_on_after(1) as asking:
-            await consumer.handlers.handle_directly(message)
+            await consumer._handlers.current.handle_directly(message)
         assert asking.cancelled_caught
         assert not handled
         await trio.sleep(2)

@@ -72,7 +72,7 @@ async def by_handlers(consumer: Consumer) -> list[int]:
         await trio.sleep(1)  # Meanwhile the others would begin.
         sizes.append(size)
         if len(sizes) == COUNT:
-            consumer.close()
+            consumer._hand_out.close()
 
     await consumer.run(handle)
     return sizes
@@ -86,7 +86,7 @@ async def by_handlers_of_lists(consumer: Consumer) -> list[int]:
         await trio.sleep(1)
         sizes.extend(map(len, bodies))
         if len(sizes) == COUNT:
-            consumer.close()
+            consumer._hand_out.close()
 
     await consumer.run_batches(handle)
     return sizes

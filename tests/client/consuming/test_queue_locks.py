@@ -276,7 +276,7 @@ async def test_failure_after_a_seek_holds_no_bytes(
         with trio.move_on_after(20):
             await consumer.run(handle)
         assert seen == [0, 0, 1, 1, 2, 2, 3, 3]
-        assert consumer.assigned.queues[QUEUE].budget.used == 0
+        assert consumer._assigned.queues[QUEUE].budget.used == 0
 
 
 async def test_run_in_order_handles_queues_side_by_side(client: ClientInstance) -> None:

@@ -112,7 +112,7 @@ async def test_one_message_that_is_stuck_holds_up_its_queue_and_no_memory(
     async with open_consumer(TOPIC, group="g", client=client) as consumer, trio.open_nursery() as n:
         n.start_soon(consumer.run, handle)
         await trio.sleep(20)
-        process_queue = consumer.assigned.queues[queue]
+        process_queue = consumer._assigned.queues[queue]
         position = consumer.position(queue)
         assert position is not None
         assert CONSUME_MAX_SPAN <= position < 2 * CONSUME_MAX_SPAN + 1100
@@ -394,9 +394,9 @@ async def test_refused_run_takes_nothing_from_the_one_under_way(client: ClientIn
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(trio.BusyResourceError):
                 await consumer.run(Handled())
-            assert consumer.handlers is not None
+            assert consumer._handlers.current is not None
             nursery.cancel_scope.cancel()
-        assert consumer.handlers is None
+        assert consumer._handlers.current is None
         left_at = trio.current_time()
     assert trio.current_time() - left_at < 1  # Nobody waits for handlers that never were.
 

@@ -164,7 +164,7 @@ async def test_rates_are_those_of_the_moment(client: ClientInstance) -> None:
 async def test_queue_whose_start_is_unknown_has_no_offset(client: ClientInstance) -> None:
     await send(client, 1, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        process_queue = consumer.assigned.queues[QUEUE]
+        process_queue = consumer._assigned.queues[QUEUE]
         assert process_queue.position is None
         assert queue_info(client).commit_offset == -1
         answers = client.heartbeat.consumers["g"].answers

@@ -18,8 +18,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.producing.sender import LATE_ROUTE
 from rocketrio.producing.publish_route import PublishRoutes, queue_for_key
+from rocketrio.producing.sender import LATE_ROUTE
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketrio_protocol.message import MessageQueue
