@@ -32,7 +32,12 @@ ROOMS = (
         but=(f"protocol/{PROTOCOL}/remoting",),
     ),
     Room(f"protocol/{PROTOCOL}/remoting", (BROKER, CLIENT, "pyspark")),
-    Room(f"client/{CLIENT}", (BROKER, "pyspark"), but=(f"client/{CLIENT}/spark",)),
+    Room(
+        f"client/{CLIENT}",
+        (BROKER, "pyspark"),
+        but=(f"client/{CLIENT}/spark", f"client/{CLIENT}/testing"),
+    ),
+    Room(f"client/{CLIENT}", (f"{CLIENT}.testing",), but=(f"client/{CLIENT}/testing",)),
     Room(f"client/{CLIENT}/spark", (BROKER,)),
     Room(
         f"client/{CLIENT}/routing",

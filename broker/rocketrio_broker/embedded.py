@@ -32,7 +32,7 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import ClosedError
+from rocketrio_protocol.errors import ClosedError, ConfigError
 from rocketrio_protocol.remoting.ports import (
     Dial,
     Listen,
@@ -115,6 +115,22 @@ class Member:
         self._switch.kill()
         self._cluster.cut(self.host)
         await self.stop()
+
+    def fill_disk(self) -> None:
+        """Fill the disk: no file of the member can be created, written or grown until `free_disk`."""
+        self._memory_disk().is_full = True
+
+    def free_disk(self) -> None:
+        """End `fill_disk`."""
+        self._memory_disk().is_full = False
+
+    def _memory_disk(self) -> MemoryDisk:
+        if not isinstance(self.disk, MemoryDisk):
+            raise ConfigError(
+                f"{self!r} keeps its data in files, and only a disk in memory can be filled",
+                remedy="Omit root=",
+            )
+        return self.disk
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         cluster = self._cluster
@@ -269,6 +285,26 @@ class EmbeddedCluster:
         """Start the name server again at the same address; brokers register again within their period."""
         self._name_server_listen = self.name_server.addr
         await self.nursery.start(self._run_name_server)
+
+    def partition(self, member: Member, other: Member | None = None) -> None:
+        """Let nothing pass between two members, or between a member and clients; only in memory."""
+        self._network().partition(member.host, CLIENT_HOST if other is None else other.host)
+
+    def silence(self, member: Member) -> None:
+        """Let nothing pass between a member and all others, as when its cable is pulled; only in memory."""
+        self._network().silence(member.host)
+
+    def heal(self) -> None:
+        """End all partitions and silences; what was sent meanwhile arrives."""
+        self._network().heal()
+
+    def _network(self) -> MemoryNetwork:
+        if self.network != "memory":
+            raise ConfigError(
+                f"{self!r} is on real ports, and only a network in memory can be partitioned",
+                remedy="Omit network= and root=",
+            )
+        return self.memory_network
 
     # --------------------------------------------------------------------------- what members are given
 

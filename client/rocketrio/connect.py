@@ -5,7 +5,6 @@ Answers to: ClientConfig, MQClientInstance.start and shutdown.
 
 import logging
 import os
-import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypedDict
@@ -17,6 +16,7 @@ from rocketrio.client import CLOSE_GRACE, ClientInstance
 from rocketrio.cluster.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.cluster.name_servers import name_server_addresses
 from rocketrio.cluster.namespace import Namespace
+from rocketrio.ports import current_ports
 from rocketrio.producing.outgoing import check_topic
 from rocketrio.producing.producer import Producer
 from rocketrio.producing.publish_route import PublishRoutes
@@ -28,9 +28,8 @@ from rocketrio_protocol.errors import ConfigError, NotReachable
 from rocketrio_protocol.names import TRACE_TOPIC
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
-from rocketrio_protocol.remoting.ports import Dial, SystemWallClock, WallClock, split_addr
+from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery
-from rocketrio_protocol.remoting.tcp import dial_tcp
 
 POLL_NAME_SERVER_INTERVAL: Final = 30.0  # pollNameServerInterval
 
@@ -50,9 +49,6 @@ class ClientOptions(TypedDict, total=False):
     serialize_type: SerializeType | str
     namespace: str
     trace: bool | str
-    dial: Dial
-    wall_clock: WallClock | None
-    rng: random.Random | None
 
 
 @asynccontextmanager
@@ -68,9 +64,6 @@ async def open_client(
     serialize_type: SerializeType | str = SerializeType.JSON,
     namespace: str = "",
     trace: bool | str = False,
-    dial: Dial = dial_tcp,
-    wall_clock: WallClock | None = None,
-    rng: random.Random | None = None,
 ) -> AsyncGenerator[ClientInstance]:
     """Open a client that consumers, producers and admins can share.
 
@@ -117,7 +110,7 @@ async def open_client(
     named = Namespace(namespace)
     if isinstance(trace, str) and trace:
         check_topic(trace)
-    rng = rng or random.SystemRandom()
+    ports = current_ports.get()
     processors: dict[int, Processor] = {}
     scope = trio.CancelScope(shield=True)
     is_open = trio.Event()
@@ -128,7 +121,7 @@ async def open_client(
         # Shielded until the brokers are notified: a cancelled consumer still commits and leaves its group.
         with scope:
             async with open_channel_pool(
-                dial, processors=processors, serialize_type=header_codec
+                ports.dial, processors=processors, serialize_type=header_codec
             ) as pool:
                 is_open.set()
                 await trio.sleep_forever()
@@ -140,7 +133,7 @@ async def open_client(
             await is_open.wait()
             ip = await _local_ip(pool, addresses)
             client = ClientInstance(
-                client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
+                client_id or f"{ip}@{os.getpid()}#{ports.rng.getrandbits(64):016x}",
                 addresses,
                 pool,
                 routing=Router(
@@ -150,9 +143,9 @@ async def open_client(
                 heartbeat_interval=heartbeat_broker_interval,
                 static_grace=static_grace,
                 poll_name_server_interval=poll_name_server_interval,
-                wall_clock=wall_clock or SystemWallClock(),
+                wall_clock=ports.wall_clock,
                 ip=ip,
-                rng=rng,
+                rng=ports.rng,
                 processors=processors,
                 namespace=named,
             )

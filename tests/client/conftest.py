@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import trio
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
-from rocketrio import ClientInstance, open_client
+from rocketrio import ClientInstance
 from rocketrio_broker.embedded import EmbeddedCluster
 
 

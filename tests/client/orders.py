@@ -3,15 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rocketrio import (
-    ClientInstance,
-    Consumer,
-    Message,
-    MessageQueue,
-    open_admin,
-    open_client,
-    open_producer,
-)
+from tests.support.clients import open_client
+
+from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_admin, open_producer
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
 TOPIC = "orders"

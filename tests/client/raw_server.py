@@ -13,8 +13,9 @@ from typing import Any
 import attrs
 import trio
 from tests.protocol.raw_frames import json_framed, unframed
+from tests.support.clients import open_client
 
-from rocketrio import ClientInstance, open_client
+from rocketrio import ClientInstance
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.ports import Listener, Transport

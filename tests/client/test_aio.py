@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import trio
+from tests.support.clients import open_client
 
-from rocketrio import ClosedError, Message, MessageExt, open_client, open_consumer, open_producer
+from rocketrio import ClosedError, Message, MessageExt, open_consumer, open_producer
 from rocketrio.aio import TrioSide, open_trio
 from rocketrio_broker.embedded import EmbeddedCluster
 

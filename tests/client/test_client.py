@@ -3,6 +3,7 @@
 import pytest
 import trio
 from tests.client.orders import TOPIC, send
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -10,7 +11,6 @@ from rocketrio import (
     Message,
     SendStatus,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

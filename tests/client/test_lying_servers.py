@@ -14,6 +14,7 @@ import attrs
 import pytest
 import trio
 from tests.client.liar import Liar, lying
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -27,7 +28,6 @@ from rocketrio import (
     Producer,
     TransactionState,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.client.proxy import ADDRESS, Proxy, proxy
+from tests.support.clients import open_admin, open_client
 
 from rocketrio import (
     ClientInstance,
@@ -14,8 +15,6 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     TransactionState,
-    open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -1,7 +1,6 @@
 """Disks that are full or return damage, under a whole cluster: who is told what, and who goes on."""
 
 import logging
-from pathlib import Path
 
 import pytest
 import trio
@@ -10,8 +9,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.disk import Buffer, DiskFile
-from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryOpenFile
+from rocketrio_broker.store.disk import Buffer
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
@@ -23,39 +22,6 @@ STORE = StoreConfig(
     max_index_num=200,
     flush_consume_queue_thorough_interval=5.0,
 )
-
-
-class FullDisk(MemoryDisk):
-    """Has no block to give while it is full."""
-
-    full = False
-
-    def check(self) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-
-    def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        if create and path not in self.files:
-            self.check()
-        file = super().open(path, create=create)
-        assert isinstance(file, MemoryOpenFile)
-        return _File(self, file)
-
-
-class _File(MemoryOpenFile):
-    __slots__ = ("_disk",)
-
-    def __init__(self, disk: FullDisk, file: MemoryOpenFile) -> None:
-        super().__init__(file.file)
-        self._disk = disk
-
-    def pwrite(self, data: Buffer, offset: int) -> None:
-        self._disk.check()
-        super().pwrite(data, offset)
-
-    def reserve(self, offset: int, size: int) -> None:
-        self._disk.check()
-        super().reserve(offset, size)
 
 
 async def create_topic(caller: Caller, addr: str, topic: str) -> RemotingCommand:
@@ -76,11 +42,11 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     async with (
-        EmbeddedCluster(store=STORE, make_disk=FullDisk) as cluster,
+        EmbeddedCluster(store=STORE) as cluster,
         caller_of(cluster) as caller,
     ):
         addr, disk = cluster.master.broker.address, cluster.master.disk
-        assert isinstance(disk, FullDisk)
+        assert isinstance(disk, MemoryDisk)
         acknowledged: list[bytes] = []
 
         async def send(number: int) -> RemotingCommand:
@@ -92,7 +58,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
 
         for number in range(20):
             assert (await send(number)).code == ResponseCode.SUCCESS
-        disk.full = True
+        disk.is_full = True
         # What the log has reserved still takes messages; then they are refused as Apache refuses them.
         codes = [(await send(number)).code for number in range(20, 60)]
         assert codes[-1] == ResponseCode.SYSTEM_ERROR
@@ -128,7 +94,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert cluster.master.broker.parts.topics.topic_config("invoices") is None
 
-        disk.full = False
+        disk.is_full = False
         await trio.sleep(10)
         assert (await send(61)).code == ResponseCode.SUCCESS
         await wait_all_tasks_blocked()

@@ -18,6 +18,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cluster.histories.deterministic import run_deterministically
+from tests.support.clients import open_client
 
 from rocketrio import (
     Admin,
@@ -31,7 +32,6 @@ from rocketrio import (
     allocate_by_consistent_hash,
     allocate_sticky,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -15,7 +16,6 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from tests.cluster.support import Caller, caller_of
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -19,7 +20,6 @@ from rocketrio import (
     Message,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

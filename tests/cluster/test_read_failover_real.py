@@ -11,6 +11,7 @@ import trio
 from tests.cluster.relay import RelayProcess, relay_to
 from tests.interop.commit_log import wait_caught_up
 from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -18,7 +19,6 @@ from rocketrio import (
     Message,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -16,6 +16,7 @@ import pytest
 import trio
 from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.support import COMMIT, SUBSCRIPTION, Caller, caller_of, messages
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -24,7 +25,6 @@ from rocketrio import (
     Consumer,
     MessageExt,
     MessageQueue,
-    open_client,
     open_consumer,
 )
 from rocketrio_broker.broker import Broker

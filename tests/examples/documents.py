@@ -111,7 +111,8 @@ class Document:
     def _run_tests(self) -> None:
         file = self._folder / "test_document.py"
         file.write_text("\n\n".join(self._tests))
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true",
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                   "-p", "pytest_rocketrio", "-o", "trio_mode=true",
                    "--rootdir", str(self._folder), str(file)]  # fmt: skip
         done = subprocess.run(
             command, cwd=self._folder, capture_output=True, text=True, check=False

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 import trio
 from tests.examples.programs import EXAMPLES, run, run_until, started
+from tests.support.clients import open_consumer, open_producer
 from trio.testing import MockClock
 
-from rocketrio import MessageExt, Producer, TransactionState, open_consumer, open_producer
+from rocketrio import MessageExt, Producer, TransactionState
 from rocketrio.producing.transaction_checks import CheckTransaction
 from rocketrio_broker.embedded import EmbeddedCluster
 

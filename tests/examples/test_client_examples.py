@@ -49,7 +49,7 @@ async def test_examples_work_one_after_the_other() -> None:
 @pytest.mark.slow
 async def test_test_with_an_embedded_cluster_passes() -> None:
     done = await trio.run_process(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_rocketrio",
          str(EXAMPLES / "test_with_embedded_cluster.py")],
         capture_stdout=True,
         check=False,

@@ -17,7 +17,6 @@ from rocketrio import (
     Message,
     TransactionState,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )
@@ -26,6 +25,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_HALF_TOPIC
+from tests.support.clients import open_client
 
 TOPIC, GROUP, PRODUCERS = "orders", "g", "p"
 STORE = StoreConfig(

@@ -6,8 +6,8 @@ from typing import Any
 
 import trio
 from tests.spark.load import channel_pool, full_topic
+from tests.support.clients import open_client
 
-from rocketrio.connect import open_client
 from rocketrio.spark.reading import planning
 from rocketrio.spark.reading.asking import source_errors
 from rocketrio.spark.reading.fetch import Block, fetch_task

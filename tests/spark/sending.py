@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import trio
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -16,7 +17,6 @@ from rocketrio import (
     PullAPIWrapper,
     PullStatus,
     open_admin,
-    open_client,
 )
 from rocketrio.cluster.connections import Connections
 from rocketrio.producing.send_request import SendRequest

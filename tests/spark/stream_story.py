@@ -6,10 +6,10 @@ from typing import Any
 
 import attrs
 from tests.spark.load import channel_pool, create_topic, load_queue, numbered
+from tests.support.clients import open_admin, open_client
 
-from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.admin import Admin
 from rocketrio.client import ClientInstance
-from rocketrio.connect import open_client
 from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio.spark.streaming.driver import Limit, StreamDriver
 from rocketrio.spark.streaming.options import parse_stream_options

@@ -9,9 +9,9 @@ import trio
 from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
 from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 from tests.spark.pulls import recorded_pulls
+from tests.support.clients import open_admin
 from trio.testing import MockClock
 
-from rocketrio.admin.admin import open_admin
 from rocketrio.spark.errors import OffsetOutOfRange, OptionError, TopicNotFound
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask

@@ -6,8 +6,9 @@ from contextlib import suppress
 import attrs
 import pytest
 import trio
+from tests.support.clients import open_client
 
-from rocketrio import Message, open_client, open_consumer, open_producer
+from rocketrio import Message, open_consumer, open_producer
 from rocketrio.spark.repeats import Repeats, drop_repeats, handle_once
 from rocketrio.spark.writing.stamps import RowStamp, TaskStamp, row_stamp
 from rocketrio_broker.embedded import EmbeddedCluster

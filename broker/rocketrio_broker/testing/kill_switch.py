@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 from rocketrio_broker.store.disk import Buffer, Disk, DiskFile, Lock
-from rocketrio_broker.testing.memory_disk import MemoryFile, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
 from rocketrio_protocol.errors import ClosedError, NotReachable
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Listen, Listener, Transport
@@ -155,7 +155,7 @@ class _SwitchedDisk:
         if self._switch.is_killed and not self._disk.exists(path):
             if not create:
                 raise FileNotFoundError(path)
-            return MemoryOpenFile(MemoryFile())  # Only the killed broker uses it.
+            return MemoryOpenFile(MemoryFile(), MemoryDisk())  # Only the killed broker uses it.
         return _SwitchedFile(self._disk.open(path, create=create), self._switch)
 
     def lock(self, path: Path) -> Lock:

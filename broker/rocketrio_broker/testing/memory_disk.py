@@ -6,7 +6,9 @@ A mapped file is one anonymous mapping, of which only used pages take memory; ot
 Invariant: `run` works at once, without worker threads, so a virtual clock stays right.
 """
 
+import errno
 import mmap
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -77,10 +79,11 @@ class MemoryFile:
 class MemoryOpenFile:
     """One open file, whose content is a `MemoryFile`."""
 
-    __slots__ = ("file",)
+    __slots__ = ("_disk", "file")
 
-    def __init__(self, file: MemoryFile) -> None:
+    def __init__(self, file: MemoryFile, disk: "MemoryDisk") -> None:
         self.file = file
+        self._disk = disk
 
     @property
     def size(self) -> int:
@@ -90,6 +93,7 @@ class MemoryOpenFile:
         return self.file.pread(size, offset)
 
     def pwrite(self, data: Buffer, offset: int) -> None:
+        self._disk.check_space()
         self.file.pwrite(data, offset)
 
     def truncate(self, size: int) -> None:
@@ -99,6 +103,7 @@ class MemoryOpenFile:
         self.file.clear_from(offset)
 
     def reserve(self, offset: int, size: int) -> None:
+        self._disk.check_space()
         if offset + size > self.file.size:
             self.file.truncate(offset + size)
 
@@ -136,10 +141,17 @@ class MemoryDisk:
         """The result of `used_ratio`; tests of a nearly full disk set it."""
         self.boot = "1"
         """The result of `boot_id`; tests change it after a power cut."""
+        self.is_full = False
+        """While this is True no file can be created, written or grown; mapped files take what they have reserved."""
         self._locked: set[Path] = set()
 
     def __repr__(self) -> str:
         return f"<MemoryDisk of {len(self.files)} files>"
+
+    def check_space(self) -> None:
+        """Raise OSError if the disk is full."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         # As with a worker thread, a cancel comes before the work or not at all, so its result is never lost.
@@ -153,8 +165,9 @@ class MemoryDisk:
                 raise FileNotFoundError(path)
             if path.parent not in self.directories:
                 raise FileNotFoundError(path.parent)
+            self.check_space()
             file = self.files[path] = MemoryFile()
-        return MemoryOpenFile(file)
+        return MemoryOpenFile(file, self)
 
     def exists(self, path: Path) -> bool:
         return path in self.files or path in self.directories

@@ -16,6 +16,7 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
+from rocketrio.ports import Ports, opened_with
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp
@@ -76,7 +77,7 @@ class KeptClients:
 
     async def _keep(self, key: tuple[str, ...], kept: _Kept) -> None:
         try:
-            async with open_client(name_servers=key, dial=self.dial) as client:
+            async with opened_with(Ports(dial=self.dial), open_client(name_servers=key)) as client:
                 kept.client = client
                 kept.opened.set()
                 with kept.life:

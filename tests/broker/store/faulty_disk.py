@@ -49,7 +49,7 @@ class FaultyOpenFile(MemoryOpenFile):
     __slots__ = ("_disk",)
 
     def __init__(self, disk: "FaultyDisk", file: FaultyFile) -> None:
-        super().__init__(file)
+        super().__init__(file, disk)
         self._disk = disk
 
     def pwrite(self, data: Buffer, offset: int) -> None:

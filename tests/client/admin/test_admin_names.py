@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.support.clients import open_client
 
 from rocketrio import (
     GIVE_UP,
@@ -16,7 +17,6 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 import pytest
 import trio
 from tests.client.orders import TOPIC, receive, send
+from tests.support.clients import open_admin
 
-from rocketrio import GIVE_UP, ClientInstance, ConsumeLater, MessageExt, open_admin, open_consumer
+from rocketrio import GIVE_UP, ClientInstance, ConsumeLater, MessageExt, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_protocol.bodies.topics import Permission

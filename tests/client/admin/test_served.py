@@ -1,9 +1,10 @@
 """What brokers have given to a group, told apart by broker."""
 
 import trio
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
-from rocketrio import ClientInstance, Message, open_admin, open_client, open_consumer, open_producer
+from rocketrio import ClientInstance, Message, open_admin, open_consumer, open_producer
 from rocketrio.admin.served import served
 from rocketrio_broker.embedded import EmbeddedCluster
 

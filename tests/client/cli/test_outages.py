@@ -2,9 +2,10 @@
 
 import pytest
 import trio
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
-from rocketrio import Message, open_client, open_producer
+from rocketrio import Message, open_producer
 from rocketrio.cli.outages import telling_outages
 from rocketrio.cli.produce import RANGES_SHOWN, _NotStored
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -6,16 +6,9 @@ from typing import Any
 import pytest
 import trio
 from tests.client.orders import another_client
+from tests.support.clients import open_consumer
 
-from rocketrio import (
-    ClientInstance,
-    ConfigError,
-    Consumer,
-    Message,
-    open_admin,
-    open_consumer,
-    open_producer,
-)
+from rocketrio import ClientInstance, ConfigError, Consumer, Message, open_admin, open_producer
 from rocketrio.cluster.heartbeat import ConsumerMembership
 from rocketrio.consuming.subscription import parse_subscription
 from rocketrio_broker.embedded import CLIENT_HOST, MASTER_HOST, EmbeddedCluster

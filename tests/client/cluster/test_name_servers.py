@@ -2,8 +2,9 @@
 
 import pytest
 import trio
+from tests.support.clients import open_client
 
-from rocketrio import ClientInstance, NotReachable, RouteNotFound, open_client
+from rocketrio import ClientInstance, NotReachable, RouteNotFound
 from rocketrio.cluster.name_servers import NEXT_AFTER, name_server_addresses
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.server import NameServer

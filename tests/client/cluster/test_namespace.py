@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -14,7 +15,6 @@ from rocketrio import (
     MessageQueue,
     TransactionState,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 import trio
 from tests.client.orders import TOPIC, send
+from tests.support.clients import open_client
 
-from rocketrio import NOT_FOUND, ClientInstance, Consumer, Error, open_client, open_consumer
+from rocketrio import NOT_FOUND, ClientInstance, Consumer, Error, open_consumer
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
 COUNT = 2000

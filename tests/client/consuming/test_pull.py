@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -12,7 +13,6 @@ from rocketrio import (
     PullStatus,
     RouteNotFound,
     open_admin,
-    open_client,
     open_producer,
 )
 from rocketrio.consuming.subscription import parse_subscription

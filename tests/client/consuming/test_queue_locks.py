@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 import trio
 from tests.client.orders import TOPIC, another_client, committed, receive, send, total_committed
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -14,7 +15,6 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
 )
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME

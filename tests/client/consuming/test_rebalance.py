@@ -5,8 +5,9 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 import trio
+from tests.support.clients import open_consumer
 
-from rocketrio import ClientInstance, Consumer, MessageQueue, open_admin, open_consumer
+from rocketrio import ClientInstance, Consumer, MessageQueue, open_admin
 from rocketrio.cluster.heartbeat import ConsumerMembership
 from rocketrio.consuming.rebalance import RebalanceService
 from rocketrio.consuming.subscription import ALL

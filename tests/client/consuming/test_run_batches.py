@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import trio
 from tests.client.orders import TOPIC, committed, receive, send, total_committed
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -13,7 +14,6 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -8,6 +8,7 @@ import pytest
 import trio
 from tests.client.conftest import run_in_virtual_time
 from tests.client.orders import TOPIC, send
+from tests.support.clients import open_client
 
 from rocketrio import (
     DELAY_LEVELS,
@@ -18,7 +19,6 @@ from rocketrio import (
     Message,
     MessageExt,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -3,6 +3,7 @@
 import pytest
 import trio
 from tests.client.orders import TOPIC, receive
+from tests.support.clients import open_client
 
 from rocketrio import (
     BrokerError,
@@ -10,7 +11,6 @@ from rocketrio import (
     Message,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 from tests.client.routes import routed
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -21,7 +22,6 @@ from rocketrio import (
     RouteNotFound,
     SendStatus,
     open_admin,
-    open_client,
     open_producer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster

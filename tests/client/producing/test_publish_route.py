@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 import trio
 from tests.client.conftest import run_in_virtual_time
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -14,7 +15,6 @@ from rocketrio import (
     NotReachable,
     RequestTimeout,
     RouteNotFound,
-    open_client,
     open_consumer,
     open_producer,
 )

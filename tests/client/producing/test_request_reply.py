@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from tests.client.orders import another_client
+from tests.support.clients import open_client
 
 from rocketrio import (
     BrokerError,
@@ -16,7 +17,6 @@ from rocketrio import (
     Producer,
     RequestTimeout,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

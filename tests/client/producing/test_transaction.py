@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from tests.support.clients import open_client
 
 from rocketrio import (
     BrokerError,
@@ -18,7 +19,6 @@ from rocketrio import (
     TransactionNotBegun,
     TransactionState,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

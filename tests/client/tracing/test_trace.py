@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from tests.support.clients import open_client
 
 from rocketrio import (
     ClientInstance,
@@ -13,7 +14,6 @@ from rocketrio import (
     MessageExt,
     TransactionState,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )

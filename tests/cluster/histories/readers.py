@@ -14,8 +14,9 @@ from tests.cluster.histories.events import Pulled, now
 from tests.cluster.histories.schedule import QUEUES
 from tests.cluster.histories.world import BODY_AT, FILL, TOPIC, World
 from tests.cluster.support import SUBSCRIPTION
+from tests.support.clients import open_client
 
-from rocketrio import ClientInstance, Error, PullResult, open_client
+from rocketrio import ClientInstance, Error, PullResult
 from rocketrio.cluster.api import ClientAPI
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.frame import Body

@@ -28,8 +28,9 @@ from tests.cluster.histories.link_files import link_settings, new_folder
 from tests.cluster.histories.pause import PausableCluster
 from tests.cluster.histories.schedule import QUEUES, Schedule
 from tests.cluster.histories.uses.names import level_table
+from tests.support.clients import open_client
 
-from rocketrio import open_admin, open_client
+from rocketrio import open_admin
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.store.checkpoint import read_checkpoint

@@ -15,11 +15,10 @@ from tests.spark.in_memory import (
 )
 from tests.spark.load import channel_pool, load_queue, numbered
 from tests.spark.pulls import recorded_pulls
+from tests.support.clients import open_admin, open_client
 from trio.testing import MockClock
 
-from rocketrio import open_admin
 from rocketrio.cluster.api import ClientAPI
-from rocketrio.connect import open_client
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.spark.errors import (
     BrokerUnreachable,

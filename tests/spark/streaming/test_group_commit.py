@@ -5,9 +5,9 @@ import logging
 import pytest
 import trio
 from tests.spark.stream_story import Story, a_story, queue
+from tests.support.clients import open_consumer
 from trio.testing import MockClock
 
-from rocketrio import open_consumer
 from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio.spark.streaming.driver import Limit
 

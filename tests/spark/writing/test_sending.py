@@ -22,9 +22,10 @@ from tests.spark.sending import (
     stored,
     write,
 )
+from tests.support.clients import open_client
 from trio.testing import MockClock
 
-from rocketrio import ClientInstance, MessageQueue, open_admin, open_client
+from rocketrio import ClientInstance, MessageQueue, open_admin
 from rocketrio.cluster.connections import Connections
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.producing.send_request import SendRequest

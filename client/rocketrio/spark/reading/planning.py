@@ -9,6 +9,7 @@ import attrs
 
 from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
+from rocketrio.ports import Ports, opened_with
 from rocketrio.spark.reading.asking import Retries, repeated, source_errors
 from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
@@ -57,7 +58,9 @@ async def plan_batch(
 ) -> list[ReadTask]:
     """Return the tasks of a batch read, or none if there is nothing to read. Raises SparkSourceError."""
     with source_errors():
-        async with open_client(name_servers=options.name_servers, dial=dial) as client:
+        async with opened_with(
+            Ports(dial=dial), open_client(name_servers=options.name_servers)
+        ) as client:
             found = await discover(client, options)
             for loss in found.losses:
                 if not narrowing.wants(loss.queue, found.first_partitions):

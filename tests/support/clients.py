@@ -1,0 +1,37 @@
+"""The openers of `rocketrio`, with the network, the clock and the random numbers as keywords.
+
+async with open_client(name_servers=cluster.name_servers, dial=cluster.dial_from("10.0.0.7")) as client: ...
+"""
+
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import attrs
+
+import rocketrio
+from rocketrio.ports import Ports, current_ports, opened_with
+
+PORTS = frozenset(field.name for field in attrs.fields(Ports))
+
+
+def _with_ports(
+    opener: Callable[..., AbstractAsyncContextManager[Any]],
+) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    assert not PORTS & set(inspect.signature(opener).parameters)
+
+    @asynccontextmanager
+    async def opening(*arguments: Any, **options: Any) -> AsyncGenerator[Any]:
+        given = {name: options.pop(name) for name in PORTS & set(options)}
+        ports = attrs.evolve(current_ports.get(), **given)
+        async with opened_with(ports, opener(*arguments, **options)) as opened:
+            yield opened
+
+    return opening
+
+
+open_client = _with_ports(rocketrio.open_client)
+open_producer = _with_ports(rocketrio.open_producer)
+open_consumer = _with_ports(rocketrio.open_consumer)
+open_admin = _with_ports(rocketrio.open_admin)
