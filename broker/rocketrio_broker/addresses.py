@@ -50,8 +50,8 @@ async def listening(config: BrokerConfig, listen: Listen) -> AsyncGenerator[Brok
         main, fast = listeners
         ha = await listen(config.ha_listen_for(main.addr))
         listeners.append(ha)
-        address = _told(config.address, main.addr)
-        ha_address = config.ha_address or _beside(address, ha.addr)
+        address = _advertised_address(config.address, main.addr)
+        ha_address = config.ha_address or _default_ha_address(address, ha.addr)
         yield BrokerAddresses(main, fast, ha, address, ha_address, await _packed_addr(address))
     finally:
         for listener in listeners:
@@ -73,7 +73,7 @@ async def _listen(addr: str, listen: Listen) -> list[Listener]:
         except BaseException:
             main.close()
             raise
-    raise ConfigError(f"No free port on {host} whose second below is free as well")
+    raise ConfigError(f"No free port on {host} that has another free one two below it")
 
 
 def is_wildcard(host: str) -> bool:
@@ -81,7 +81,7 @@ def is_wildcard(host: str) -> bool:
     return host in ("0.0.0.0", "::")
 
 
-def _told(address: str | None, bound: str) -> str:
+def _advertised_address(address: str | None, bound: str) -> str:
     """Return the address for clients: the configured one, with the bound port for port 0, or else the bound address."""
     if address is not None:
         host, port = split_addr(address)
@@ -89,12 +89,12 @@ def _told(address: str | None, bound: str) -> str:
     if is_wildcard(split_addr(bound)[0]):
         raise ConfigError(
             f"listen is {bound}, which others cannot dial",
-            remedy="Say in address which host:port they are to use",
+            remedy="Set address to the host:port that they can dial",
         )
     return bound
 
 
-def _beside(address: str, bound: str) -> str:
+def _default_ha_address(address: str, bound: str) -> str:
     """Return the address for slaves: the bound one; for a wildcard host the host of the clients' address."""
     host, port = split_addr(bound)
     return join_addr(split_addr(address)[0], port) if is_wildcard(host) else bound

@@ -403,7 +403,7 @@ async def open_broker(
                 _serve, (bound.main, bound.fast), table, held, observer, config.server_limits
             )
             await nursery.start(registration.run)
-            await role.settled.wait_reached(1)
+            await role.ready.wait_reached(1)
             logger.info("serving role=%s address=%s", parts.config.broker.role, bound.address)
             yield Broker(
                 parts,

@@ -26,7 +26,7 @@ from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.leadership import Leadership
-from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
+from rocketrio_broker.long_polling import CHECK_INTERVAL, HeldPulls, PullRequestHoldService
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.offsets.deleted_topics import DeletedTopics
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager, count_unread
@@ -233,7 +233,7 @@ class BrokerParts:
                 self.pull,
                 self.store,
                 leadership=self.leadership,
-                look_interval=self._look_interval,
+                check_interval=self._check_interval,
             ),
             self.clients,
             self.stats,
@@ -327,6 +327,6 @@ class BrokerParts:
         }
         return only_while_leading(table, self.leadership)
 
-    def _look_interval(self) -> float:
+    def _check_interval(self) -> float:
         broker = self.config.broker
-        return LOOK_INTERVAL if broker.long_polling_enable else broker.short_polling_time
+        return CHECK_INTERVAL if broker.long_polling_enable else broker.short_polling_time

@@ -85,7 +85,7 @@ _log_level = click.option(
     type=click.Choice(_LOG_LEVELS),
     default="info",
     show_default=True,
-    help="How much to tell on standard error.",
+    help="The least severe messages to write to standard error.",
 )
 _settings = click.option(
     "--set",
@@ -121,7 +121,7 @@ def main() -> None:
     type=_Address(),
     default="127.0.0.1:9876",
     show_default=True,
-    help="Address to serve on; port 0 takes a free one.",
+    help="Address to serve on; port 0 picks a free port.",
 )
 @click.option(
     "--data",
@@ -133,21 +133,21 @@ def main() -> None:
     type=click.IntRange(1),
     default=HOST_CONNECTION_LIMIT,
     show_default=True,
-    help="Connections of one host; raise it where all clients come through one gateway.",
+    help="The most connections of one host; raise it if all clients come through one gateway.",
 )
 @click.option(
     "--broker-limit",
     type=click.IntRange(2),
     default=BROKERS_LIMIT,
     show_default=True,
-    help="Brokers that may register, half of them of one host.",
+    help="The most brokers that may register, half of them from one host.",
 )
 @click.option(
     "--topic-limit",
     type=click.IntRange(2),
     default=TOPICS_LIMIT,
     show_default=True,
-    help="Topics that brokers may register, half of them of one host.",
+    help="The most topics that brokers may register, half of them from one host.",
 )
 @_log_level
 def namesrv(
@@ -178,17 +178,17 @@ def namesrv(
 
 
 @main.command()
-@click.option("--namesrv", type=_Address(), help="Name servers, several separated by `;`.")
+@click.option("--namesrv", type=_Address(), help="Addresses of the name servers, separated by `;`.")
 @click.option("--listen", type=_Address(), help="Address to serve clients on.")
 @click.option("--ha-listen", type=_Address(), help="Address to serve slaves on.")
 @click.option("--cluster", "cluster_name", help="Name of the cluster.")
 @click.option("--name", "broker_name", help="Name that a master and its slaves share.")
 @click.option("--id", "broker_id", type=click.IntRange(0), help="0 for the master.")
-@click.option("--role", type=click.Choice(ROLES), help="What the broker is to its broker name.")
+@click.option("--role", type=click.Choice(ROLES), help="Role of the broker within its broker name.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory that holds everything the broker keeps.",
+    help="Directory for all data of the broker.",
 )
 @click.option(
     "--config",
@@ -211,7 +211,7 @@ def run(
           --ha-listen 127.0.0.1:10912 --cluster C --name broker-a --id 0 --role async-master --data d0
       rocketrio-broker run --config broker.toml --set store.flush_disk_type=sync
     prints `ready role=master name=broker-a address=127.0.0.1:10911 ha_address=127.0.0.1:10912`
-    once it serves. A name server that cannot be reached is tried again and again.
+    once it serves. A name server that cannot be reached is tried again until it answers.
     """
     given = {name: value for name, value in options.items() if value is not None}
     config = _loaded(config_file, {**given, **dict(settings)})
@@ -231,7 +231,7 @@ def run(
     type=_Address(),
     default="127.0.0.1:9876",
     show_default=True,
-    help="Address of the name server; brokers take free ports of the same host.",
+    help="Address of the name server; brokers pick free ports of the same host.",
 )
 @click.option(
     "--data",
@@ -248,14 +248,14 @@ def run(
 )
 @click.option(
     "--host",
-    help="Host that clients are told; needed where --listen is 0.0.0.0, which nobody can dial.",
+    help="Host to register for clients; required if --listen is 0.0.0.0, which clients cannot dial.",
 )
 @click.option(
     "--role",
     type=click.Choice(MASTER_ROLES),
     default="async-master",
     show_default=True,
-    help="What the master is: a sync-master answers a send when a slave has it too.",
+    help="Role of the master: a sync-master answers a send once a slave has the message too.",
 )
 @click.option("--cluster", "cluster_name", default="DefaultCluster", show_default=True)
 @click.option("--name", "broker_name", default="broker-a", show_default=True)
@@ -285,8 +285,8 @@ def cluster(
     listen_host, _ = split_addr(listen)
     if host is None and is_wildcard(listen_host):
         raise click.UsageError(
-            f"--listen {listen} serves every address of this machine, but clients need one to dial:"
-            " say with --host which, for example --host 192.168.1.20"
+            f"--listen {listen} serves every address of this machine, but clients need one address to dial:"
+            " name it with --host, for example --host 192.168.1.20"
         )
     base = _loaded(
         None,
@@ -361,7 +361,7 @@ def settings(word: str) -> None:
         # Python flushes once more at exit, and would report the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # Its reader needs no more.
-            _fail(f"standard output takes no more: {error.strerror}")
+            _fail(f"standard output cannot be written: {error.strerror}")
 
 
 async def _start_name_server(

@@ -57,7 +57,7 @@ class BrokerConfig:
     )
     broker_id: int = _field(
         MASTER_ID,
-        "0 for the master, 1 and up for its slaves; one of a kind per name.",
+        "0 for the master, 1 and up for its slaves; unique within the broker name.",
         _not_negative,
     )
     role: Literal["async-master", "sync-master", "slave"] = _field(
@@ -66,67 +66,73 @@ class BrokerConfig:
         "in_sync_slaves of them have it; slave: follows the master.",
         validators.in_(ROLES),
     )
-    listen: str = _field("127.0.0.1:10911", "Address to serve clients on; port 0 takes a free one.")
+    listen: str = _field(
+        "127.0.0.1:10911", "Address to serve clients on; port 0 picks a free port."
+    )
     ha_listen: str | None = _field(
         None, "Address to serve slaves on; by default the port after that of `listen`."
     )
     address: str | None = _field(
         None,
-        "Address that clients are told, where it differs from `listen` (NAT, 0.0.0.0); "
+        "Address to register for clients, if it differs from `listen` (NAT, 0.0.0.0); "
         "port 0 is the port that was bound.",
     )
-    ha_address: str | None = _field(None, "Address that slaves are told, where it differs.")
+    ha_address: str | None = _field(
+        None, "Address to register for slaves, if it differs from `ha_listen`."
+    )
     namesrv: str = _field("", "Name servers, host:port, several separated by `;`.")
     data: Path = attrs.field(
         default=Path("rocketrio-data"),
-        metadata={"help": "Directory that holds everything the broker keeps."},
+        metadata={"help": "Directory for all data of the broker."},
     )
 
     broker_permission: int = _field(
-        6, "6: read and write; 4: read only, name servers then keep producers away.", _not_negative
+        6,
+        "6: read and write; 4: read only, and routes show producers no queue here.",
+        _not_negative,
     )
     auto_create_topic_enable: bool = _field(
         True, "Whether a message to an unknown topic creates it."
     )
     default_topic_queue_nums: int = _field(
-        8, "Most queues of a topic created that way; clients normally ask for 4.", _positive
+        8, "The most queues of a topic created that way; clients normally ask for 4.", _positive
     )
     auto_create_subscription_group: bool = _field(
         True, "Whether an unknown consumer group is created when it first connects."
     )
     topics_limit: int = _field(
         20_000,
-        "Topics at most, retry and dead-letter topics included; no request makes more. Each change writes the whole "
-        "table, and a slave copies it in one answer of 16 MiB.",
+        "The most topics, retry and dead-letter topics included; no request creates more. A slave copies the whole "
+        "table in one answer of at most 16 MiB.",
         _positive,
     )
     groups_limit: int = _field(
         10_000,
-        "Consumer groups at most; a further one is served with the defaults and not kept.",
+        "The most consumer groups; any further group is served with the defaults and is not stored.",
         _positive,
     )
     trace_topic_enable: bool = _field(False, "Whether the topic for message traces is created.")
-    trace_on: bool = _field(True, "What answers to sends say about tracing (TRACE_ON).")
-    region_id: str = _field("DefaultRegion", "What answers to sends call the region (MSG_REGION).")
+    trace_on: bool = _field(True, "The value of TRACE_ON in answers to sends, about tracing.")
+    region_id: str = _field("DefaultRegion", "The value of MSG_REGION in answers to sends.")
 
     connection_limit: int = _field(
         CONNECTION_LIMIT,
-        "Connections at once; beyond, the host with most gives up its longest silent one to a host with fewer.",
+        "The most connections; at the limit, the host with the most loses its longest idle one to a host with fewer.",
         _positive,
     )
     host_connection_limit: int = _field(
         HOST_CONNECTION_LIMIT,
-        "Connections of one host (IPv6: of one /64 network); raise it where all clients come through one gateway.",
+        "The most connections of one host (IPv6: of one /64 network); raise it if all clients use one gateway.",
         _positive,
     )
     unfinished_size_limit: int = _field(
         UNFINISHED_SIZE_LIMIT,
-        "Bytes of requests that are not whole yet, of all connections; beyond, the connection with most is closed.",
+        "The most bytes of all incomplete requests; at the limit, the connection with the most is closed.",
         _positive,
     )
     unsent_size_limit: int = _field(
         UNSENT_SIZE_LIMIT,
-        "Bytes of answers that clients do not read, of all connections; beyond, the connection with most is closed.",
+        "The most bytes of all unread answers; at the limit, the connection with the most is closed.",
         _positive,
     )
 
@@ -138,17 +144,17 @@ class BrokerConfig:
     )
     slave_read_enable: bool = _field(False, "Whether readers far behind are sent to a slave.")
     notify_consumer_ids_changed_enable: bool = _field(
-        True, "Whether members of a group are told when one comes or goes."
+        True, "Whether members of a group are notified when a member joins or leaves."
     )
     static_member_grace_limit: float = _field(
         300.0,
-        "Most seconds a member that asks for it stays in the list of its group after its "
-        "connection ended; 0 grants nobody any.",
+        "The most seconds that a static member stays in the list of its group after its "
+        "connection ended; 0: not at all.",
         _not_negative,
     )
     enable_property_filter: bool = _field(
         True,
-        "Whether SQL92 subscriptions are taken; each message in their way is then looked at "
+        "Whether SQL92 subscriptions are accepted; the broker then reads the properties of each message "
         "(Apache's default is false).",
     )
     store_reply_message_enable: bool = _field(
@@ -156,7 +162,7 @@ class BrokerConfig:
     )
     max_pull_message_size: int = _field(
         1024,
-        "Most messages of one pull, whatever it asks for (also limited by the store).",
+        "The most messages of one pull, whatever it asks for (also limited by the store).",
         _positive,
     )
 
@@ -185,36 +191,36 @@ class BrokerConfig:
         _not_negative,
     )
     transaction_check_interval: float = _field(
-        30.0, "Seconds between looks for such transactions.", _positive
+        30.0, "Seconds between scans for such transactions.", _positive
     )
     transaction_check_max: int = _field(
         15,
-        "Times a producer is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        "How often a producer is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
         _positive,
     )
 
     ha_send_heartbeat_interval: float = _field(
         5.0,
-        "Seconds of silence after which either end of a replication connection speaks.",
+        "Seconds after which either end of an idle replication connection sends a heartbeat.",
         _positive,
     )
     ha_housekeeping_interval: float = _field(
-        20.0, "Seconds of silence after which a replication connection is dropped.", _positive
+        20.0, "Seconds without data after which a replication connection is closed.", _positive
     )
     ha_transfer_batch_size: int = _field(
         1 << 20,
-        "Most bytes of one replication transfer; Apache's slaves take up to 4 MiB less 12 bytes.",
+        "The most bytes of one replication transfer; Apache's slaves accept up to 4 MiB less 12 bytes.",
         _positive,
         validators.le(TRANSFER_SIZE_LIMIT),
     )
     ha_full_history_start: bool = _field(
         True,
-        "Whether an empty slave gets everything from the first byte on; "
-        "otherwise the last file, as from Apache.",
+        "Whether an empty slave gets the log from its first byte; "
+        "otherwise only the last file, as from Apache.",
     )
     ha_slave_fallbehind_max: int = _field(
         256 << 20,
-        "Bytes a slave may be behind and still be waited for by a sync-master.",
+        "The most bytes that a slave may lag and still be waited for by a sync-master.",
         _positive,
     )
     in_sync_slaves: int = _field(
@@ -229,8 +235,8 @@ class BrokerConfig:
     )
     ha_unconfirmed_reads: Literal["serve", "wait"] = _field(
         "serve",
-        "What readers of a sync-master get that too few slaves have: serve (after slave_timeout without an "
-        "acknowledgment, what its disk has synced), or wait (nothing until slaves have it).",
+        "Messages of a sync-master that too few slaves have: serve (readers get them once this disk has them and "
+        "slave_timeout has passed), or wait (readers do not get them until slaves have them).",
         validators.in_(("serve", "wait")),
     )
     ha_confirmed_reads: bool = _field(
@@ -245,19 +251,19 @@ class BrokerConfig:
     )
     ha_divergent_tail: Literal["refuse", "cut"] = _field(
         "refuse",
-        "What a slave does whose log ends otherwise than the master's: refuse (it says where, and waits for an "
-        "operator), or cut (it puts its end aside in the data directory's folder `cut`, and follows).",
+        "What a slave does if its log diverges from the master's: refuse (it logs where, and waits for an "
+        "operator), or cut (it moves its end to the data directory's folder `cut`, and follows).",
         validators.in_(("refuse", "cut")),
     )
     ha_missing_history: Literal["refuse", "restart"] = _field(
         "refuse",
-        "What a slave does whose log ends before the master's begins: refuse, or restart (it drops its "
+        "What a slave does if its log ends before the master's begins: refuse, or restart (it deletes its "
         "log and copies the master's from the first byte).",
         validators.in_(("refuse", "restart")),
     )
     ha_return: Literal["serve", "wait"] = _field(
         "serve",
-        "What a broker that becomes master does when a slave cannot be asked for messages it may lack: "
+        "What a broker that becomes master does if it cannot ask a slave for messages that it may lack: "
         "serve (after ha_return_wait, with a warning), or wait.",
         validators.in_(("serve", "wait")),
     )
@@ -268,9 +274,9 @@ class BrokerConfig:
     )
     ha_return_role: Literal["follow", "stand-aside"] = _field(
         "follow",
-        "What a master does that finds another one of its name taking writes: follow (it becomes its slave under a "
-        "free id, now and after restarts), or stand-aside (it takes no writes and looks again). Beside an Apache "
-        "master it stands aside.",
+        "What a master does if another master of its name takes writes: follow (it becomes that one's slave under a "
+        "free id, now and after restarts), or stand-aside (it takes no writes and checks again). Beside an Apache "
+        "master it always stands aside.",
         validators.in_(("follow", "stand-aside")),
     )
     ha_hand_over_on_stop: bool = _field(
@@ -278,38 +284,41 @@ class BrokerConfig:
         "Whether a sync-master that is stopped (SIGTERM) changes places with a slave first; ten seconds at most.",
     )
     ha_master_address: str | None = _field(
-        None, "Replication address of the master, where the slave shall not ask the name server."
+        None, "Replication address of the master; without it the slave asks the name server."
     )
     ha_secret_file: Path | None = attrs.field(
         default=None,
         metadata={
-            "help": "File with a secret: both ends of a replication connection prove to know it, and with it each byte "
-            "after that. Write it with `openssl rand -base64 32`; nobody else may read it. Apache's brokers know none."
+            "help": "File with a secret that both ends of a replication connection must prove to know; it "
+            "authenticates every byte. Create it with `openssl rand -base64 32`, readable by its owner alone. Apache's "
+            "brokers do not support it."
         },
     )
     ha_tls_certificate_file: Path | None = attrs.field(
         default=None,
         metadata={
-            "help": "This broker's certificate (PEM): replication then speaks TLS, both ends checked."
+            "help": "This broker's certificate (PEM): replication then uses TLS, and both ends verify each other."
         },
     )
     ha_tls_key_file: Path | None = attrs.field(
-        default=None, metadata={"help": "Its key, where that is not in the same file."}
+        default=None, metadata={"help": "The key of that certificate, if it is in another file."}
     )
     ha_tls_authority_file: Path | None = attrs.field(
         default=None,
-        metadata={"help": "What signs the brokers of this cluster and nobody else (PEM)."},
+        metadata={
+            "help": "The authority that signs the certificates of this cluster's brokers, and no others (PEM)."
+        },
     )
     log_check_rate: int = _field(
         1 << 20,
-        "Bytes a second at which the whole log is checked in the background, once a day; 0: not at all.",
+        "Bytes per second at which the whole log is checked in the background, once a day; 0: not at all.",
         _not_negative,
     )
     slave_sync_period: float = _field(
         10.0, "Seconds between a slave's copies of topics, groups and offsets.", _positive
     )
     store: StoreConfig = attrs.field(
-        factory=StoreConfig, metadata={"help": "How messages are kept."}
+        factory=StoreConfig, metadata={"help": "How messages are stored."}
     )
 
     def __attrs_post_init__(self) -> None:

@@ -35,7 +35,7 @@ class ConfigFileError(Error):
     """A file of `config/` cannot be written, so the change that needed it was not made."""
 
     retryable = True
-    remedy = "Make room on the broker's disk, or look whether it fails, and ask again"
+    remedy = "Make room on the broker's disk, or check whether it fails, and send the request again"
 
 
 def read_table(data: Body, kind: type[T], *, what: str, lenient: bool = True) -> T:

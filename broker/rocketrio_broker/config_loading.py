@@ -75,7 +75,7 @@ def load_config(
     except FileNotFoundError:
         raise ConfigError(f"There is no configuration file {file}") from None
     except InvalidSettingsError as group:
-        raise ConfigError("; ".join(_told(str(error)) for error in group.exceptions)) from None
+        raise ConfigError("; ".join(_readable(str(error)) for error in group.exceptions)) from None
     except (TsError, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {file} cannot be read: {error}") from None
 
@@ -131,18 +131,20 @@ def _check_names(names: Iterable[str], where: str) -> None:
     known = setting_paths()
     for name in names:
         if name.replace("-", "_") not in known:
-            raise ConfigError(f"{where} sets {name}, which is no setting: {_meant(name, known)}")
+            raise ConfigError(
+                f"{where} sets {name}, which is not a setting: {_suggestion(name, known)}"
+            )
 
 
-def _meant(name: str, known: Mapping[str, str]) -> str:
+def _suggestion(name: str, known: Mapping[str, str]) -> str:
     called = _OPTIONS.get(name) or path_of(name.rpartition(".")[2])
     if called is not None:
-        return f"it is called {called} here"
+        return f"use {called} instead"
     last = {path.rpartition(".")[2]: path for path in known}
     close = difflib.get_close_matches(name.rpartition(".")[2], last, n=3)
     if close:
         return f"did you mean {' or '.join(last[each] for each in close)}?"
-    return "`rocketrio-broker settings` lists all there are"
+    return "`rocketrio-broker settings` lists all settings"
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -165,25 +167,25 @@ def _check_environment(environment: Mapping[str, str]) -> None:
             close = difflib.get_close_matches(name, known, n=3, cutoff=_SURE)
             if close:
                 raise ConfigError(
-                    f"The environment sets {name}, which is no setting: "
+                    f"The environment sets {name}, which is not a setting: "
                     f"did you mean {' or '.join(close)}?"
                 )
 
 
-def _told(message: str) -> str:
+def _readable(message: str) -> str:
     wrong = _WRONG_VALUE.fullmatch(message)
     if wrong is None:
         return _plain(message)
-    words = _wanted(wrong["path"]) or _plain(wrong["error"])
+    words = _accepted_values(wrong["path"]) or _plain(wrong["error"])
     return f"{wrong['path']} is {wrong['value']} in {wrong['where']}: {words}"
 
 
-def _wanted(path: str) -> str | None:
+def _accepted_values(path: str) -> str | None:
     """Return which values a setting accepts, or None if only the error says it."""
     table, _, name = path.rpartition(".")
     kind = getattr(attrs.fields(StoreConfig if table else BrokerConfig), name).type
     if get_origin(kind) is Literal:
-        return f"it is one of {', '.join(map(str, get_args(kind)))}"
+        return f"use one of {', '.join(map(str, get_args(kind)))}"
     return _KINDS.get(kind)
 
 

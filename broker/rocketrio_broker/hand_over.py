@@ -158,7 +158,7 @@ class HandOver:
         if not self._parts.leadership.leads:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"this broker leads nobody: {self._parts.leadership.reason}",
+                f"this broker does not lead: {self._parts.leadership.reason}",
             )
 
     async def _chosen(self, to_id: int | None) -> Follower:
@@ -182,8 +182,8 @@ class HandOver:
             for broker_id, addr in listed.items():
                 nursery.start_soon(examine, broker_id, addr)
         if not found:
-            told = "; ".join(sorted(reasons)) or "no slave is registered"
-            raise _refused(f"no slave of {name} can take over: {told}")
+            why = "; ".join(sorted(reasons)) or "no slave is registered"
+            raise _refused(f"no slave of {name} can take over: {why}")
         return min(found, key=lambda one: (-one.connection.slave_ack_offset, one.id))
 
     async def _listed(self) -> dict[int, str]:
@@ -236,9 +236,9 @@ class HandOver:
         try:
             await self._step(channel, follower.addr, "prepare", token)
         except Error as error:
-            told = error.remark or error.what
+            reason = error.remark or error.what
             raise _refused(
-                f"slave {follower.id} at {follower.addr} does not take over: {told}"
+                f"slave {follower.id} at {follower.addr} does not take over: {reason}"
             ) from error
 
     async def _hand_over(

@@ -5,7 +5,7 @@
     stands aside   a broker configured as master that has not taken over: because it still compares its log with its
                    slaves', or because another master of its name is alive (`other`)
 
-`role.py` sets it; `processor/leading.py` refuses requests that only a leader may answer.
+`role.py` sets it; `processors/leading.py` refuses requests that only a leader may answer.
 
 Invariant: a broker leads only after it asked for other masters and for what its slaves have.
 Answers to: nothing of 4.x, where two masters of one name both lead; 5.x's controller elects one.

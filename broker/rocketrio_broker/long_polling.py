@@ -55,7 +55,7 @@ TURN_PULLS: Final = 100
 
 _CHARACTERS_OF_A_WEIGHT: Final = 64
 
-LOOK_INTERVAL: Final = 5.0
+CHECK_INTERVAL: Final = 5.0
 """Seconds between scans of all pulls, for arrivals that the filter rejected (PullRequestHoldService.run)."""
 
 _SWEEP_FLOOR: Final = 1024  # finished pulls kept in the heap before it is rebuilt without them
@@ -223,7 +223,7 @@ class PullExecutor(Protocol):
     def execute_held(self, pull: HeldPull) -> RemotingCommand | None: ...
 
 
-Look = Callable[[HeldPull], RemotingCommand | None]
+Examine = Callable[[HeldPull], RemotingCommand | None]
 """Examines one held pull, and returns its answer, if any."""
 
 
@@ -237,13 +237,13 @@ class PullRequestHoldService:
         store: MessageStore,
         *,
         leadership: Leadership,
-        look_interval: Callable[[], float] = lambda: LOOK_INTERVAL,
+        check_interval: Callable[[], float] = lambda: CHECK_INTERVAL,
     ) -> None:
         self._held = held
         self._executor = executor
         self._store = store
         self._leadership = leadership
-        self._look_interval = look_interval
+        self._check_interval = check_interval
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake pulls on arrivals and when their time is up."""
@@ -275,15 +275,15 @@ class PullRequestHoldService:
 
     async def _watch_time(self) -> None:
         held = self._held
-        next_look = trio.current_time() + self._look_interval()
+        next_check = trio.current_time() + self._check_interval()
         while True:
-            with trio.move_on_at(min(held.next_deadline, next_look)):
+            with trio.move_on_at(min(held.next_deadline, next_check)):
                 await held.earlier.wait_past(held.earlier.value)
             now = trio.current_time()
             await self._act_on(held.due(now), self._executor.execute_held)
-            if now >= next_look:
+            if now >= next_check:
                 await self._act_on(list(held), self._wake_if_grown)
-                next_look = now + self._look_interval()
+                next_check = now + self._check_interval()
 
     async def _watch_leadership(self) -> None:
         """Execute all pulls again when another master is found, so that their readers go there."""
@@ -293,15 +293,15 @@ class PullRequestHoldService:
             if self._leadership.other is not None:
                 await self._act_on(list(self._held), self._wake)
 
-    async def _act_on(self, pulls: Iterable[HeldPull], look: Look) -> None:
+    async def _act_on(self, pulls: Iterable[HeldPull], examine: Examine) -> None:
         for number, pull in enumerate(pulls, start=1):
-            self._act(pull, look)
+            self._act(pull, examine)
             if number % TURN_PULLS == 0:
                 await trio.lowlevel.checkpoint()
 
-    def _act(self, pull: HeldPull, look: Look) -> None:
+    def _act(self, pull: HeldPull, examine: Examine) -> None:
         """Examine one pull; send its answer if there is one, also an error, and stop holding it."""
-        answer = answer_of(pull.channel, pull.request, partial(look, pull))
+        answer = answer_of(pull.channel, pull.request, partial(examine, pull))
         if answer is not None:
             self._drop(pull)
             pull.channel.reply(answer)

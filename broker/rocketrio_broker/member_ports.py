@@ -32,7 +32,7 @@ class MemberPorts:
         self._ports = self._file.load(dict[str, tuple[int, int]]) or {}
 
     def __repr__(self) -> str:
-        return f"<MemberPorts of {', '.join(self._ports) or 'nobody'}>"
+        return f"<MemberPorts of {', '.join(self._ports) or 'none'}>"
 
     async def applied(self, config: BrokerConfig) -> BrokerConfig:
         """Return the settings of a member with its former ports, if they are free."""

@@ -49,7 +49,7 @@ RETRY_PAUSE: Final = 1.0
 """Seconds until a name server that failed is tried again; doubles up to the period of registration."""
 MASTERLESS_PERIOD: Final = 2.0
 """Seconds between registrations of a slave without a known master: only the answers to them name one."""
-LOOK_INTERVAL: Final = 1.0
+CHECK_INTERVAL: Final = 1.0
 """Seconds between checks whether the connection is still open."""
 UNREGISTER_GRACE: Final = 3.0
 """Seconds that a stopping broker spends on unregistering."""
@@ -84,7 +84,7 @@ class BrokerRegistration:
         self._name_servers = config.broker.name_servers
         self._body: tuple[tuple[int, bool], bytes] | None = None
         self._answers: dict[str, MasterAddrs] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         """Name servers whose last registration worked, with the last change of the topics that they know."""
         self._versions: dict[str, int] = {}
         """The version of the protocol that each name server speaks."""
@@ -102,21 +102,23 @@ class BrokerRegistration:
         self.listings = Watermark()
         """Counts the registrations that a name server accepted."""
         self._is_held = False
-        self._nudges = Watermark()
+        self._wakeups = Watermark()
         self._rounds: dict[str, int] = {}
-        """The last nudge for which each name server was asked."""
+        """The last wakeup for which each name server was asked."""
         self._asked = Watermark()
         """Counts the attempts, successful or not."""
 
     def __repr__(self) -> str:
-        return f"<BrokerRegistration of {self.broker_addr} at {', '.join(self._told) or 'nobody'}>"
+        return (
+            f"<BrokerRegistration of {self.broker_addr} at {', '.join(self._reported) or 'none'}>"
+        )
 
     async def wait_registered(self) -> None:
         """Wait until the reachable name servers know the topics as they are now, for a limited time.
 
         After a cancel the registration continues.
         """
-        if self._told:
+        if self._reported:
             with trio.move_on_after(self._config.broker.register_broker_timeout):
                 await self.registered.wait_reached(self._topics.changes.value)
 
@@ -128,7 +130,7 @@ class BrokerRegistration:
     def register_now(self) -> None:
         """Register at once and from then on, because the role has changed or this broker may serve in it now."""
         self._is_held = False
-        self._nudges.advance(self._nudges.value + 1)
+        self._wakeups.advance(self._wakeups.value + 1)
 
     async def register_as_master(self) -> str | None:
         """Register at once; return the master that a name server lists instead, or None if none refuses.
@@ -138,9 +140,9 @@ class BrokerRegistration:
         """
         self.other_masters.clear()
         self.register_now()
-        nudge = self._nudges.value
+        wakeup = self._wakeups.value
         with trio.move_on_after(self._config.broker.register_broker_timeout):
-            while not self.other_masters and self._oldest_round() < nudge:
+            while not self.other_masters and self._oldest_round() < wakeup:
                 await self._asked.wait_past(self._asked.value)
         return min(self.other_masters.values(), default=None)
 
@@ -169,7 +171,7 @@ class BrokerRegistration:
         """Unregister from the name servers that know this broker, for a limited time."""
         with trio.move_on_after(UNREGISTER_GRACE):
             async with trio.open_nursery() as nursery:
-                for name_server in self._told:
+                for name_server in self._reported:
                     nursery.start_soon(self._unregister, name_server)
 
     async def _keep_registered(
@@ -177,11 +179,11 @@ class BrokerRegistration:
     ) -> None:
         pause = RETRY_PAUSE
         while True:
-            nudge = self._nudges.value
+            wakeup = self._wakeups.value
             if self._is_held:
                 task_status.started()
                 task_status = trio.TASK_STATUS_IGNORED
-                await self._nudges.wait_past(nudge)
+                await self._wakeups.wait_past(wakeup)
                 continue
             channel: Channel | None = None
             try:
@@ -191,19 +193,19 @@ class BrokerRegistration:
             except Error as error:
                 self._lost(name_server, error)
                 channel = None
-            self._rounds[name_server] = nudge
+            self._rounds[name_server] = wakeup
             self._asked.advance(self._asked.value + 1)
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
             if channel is None:
                 with trio.move_on_after(pause):
-                    await self._nudges.wait_past(nudge)
+                    await self._wakeups.wait_past(wakeup)
                 pause = min(pause * 2, self._config.broker.register_name_server_period)
                 continue
             pause = RETRY_PAUSE
             with trio.move_on_after(self._period()):
                 try:
-                    await self._follow_topics(name_server, channel, nudge)
+                    await self._follow_topics(name_server, channel, wakeup)
                 except Error as error:
                     self._lost(name_server, error)
 
@@ -214,26 +216,26 @@ class BrokerRegistration:
             return min(MASTERLESS_PERIOD, broker.register_name_server_period)
         return broker.register_name_server_period
 
-    async def _follow_topics(self, name_server: str, channel: Channel, nudge: int) -> None:
+    async def _follow_topics(self, name_server: str, channel: Channel, wakeup: int) -> None:
         """Register new and changed topics; return when everything must be registered again.
 
         That is so on request, after the connection has ended, and if a change cannot be registered topic by topic.
         """
         while True:
-            told = self._told[name_server]
-            with trio.move_on_after(LOOK_INTERVAL):
-                await wait_any_past((self._topics.changes, told), (self._nudges, nudge))
-            if channel.closed or self._is_held or self._nudges.value != nudge:
+            reported = self._reported[name_server]
+            with trio.move_on_after(CHECK_INTERVAL):
+                await wait_any_past((self._topics.changes, reported), (self._wakeups, wakeup))
+            if channel.closed or self._is_held or self._wakeups.value != wakeup:
                 return
             change = self._topics.changes.value
-            names = self._topics.table.changed_since(told)
+            names = self._topics.table.changed_since(reported)
             if names is None or (names and self._config.broker.broker_id != MASTER_ID):
                 return
             # A deleted topic stays in the routes until 216, because no registration removes a topic.
             some = self._topics.registered_wrapper(names)
             if some.topic_config_table:
                 await self._register_topics(name_server, channel, some)
-            self._told[name_server] = change
+            self._reported[name_server] = change
             self._advance()
 
     async def _register_topics(
@@ -262,7 +264,7 @@ class BrokerRegistration:
         self._versions[name_server] = response.version
         self._note_remark(name_server, response.remark or "")
         answer = response.header(cluster.RegisterBrokerResponseHeader)
-        return MasterAddrs(*map(_believed, (answer.master_addr, answer.ha_server_addr)))
+        return MasterAddrs(*map(_usable_addr, (answer.master_addr, answer.ha_server_addr)))
 
     async def _call(
         self, name_server: str, channel: Channel, header: RequestHeader, body: bytes
@@ -287,7 +289,7 @@ class BrokerRegistration:
 
     def _refused(self, name_server: str, response: RemotingCommand) -> None:
         """Note the master that a rocketrio name server lists instead of this one."""
-        other = _believed(response.header(cluster.RegisterBrokerResponseHeader).master_addr)
+        other = _usable_addr(response.header(cluster.RegisterBrokerResponseHeader).master_addr)
         if other is not None and self._config.broker.broker_id == MASTER_ID:
             self.other_masters[name_server] = other
             self.refusals.advance(self.refusals.value + 1)
@@ -330,16 +332,16 @@ class BrokerRegistration:
             logger.info("unregistration failed name_server=%s error=%s", name_server, error)
 
     def _learn(self, name_server: str, change: int, answer: MasterAddrs) -> None:
-        if name_server not in self._told:
+        if name_server not in self._reported:
             logger.info("registered name_server=%s addr=%s", name_server, self.broker_addr)
-        self._told[name_server] = change
+        self._reported[name_server] = change
         self.other_masters.pop(name_server, None)
         self.listings.advance(self.listings.value + 1)
         self._failing.discard(name_server)
         self._answers[name_server] = answer
         self._advance()
         # Reachable name servers first: what an unreachable one reported may be long out of date.
-        by_freshness = sorted(self._name_servers, key=lambda addr: addr not in self._told)
+        by_freshness = sorted(self._name_servers, key=lambda addr: addr not in self._reported)
         known = (self._answers.get(addr) for addr in by_freshness)
         master = next((addrs for addrs in known if addrs and addrs.addr), MasterAddrs())
         if master != self.master:
@@ -352,7 +354,7 @@ class BrokerRegistration:
 
     def _lost(self, name_server: str, error: Error) -> None:
         """Note a failure; the known master stays, because an unreachable name server does not mean a dead master."""
-        self._told.pop(name_server, None)
+        self._reported.pop(name_server, None)
         if name_server not in self._failing:
             self._failing.add(name_server)
             logger.warning(
@@ -361,9 +363,9 @@ class BrokerRegistration:
         self._advance()
 
     def _advance(self) -> None:
-        self.registered.advance(min(self._told.values(), default=self._topics.changes.value))
+        self.registered.advance(min(self._reported.values(), default=self._topics.changes.value))
 
 
-def _believed(addr: str | None) -> str | None:
+def _usable_addr(addr: str | None) -> str | None:
     """Return an address from a name server if it is a valid one, because it will be dialled."""
     return addr if addr and is_peer_addr(addr) else None

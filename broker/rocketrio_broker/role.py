@@ -46,13 +46,13 @@ from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupporte
 
 logger = logging.getLogger("rocketrio_broker")
 
-OTHER_MASTER_LOOK: Final = 5.0
+OTHER_MASTER_CHECK_INTERVAL: Final = 5.0
 """Seconds until a master that stands aside checks again whether the other one is gone."""
 
-RIVAL_LOOK: Final = 1.0
+RIVAL_CHECK_INTERVAL: Final = 1.0
 """Seconds until a master that lets another one go first checks again whether that takes writes now."""
 
-SECOND_LOOK_LIMIT: Final = 1.0
+SECOND_SEARCH_LIMIT: Final = 1.0
 """Seconds for the second search for other masters: live brokers have answered by then."""
 
 FORMER_FOLLOWS_LIMIT: Final = 1.0
@@ -70,7 +70,7 @@ OUTCOME_PAUSE: Final = 0.5
 LEAST_QUEUES: Final = 4
 """Queues of a topic from a broker that did not report its queue counts (clients' defaultTopicQueueNums)."""
 
-ROOM_LOOK: Final = 5.0
+ROOM_CHECK_INTERVAL: Final = 5.0
 """Seconds until a master whose disk cannot store its topics tries again."""
 
 GATHER_AGAIN_AFTER: Final = 1.0
@@ -124,7 +124,7 @@ class RoleService:
         """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
-        self.settled = Watermark()
+        self.ready = Watermark()
         """Counts the times that a role began to serve."""
         self._parts = parts
         self._config: LiveConfig = parts.config
@@ -217,24 +217,24 @@ class RoleService:
             else:
                 self._last_master = self._registration.master.addr or self._last_master
                 self._reverts_to = before
-            settled = self.settled.value
+            ready = self.ready.value
             self._parts.waiting_answers.answer_all()
             self._config.replace(after)
             if after.is_slave:
                 await self._keep_role()
             self._scope.cancel()
-            await self.settled.wait_past(settled)
+            await self.ready.wait_past(ready)
             if self._refused is not None:
                 raise self._refused
 
     async def step_down(self, slave: BrokerConfig, master: str, ha_master: str | None) -> None:
         """Become a slave of `master`, which takes over, or may; the caller holds `turn` and writes the file."""
-        settled = self.settled.value
+        ready = self.ready.value
         self._parts.waiting_answers.answer_all()
         self._config.replace(slave)
         self._registration.learn_master(master, ha_master)
         self._scope.cancel()
-        await self.settled.wait_past(settled)
+        await self.ready.wait_past(ready)
 
     async def succeed(self, role: Role, *, token: str, former: str) -> None:
         """Become master in place of `former`, which has stopped taking writes; return when that is stored on the disk.
@@ -278,7 +278,7 @@ class RoleService:
         self._config.replace(after)
         if self._takes_writes:
             self._store.refuse_writes("this master changes its mode")
-            await self._insist_on_epoch()
+            await self._open_epoch()
         self._expect_acknowledgements()
         self._set_gate()
         # It may have found another master meanwhile.
@@ -304,7 +304,7 @@ class RoleService:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.slave.run)
-                self._settle()
+                self._mark_ready()
                 if (pending := self._role_file.pending) is not None:
                     nursery.start_soon(self._resolve, pending)
         finally:
@@ -339,7 +339,7 @@ class RoleService:
         if former is None:
             # Name servers may not list it as a slave yet, though it has more; if it is gone, do not wait for it.
             followed = None if self._last_master in found.silent else self._last_master
-            silent = (await self._fetch(self._stand_by, followed)).unreachable
+            silent = (await self._fetch(self._serve_reads, followed)).unreachable
             self._expect_acknowledgements()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent)
@@ -352,14 +352,14 @@ class RoleService:
             else:
                 self._claims = True  # The former master has checked that no other does.
                 # The epoch first: slaves connect again when they learn of it.
-                await self._insist_on_epoch()
+                await self._open_epoch()
                 await self._wait_for_slaves()
             if other is None:
                 problem = await self._keep_role()
                 if problem is not None and self._reverts_to is not None:
                     await self._revert(self._reverts_to, str(problem))
                     return
-                await self._insist_on_topics(known_to)
+                await self._restore_topics(known_to)
                 self._topics_known_to = None
                 listed = await self._register(former)
                 other = None if listed is None else OtherMaster(listed, is_listed=True)
@@ -388,7 +388,7 @@ class RoleService:
         self._claims = True
         if self._open():
             silent = ()
-        found = await self._find_masters(self._last_master, limit=SECOND_LOOK_LIMIT, but=silent)
+        found = await self._find_masters(self._last_master, limit=SECOND_SEARCH_LIMIT, but=silent)
         for other in found.masters:
             if other.leads:
                 return other
@@ -417,7 +417,7 @@ class RoleService:
         store = self._store
         is_new_log = store.commit_log.is_empty
         if self._epoch_role != self._config.broker.role:
-            await self._insist_on_epoch()
+            await self._open_epoch()
         async with trio.open_nursery() as nursery:
             for service in self._parts.leading_services():
                 await nursery.start(service.run)
@@ -425,7 +425,7 @@ class RoleService:
             self._takes_writes = True
             store.take_writes()
             logger.info("writes are taken offset=%d", store.max_physical_offset)
-            self._settle()
+            self._mark_ready()
             await nursery.start(self._parts.delayed_messages().run)
             nursery.start_soon(self._gather_again)
             if is_new_log:
@@ -482,8 +482,8 @@ class RoleService:
             # Name servers that accepted the registration would send clients here.
             self._registration.hold()
             await self._registration.leave()
-        self._settle()
-        await trio.sleep(OTHER_MASTER_LOOK if other.leads else RIVAL_LOOK)
+        self._mark_ready()
+        await trio.sleep(OTHER_MASTER_CHECK_INTERVAL if other.leads else RIVAL_CHECK_INTERVAL)
 
     async def _revert(self, slave: BrokerConfig, reason: str) -> None:
         """Be the slave again that it was before a request to become master; that request is refused."""
@@ -549,20 +549,20 @@ class RoleService:
         self._leadership.stand_aside(reason, other=other)
         self._parts.queue_locks.clear()
 
-    async def _insist_on_topics(self, known_to: int) -> None:
+    async def _restore_topics(self, known_to: int) -> None:
         """Create and store topics; while the disk is full no message can be taken either: only reads are served."""
         while True:
             try:
-                self._make_topics(known_to)
+                self._create_missing_topics(known_to)
                 await self._parts.sync_tables()
                 return
             except ConfigFileError as error:
                 logger.error("no writes are taken reason=%s", error)
                 self._decide()
-                self._stand_by(str(error))
-                await trio.sleep(ROOM_LOOK)
+                self._serve_reads(str(error))
+                await trio.sleep(ROOM_CHECK_INTERVAL)
 
-    async def _insist_on_epoch(self) -> None:
+    async def _open_epoch(self) -> None:
         """Open the epoch; no message is taken before its line is on the disk."""
         while True:
             role = self._config.broker.role
@@ -574,10 +574,10 @@ class RoleService:
             except OSError as error:
                 reason = f"the epoch file cannot be written: {error}"
                 logger.error("no writes are taken reason=%s", reason)
-                self._stand_by(reason)
-                await trio.sleep(ROOM_LOOK)
+                self._serve_reads(reason)
+                await trio.sleep(ROOM_CHECK_INTERVAL)
 
-    def _make_topics(self, known_to: int) -> None:
+    def _create_missing_topics(self, known_to: int) -> None:
         """Create topics for messages from this address on that came from another broker without their topics."""
         topics = self._parts.topics
         for topic, queues in self._store.queues().items():
@@ -591,11 +591,11 @@ class RoleService:
                 topic, count,
             )  # fmt: skip
 
-    def _stand_by(self, reason: str) -> None:
+    def _serve_reads(self, reason: str) -> None:
         """Serve reads, because it may take long until writes can be taken."""
         self._store.refuse_writes(reason)
         self._registration.register_now()
-        self._settle()
+        self._mark_ready()
 
     def _open(self) -> bool:
         """Admit requests, if this is the start, because other brokers ask for the state of this one."""
@@ -603,18 +603,18 @@ class RoleService:
         status.started()
         return status is not trio.TASK_STATUS_IGNORED
 
-    def _settle(self) -> None:
+    def _mark_ready(self) -> None:
         """Note that the role serves: wake tasks that wait for that, and register a slave."""
         if self._config.broker.is_slave:
             self._registration.register_now()
         self._reverts_to = None
         self._open()
-        self.settled.advance(self.settled.value + 1)
+        self.ready.advance(self.ready.value + 1)
 
 
 def _alarm(other: str) -> str:
     return (
         f"a name server lists {other} as master instead, and nothing shows that it has taken over: no slave that this "
-        "broker knew, and no proof over the replication link; this one goes on. If it shall not, stop it, or make it a "
-        "slave; otherwise find out who registered there"
+        "broker knew, and no proof over the replication link; this one continues. If it should not, stop it, or make "
+        "it a slave; otherwise find out what registered there"
     )

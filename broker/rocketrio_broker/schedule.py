@@ -1,7 +1,7 @@
 """Delivers delayed messages when they are due: from SCHEDULE_TOPIC_XXXX to the topics to which they were sent.
 
 One task serves all levels. It reads the next entry of each queue, delivers in turns what is due, and sleeps until the
-next message is due, at most `LOOK_INTERVAL`: no delay is shorter, so no message can become due unnoticed.
+next message is due, at most `CHECK_INTERVAL`: no delay is shorter, so no message can become due unnoticed.
 
 Invariant: a message is delivered at its time or later, at least once, in the order of its level, and only if it is
 confirmed (read_gate.py).
@@ -36,7 +36,7 @@ from rocketrio_protocol.remoting.tasks import every
 
 logger = logging.getLogger("rocketrio_broker.schedule")
 
-LOOK_INTERVAL: Final = 1.0
+CHECK_INTERVAL: Final = 1.0
 """Seconds between scans, the shortest possible delay; the wall clock may also have been set."""
 
 TURN_MESSAGES: Final = 32
@@ -65,7 +65,7 @@ class ScheduleStatistics:
 class _Arrivals:
     """Records when entries of one level were first seen, while store times were ahead of the clock.
 
-    It has at most one mark for each `LOOK_INTERVAL`, for as long as the level's delay: 7,200 for two hours.
+    It has at most one mark for each `CHECK_INTERVAL`, for as long as the level's delay: 7,200 for two hours.
     """
 
     def __init__(self) -> None:
@@ -73,9 +73,9 @@ class _Arrivals:
 
     def note(self, end_offset: int, now: float) -> None:
         """Record that all entries before this offset exist now."""
-        known, at = self._marks[-1] if self._marks else (0, -LOOK_INTERVAL)
+        known, at = self._marks[-1] if self._marks else (0, -CHECK_INTERVAL)
         # An entry between two marks counts from the later one: from the earlier one it would be delivered too soon.
-        if end_offset > known and now - at >= LOOK_INTERVAL:
+        if end_offset > known and now - at >= CHECK_INTERVAL:
             self._marks.append((end_offset, now))
 
     def age(self, offset: int, now: float) -> float:
@@ -164,9 +164,9 @@ class ScheduleMessageService:
         while True:
             now_ms, now = self._wall_clock.now_ms(), trio.current_time()
             waits = [self._deliver_level(queue, now_ms, now) for queue in self._queues()]
-            wait = min(waits, default=LOOK_INTERVAL)
+            wait = min(waits, default=CHECK_INTERVAL)
             if wait > 0:
-                await trio.sleep(min(wait, LOOK_INTERVAL))
+                await trio.sleep(min(wait, CHECK_INTERVAL))
             else:
                 await trio.lowlevel.checkpoint()
 
@@ -181,7 +181,7 @@ class ScheduleMessageService:
         arrivals = self._arrivals[level]
         if last_ms > now_ms:
             arrivals.note(queue.max_offset, now)
-        wait, log_end = LOOK_INTERVAL, 0
+        wait, log_end = CHECK_INTERVAL, 0
         seen_end = self._store.seen_queue_end(*queue.key)
         entries = queue.entries(offset, min(TURN_MESSAGES, seen_end - offset))
         for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
@@ -198,7 +198,7 @@ class ScheduleMessageService:
                 break
             offset, log_end = offset + 1, max(end, log_end)
         else:
-            wait = 0.0 if len(entries) == TURN_MESSAGES * ENTRY.size else LOOK_INTERVAL
+            wait = 0.0 if len(entries) == TURN_MESSAGES * ENTRY.size else CHECK_INTERVAL
         if offset != before:
             self._offsets.advance(level, offset, log_end)
         return wait
@@ -217,7 +217,7 @@ class ScheduleMessageService:
             self._refusal = ""
             return result.end_offset
         if result.status not in _REFUSED_FOR_NOW:
-            return self._lost(physical_offset, f"the store takes it never: {result.remark}")
+            return self._lost(physical_offset, f"the store can never take it: {result.remark}")
         if result.remark != self._refusal:
             logger.warning("delayed message not delivered, will retry reason=%s", result.remark)
             self._refusal = result.remark

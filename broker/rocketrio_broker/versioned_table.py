@@ -26,7 +26,6 @@ import attrs
 import msgspec
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError, TableFullError, read_table
-from rocketrio_broker.joined_table import joined_table, newer_version
 from rocketrio_broker.table_journal import TableJournal
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
@@ -186,10 +185,10 @@ class VersionedTable(Generic[Settings]):
         Returns None if nothing changed.
         """
         before = len(self.entries)
-        table = joined_table(self.entries, self.data_version, self._possible(entries), version)
+        table = _joined_table(self.entries, self.data_version, self._possible(entries), version)
         if table == self.entries:
             return None
-        newest = newer_version(self.data_version, version)
+        newest = _newer_version(self.data_version, version)
         self._replace(newest.next_version(self._wall_clock.now_ms()), table)
         return len(table) - before
 
@@ -320,3 +319,22 @@ class VersionedTable(Generic[Settings]):
         if self._journal.exists:
             self._write(self.entries, self.data_version)
         self.sync()
+
+
+def _joined_table(
+    ours: dict[str, Settings],
+    version: DataVersion,
+    theirs: dict[str, Settings],
+    their_version: DataVersion,
+) -> dict[str, Settings]:
+    """Return our table with the entries that theirs has in addition or in a newer version."""
+    if their_version.counter < version.counter:
+        return ours
+    if _newer_version(version, their_version) is their_version:
+        return {**ours, **theirs}
+    return {**theirs, **ours}
+
+
+def _newer_version(version: DataVersion, other: DataVersion) -> DataVersion:
+    """Return the newer version: the one with more changes, or of two with as many the later one."""
+    return max(version, other, key=lambda one: (one.counter, one.timestamp))

@@ -70,23 +70,23 @@ def test_a_relative_directory_in_a_file_is_relative_to_the_file(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("toml", "told"),
     [
-        ('broker_nam = "a"', "broker_nam, which is no setting: did you mean broker_name"),
+        ('broker_nam = "a"', "broker_nam, which is not a setting: did you mean broker_name"),
         ('[store]\nflush_disk_typ = "a"', "did you mean store.flush_disk_type?"),
         ('flush_disk_type = "sync"', "did you mean store.flush_disk_type"),
-        ('[store]\nflushDiskType = "a"', "it is called store.flush_disk_type here"),
-        ('name = "a"', "it is called broker_name here"),
-        ("id = 1", "it is called broker_id here"),
-        ("brokerClusterName = 1", "it is called cluster_name here"),
+        ('[store]\nflushDiskType = "a"', "use store.flush_disk_type instead"),
+        ('name = "a"', "use broker_name instead"),
+        ("id = 1", "use broker_id instead"),
+        ("brokerClusterName = 1", "use cluster_name instead"),
         (
             "xyzzy = 1",
-            "xyzzy, which is no setting: `rocketrio-broker settings` lists all there are",
+            "xyzzy, which is not a setting: `rocketrio-broker settings` lists all settings",
         ),
         ('broker_id = "zero"', "broker_id is 'zero' in .*broker.toml"),
         ('role = "boss"', "role is 'boss' in .*async-master"),
         ("short_polling_time = 0", "'short_polling_time' must be > 0"),
         ('listen = "x"', "'x' is not an address"),
         ("a = ", "broker.toml cannot be read"),
-        ("store = 3", "store, which is no setting"),
+        ("store = 3", "store, which is not a setting"),
         ("[store]\nmapped_file_size_consume_queue = 21", "multiple of 20"),
     ],
 )
@@ -135,7 +135,7 @@ def test_every_setting_has_a_path_and_a_meaning() -> None:
         ),
         ("slave_read_enable", "maybe", "it is true or false"),
         ("ha_return_wait", "soon", "it is a number"),
-        ("store.flush_disk_type", "fast", "it is one of async, sync"),
+        ("store.flush_disk_type", "fast", "use one of async, sync"),
     ],
 )
 def test_value_of_the_wrong_kind_is_told_with_what_it_may_be(

@@ -15,7 +15,7 @@ from rocketrio_broker import versioned_table
 from rocketrio_broker.config_file import ConfigFileError, TableFullError
 from rocketrio_broker.store.disk import Arguments, Result
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_broker.versioned_table import VersionedTable
+from rocketrio_broker.versioned_table import VersionedTable, _joined_table, _newer_version
 from rocketrio_protocol.bodies.topics import (
     DataVersion,
     TopicConfig,
@@ -601,3 +601,31 @@ def test_a_run_after_any_crash_keeps_what_it_found(operations: range) -> None:
         for seed in range(3):
             found = loaded(disk.after_cut(seed=seed, kept=0.0))
             assert {*made, "A", "B"} <= set(found.entries), operation
+
+
+OURS = {"only ours": 1, "both": 2}
+THEIRS = {"only theirs": 3, "both": 4}
+VERSION = DataVersion(counter=5, timestamp=1000)
+
+
+def joined(counter: int, timestamp: int) -> dict[str, int]:
+    return _joined_table(OURS, VERSION, THEIRS, DataVersion(counter=counter, timestamp=timestamp))
+
+
+def test_join_with_an_older_table_adds_nothing() -> None:
+    assert joined(4, 2000) == OURS
+
+
+def test_join_with_a_newer_table_takes_its_entries_and_keeps_ours() -> None:
+    assert joined(6, 500) == {"only ours": 1, "both": 4, "only theirs": 3}
+
+
+def test_join_of_tables_with_as_many_changes_prefers_the_later_one() -> None:
+    assert joined(5, 2000) == {"only ours": 1, "both": 4, "only theirs": 3}
+    assert joined(5, 500) == {"only ours": 1, "both": 2, "only theirs": 3}
+
+
+def test_newer_version_is_the_one_with_more_changes() -> None:
+    other = DataVersion(counter=6, timestamp=500)
+    assert _newer_version(VERSION, other) is other
+    assert _newer_version(other, VERSION) is other

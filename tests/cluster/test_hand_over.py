@@ -251,7 +251,7 @@ async def test_broker_that_leads_nobody_hands_nothing_over(autojump_clock: MockC
     async with pair_of() as pair:
         answer = await pair.hand_over(at=pair.second)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert "leads nobody" in (answer.remark or "")
+        assert "does not lead" in (answer.remark or "")
 
 
 async def test_follower_that_does_not_get_the_end_leaves_the_master_writing(

@@ -14,7 +14,7 @@ from rocketrio_broker.broker import Broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
-from rocketrio_broker.role import OTHER_MASTER_LOOK
+from rocketrio_broker.role import OTHER_MASTER_CHECK_INTERVAL
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
@@ -106,7 +106,7 @@ async def test_second_master_takes_over_when_the_first_is_gone(autojump_clock: M
         rival = rival_of(cluster)
         await rival.start()
         await cluster.kill_master()
-        await trio.sleep(2 * OTHER_MASTER_LOOK)
+        await trio.sleep(2 * OTHER_MASTER_CHECK_INTERVAL)
         assert (await call.send(rival.broker.address, b"now it is mine")).code == 0
         assert await listed(cluster) == {0: rival.broker.address}
 
@@ -128,7 +128,7 @@ async def test_second_master_stands_aside_through_an_outage_of_the_name_server(
             assert not rival.broker.store.writable
         assert await listed(cluster) == {0: first.broker.address}
         await first.kill()
-        await trio.sleep(2 * OTHER_MASTER_LOOK)
+        await trio.sleep(2 * OTHER_MASTER_CHECK_INTERVAL)
         assert (await call.send(rival.broker.address, b"now it is mine")).code == 0
 
 

@@ -121,7 +121,7 @@ class _Operand:
 
     def __attrs_post_init__(self) -> None:
         if self.depth > DEPTH_LIMIT:
-            raise ExpressionError(f"more than {DEPTH_LIMIT} operators stand inside each other")
+            raise ExpressionError(f"more than {DEPTH_LIMIT} operators are nested")
 
 
 def _condition(evaluate: Evaluate, *operands: _Operand) -> _Operand:
@@ -204,7 +204,7 @@ class _Builder(Transformer[Token, Any]):
     def between(self, parts: list[_Operand]) -> _Operand:
         value, low, high = parts
         if any(bound.is_constant and bound.value is None for bound in (low, high)):
-            raise ExpressionError("NULL is no bound of BETWEEN")
+            raise ExpressionError("BETWEEN cannot have NULL as a bound")
         both = [self._ordering(value, ">=", low), self._ordering(value, "<=", high)]
         if low.is_constant and high.is_constant and compare(high.value, low.value) < 0:
             raise ExpressionError(f"the bounds of BETWEEN fall from {low.value} to {high.value}")
@@ -359,9 +359,9 @@ def _compile(text: str) -> Matcher | str:
     except UnexpectedInput as error:
         is_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         where = "its end" if is_end else f"character {(error.pos_in_stream or 0) + 1}"
-        return f"{shown} is no SQL92 expression, as {where} shows"
+        return f"{shown} is not an SQL92 expression, as {where} shows"
     except LarkError as error:
-        return f"{shown} is no SQL92 expression: {error}"
+        return f"{shown} is not an SQL92 expression: {error}"
 
     def matches(properties: bytes) -> bool:
         try:

@@ -46,7 +46,7 @@ class NotEvaluated(ValueError):
 def parse_whole(text: str, limit: int) -> int:
     """Parse like Integer.valueOf or Long.valueOf. Raises NotEvaluated."""
     if _INTEGER.fullmatch(text) is None or len(text) > _DIGITS_LIMIT:
-        raise NotEvaluated(f"{text!r} is no whole number")
+        raise NotEvaluated(f"{text!r} is not a whole number")
     number = int(text)
     if not -limit <= number < limit:
         raise NotEvaluated(f"{text!r} is too large")
@@ -60,7 +60,7 @@ def parse_double(text: str) -> float:
         return float(text.rstrip("fFdD") if text[-1] in "fFdD" else text)
     found = _HEX_FLOAT.fullmatch(text)
     if found is None:
-        raise NotEvaluated(f"{text!r} is no number")
+        raise NotEvaluated(f"{text!r} is not a number")
     try:
         return float.fromhex(found[1])
     except OverflowError:

@@ -90,16 +90,17 @@ class MissingTail:
         return f"<MissingTail of {self._peers.broker_name}>"
 
     async def fetch(
-        self, stand_by: Callable[[str], None], followed: str | None = None
+        self, report_waiting: Callable[[str], None], followed: str | None = None
     ) -> FetchedTail:
         """Fetch everything that a slave has beyond this log. Never fails.
 
-        `stand_by` is called with the reason why no write is taken, once that takes longer than it should. `followed` is
-        the previous master: it is asked like a slave, but not waited for. A cancel leaves what was fetched so far.
+        `report_waiting` is called with the reason why no write is taken, once that takes longer than it should.
+        `followed` is the previous master: it is asked like a slave, but not waited for. A cancel leaves what was
+        fetched so far.
         """
         result = FetchedTail()
         began = trio.current_time()
-        stands_by = is_logged = False
+        is_waiting_reported = is_logged = False
         compared: set[str] = set()
         while True:
             slaves = await self._ask_all(result, followed)
@@ -142,9 +143,9 @@ class MissingTail:
                 if rule.serves_without and has_room:
                     self._log_unreachable(result, rule)
                     break
-                if not stands_by:
-                    stands_by = True
-                    stand_by(self._why_waiting(result))
+                if not is_waiting_reported:
+                    is_waiting_reported = True
+                    report_waiting(self._why_waiting(result))
             await trio.sleep(ASK_AGAIN_PAUSE)
         return result
 

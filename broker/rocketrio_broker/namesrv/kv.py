@@ -56,7 +56,7 @@ class KVConfigSerializeWrapper(msgspec.Struct, rename="camel"):
 class KVConfigFullError(Error):
     """The table has no room for an entry."""
 
-    remedy = "Delete what nobody needs, or put less"
+    remedy = "Delete entries that are not needed, or put smaller values"
 
 
 @attrs.define(eq=False)
@@ -92,8 +92,8 @@ class KVConfigManager:
             return
         if (size := self._file.size) > FILE_SIZE_LIMIT:
             raise ConfigError(
-                f"{self._file.path} has {size} bytes, more than a name server of ours writes ({FILE_SIZE_LIMIT})",
-                remedy="Take out of it what nobody needs, or move it away",
+                f"{self._file.path} has {size} bytes, more than a rocketrio name server writes ({FILE_SIZE_LIMIT})",
+                remedy="Remove entries that are not needed, or move the file away",
             )
         stored = self._file.load_table(KVConfigSerializeWrapper) or KVConfigSerializeWrapper()
         for namespace, values in stored.config_table.items():

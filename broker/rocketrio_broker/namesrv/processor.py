@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
+from rocketrio_broker.namesrv.host_share import HostShare
 from rocketrio_broker.namesrv.kv import ORDER_TOPIC_NAMESPACE, KVConfigManager
 from rocketrio_broker.namesrv.routes import (
     AnotherMasterError,
@@ -23,8 +24,7 @@ from rocketrio_broker.namesrv.routes import (
     RegistrationRefusedError,
     RouteInfoManager,
 )
-from rocketrio_broker.share import Share
-from rocketrio_broker.turns import in_steps
+from rocketrio_broker.steps import in_steps
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
 from rocketrio_protocol.bodies.registration import (
@@ -104,7 +104,7 @@ class NameServerProcessor:
         self._settings = settings
         self._turn = trio.Lock()
         """Held while a large registration is being read."""
-        self._waiting_sizes = Share(WAITING_BODIES_LIMIT)
+        self._waiting_sizes = HostShare(WAITING_BODIES_LIMIT)
         """The bytes of the large registrations that wait or are being read."""
         self._list_turn = trio.Lock()
         """Held by the request that iterates over all topics."""
@@ -403,7 +403,7 @@ def _check_broker(header: cluster.RegisterBrokerRequestHeader) -> None:
     for addr in (header.broker_addr, header.ha_server_addr or header.broker_addr):
         if not is_peer_addr(addr):
             raise RegistrationRefusedError(
-                f"{addr[:100]!r} is no address of a broker, as host:port"
+                f"{addr[:100]!r} is not a broker's address; use host:port"
             )
 
 

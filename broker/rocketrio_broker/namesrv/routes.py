@@ -23,7 +23,7 @@ from typing import Final
 
 import attrs
 
-from rocketrio_broker.share import Share
+from rocketrio_broker.namesrv.host_share import HostShare
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.bodies.topics import (
@@ -120,9 +120,7 @@ class RegisterBrokerResult:
 class RegistrationRefusedError(Error):
     """A registration, or its end, that would change another broker's entry, or that does not fit in the tables."""
 
-    remedy = (
-        "Look in the name server's list (rocketrio cluster list) who is registered, and from where"
-    )
+    remedy = "Check the name server's list (rocketrio cluster list) for the registered brokers and their hosts"
 
 
 class AnotherMasterError(RegistrationRefusedError):
@@ -169,10 +167,10 @@ class RouteInfoManager:
         """Removed names, with topics that are still to be removed from the table: see `tidy`."""
         self.departures = Watermark()
         """Counts the removed names."""
-        self._brokers = Share(broker_limit)
-        self._topics = Share(topic_limit)
-        self._topic_names = Share(TOPIC_NAMES_LIMIT)
-        self._routes = Share(topic_limit * ROUTES_OF_TOPIC)
+        self._brokers = HostShare(broker_limit)
+        self._topics = HostShare(topic_limit)
+        self._topic_names = HostShare(TOPIC_NAMES_LIMIT)
+        self._routes = HostShare(topic_limit * ROUTES_OF_TOPIC)
 
     # ---------------------------------------------------------------------------------- coming, going
 

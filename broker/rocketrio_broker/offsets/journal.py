@@ -72,7 +72,7 @@ class OffsetJournal:
             self._disk.make_directory(self._paths[0].parent)
             files = [self._disk.open(path, create=True) for path in self._paths]
         except OSError as error:
-            logger.warning("no offset journal, kill -9 takes the last commits error=%s", error)
+            logger.warning("no offset journal, kill -9 loses the last commits error=%s", error)
             return
         self._files = files
         self._sizes = [file.size for file in files]

@@ -31,8 +31,8 @@ from rocketrio_broker.offsets.table import (
     offsets_by_key,
 )
 from rocketrio_broker.offsets.version import FIRST, Commit, Generation, Version
+from rocketrio_broker.steps import SharedWork, in_steps
 from rocketrio_broker.store.disk import Disk
-from rocketrio_broker.turns import SharedWork, in_steps
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import (
     ConsumerOffsetSnapshot,

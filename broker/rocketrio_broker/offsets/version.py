@@ -119,13 +119,13 @@ class Commit:
 
 def join_commit(current: Version, commit: Commit) -> tuple[Version, CommitOutcome]:
     """Return the stored version after a commit, and the outcome to report to its sender."""
-    told = _told(current, commit)
-    if isinstance(told, CommitOutcome):
-        return current, told
-    return current.join(told), CommitOutcome.STORED
+    requested = _requested_version(current, commit)
+    if isinstance(requested, CommitOutcome):
+        return current, requested
+    return current.join(requested), CommitOutcome.STORED
 
 
-def _told(current: Version, commit: Commit) -> Version | CommitOutcome:
+def _requested_version(current: Version, commit: Commit) -> Version | CommitOutcome:
     """Return the version that a commit asks for, or the reason why it is not accepted."""
     offset, now = commit.offset, current.generation
     is_lower = offset < current.offset
@@ -133,18 +133,18 @@ def _told(current: Version, commit: Commit) -> Version | CommitOutcome:
         # Running consumers cannot undo a reset that raises the offset, so it needs no stronger generation.
         newest = max(now, commit.generation or FIRST)
         return Version(offset, newest.reset() if is_lower else newest.lowered())
-    told = commit.generation
-    if told is None:  # Apache's rule: the last commit wins.
+    requested = commit.generation
+    if requested is None:  # Apache's rule: the last commit wins.
         return Version(offset, now.lowered() if is_lower else now)
-    if told.resets < now.resets:
+    if requested.resets < now.resets:
         return CommitOutcome.RESET
     if commit.is_owner is None:
-        return Version(offset, told)
+        return Version(offset, requested)
     if not commit.is_owner:
         # It may have lost the queue: then it may raise the offset, but neither lower it nor undo a later change.
-        if commit.is_seek or told < now or (told > now and is_lower):
+        if commit.is_seek or requested < now or (requested > now and is_lower):
             return CommitOutcome.UNCLAIMED
-        return Version(offset, told)
-    newest = max(now, told)
+        return Version(offset, requested)
+    newest = max(now, requested)
     # A seek opens a generation even if it goes forward: at another broker the group may have been further.
     return Version(offset, newest.lowered() if commit.is_seek else newest)

@@ -19,9 +19,9 @@ from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.processors.steps import STEP_QUEUES, JoinedBody, steps_of
 from rocketrio_broker.processors.topic_admin import refuse_long_list, refuse_on_slave
+from rocketrio_broker.steps import in_steps
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_broker.turns import in_steps
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
     Connection,

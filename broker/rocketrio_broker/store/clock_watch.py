@@ -25,7 +25,7 @@ from rocketrio_protocol.remoting.tasks import every
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
-LOOK_INTERVAL: Final = 1.0
+CHECK_INTERVAL: Final = 1.0
 """Seconds between two comparisons."""
 
 JUMP_LIMIT_MS: Final = 5000
@@ -68,7 +68,7 @@ class ClockWatch:
         """Compare the clocks periodically until cancelled."""
         self.compare()
         task_status.started()
-        async for _ in every(LOOK_INTERVAL):
+        async for _ in every(CHECK_INTERVAL):
             self.compare()
 
     @property

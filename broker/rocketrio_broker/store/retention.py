@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 import trio
 
+from rocketrio_broker.steps import in_steps
 from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
@@ -32,7 +33,6 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.mapped_file import MappedFile
-from rocketrio_broker.turns import in_steps
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every

@@ -374,8 +374,8 @@ class MemoryNetwork:
     def listen(self, addr: str) -> MemoryListener:
         host, port = split_addr(addr)
         bound = addr if port else join_addr(host, next(self._ports))
-        standing = self._listeners.get(bound)
-        if standing is not None and not standing.closed:
+        existing = self._listeners.get(bound)
+        if existing is not None and not existing.closed:
             raise ConfigError(f"Cannot listen on {bound}: the address is in use")
         self._listeners[bound] = listener = MemoryListener(bound)
         return listener

@@ -117,7 +117,7 @@ class TransactionCheckService:
         self._store_progress()
         timeout_ms = round(1000 * self._config.broker.transaction_timeout)
         now_ms, now = self._wall_clock.now_ms(), trio.current_time()
-        while self._ledger.look(now_ms=now_ms, now=now, timeout_ms=timeout_ms):
+        while self._ledger.read_due(now_ms=now_ms, now=now, timeout_ms=timeout_ms):
             await trio.lowlevel.checkpoint()
         settled_ms = self._store.clock_watch.settled_ms()
         for number, half_offset in enumerate(self._ledger.due(now), start=1):
@@ -147,7 +147,7 @@ class TransactionCheckService:
         """Check one half message; return False if the store takes no messages now."""
         half = self._ledger.message(half_offset)
         if half is None:
-            self._ledger.lose(half_offset)
+            self._ledger.drop(half_offset)
             return True
         if self._decisions.is_superseded(half):
             self._ledger.supersede(half_offset)
@@ -196,7 +196,7 @@ class TransactionCheckService:
         for half_offset in self._ledger.far_behind(physical_offset=least, distance=MOVE_DISTANCE):
             half = self._ledger.message(half_offset)
             if half is None:
-                self._ledger.lose(half_offset)
+                self._ledger.drop(half_offset)
                 continue
             _, result = self._decisions.copy(half)
             if result.status is not PutStatus.PUT_OK:

@@ -112,14 +112,14 @@ class TransactionLedger:
         """Remove a half message that a newer one replaces."""
         self.open.pop(half_offset, None)
 
-    def lose(self, half_offset: int) -> None:
+    def drop(self, half_offset: int) -> None:
         """Remove a half message whose record is no longer in the log, and log that."""
         logger.error("half message is not in the log any more queue_offset=%d", half_offset)
         self.open.pop(half_offset, None)
 
     # ------------------------------------------------------------------------------ finding open ones
 
-    def look(self, *, now_ms: int, now: float, timeout_ms: int) -> bool:
+    def read_due(self, *, now_ms: int, now: float, timeout_ms: int) -> bool:
         """Read the next confirmed half messages that are old enough; return False if there are no more of them.
 
         `now_ms` and `now` are the same moment by the wall clock and by the monotonic clock.
@@ -137,7 +137,7 @@ class TransactionLedger:
             else:
                 message = self._message(queue, half_offset)
                 if message is None:
-                    self.lose(half_offset)
+                    self.drop(half_offset)
                 elif now_ms - timeout_ms < message.store_time_ms <= now_ms:
                     return False
                 elif not self._is_decided_by_another_name(message):

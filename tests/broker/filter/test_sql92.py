@@ -144,14 +144,14 @@ def test_an_unknown_left_side_looks_at_the_right_which_may_fail() -> None:
         ("(a = 5) > 5", "numbers and properties"),
         ("a between 'a' and 'b'", "numbers and properties"),
         ("a between 10 and 0", "fall"),
-        ("a between NULL and 0", "no bound"),
+        ("a between NULL and 0", "NULL as a bound"),
         ("TRUE = 'x'", "cannot be compared"),
         ("5 in ('5')", "only a property"),
         ("a > 9223372036854775808", "64 bits"),
         ("a > " + "9" * 5000, "64 bits"),
         ("a > 1e999", "too large"),
         ("a = 5 OR " * 4000 + "TRUE", f"{EXPRESSION_SIZE_LIMIT} is the limit"),
-        ("NOT " * DEPTH_LIMIT + "a = 5", "inside each other"),
+        ("NOT " * DEPTH_LIMIT + "a = 5", "are nested"),
     ],
 )
 def test_what_is_no_expression_says_where_or_why(text: str, why: str) -> None:

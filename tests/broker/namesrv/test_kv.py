@@ -160,7 +160,7 @@ async def test_a_file_that_nobody_of_ours_wrote_is_not_read() -> None:
     disk = MemoryDisk()
     disk.make_directory(PATH.parent)
     disk.open(PATH, create=True).truncate(FILE_SIZE_LIMIT + 1)
-    with pytest.raises(ConfigError, match="move it away"):
+    with pytest.raises(ConfigError, match="move the file away"):
         loaded(disk)
 
 

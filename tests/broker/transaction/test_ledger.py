@@ -57,7 +57,7 @@ class Halves:
 
     def look(self) -> None:
         now_ms = self.clock.now
-        while self.ledger.look(now_ms=now_ms, now=now_ms / 1000, timeout_ms=TIMEOUT_MS):
+        while self.ledger.read_due(now_ms=now_ms, now=now_ms / 1000, timeout_ms=TIMEOUT_MS):
             pass
 
     def restart(self, half_offset: int, operation_offset: int) -> None:
@@ -106,7 +106,7 @@ def test_open_is_what_nobody_decided(steps: list[str | int]) -> None:
     again.begin(half_offset, operation_offset)
     assert not again.load()
     now_ms = halves.clock.now
-    while again.look(now_ms=now_ms, now=now_ms / 1000, timeout_ms=0):
+    while again.read_due(now_ms=now_ms, now=now_ms / 1000, timeout_ms=0):
         pass
     assert list(again.open) == halves.undecided
 

@@ -11,7 +11,7 @@ HOST_SHARE: Final = 0.5
 """The part of a limit that one host may use."""
 
 
-class Share:
+class HostShare:
     """How much of a limit is used, in total and by each host."""
 
     def __init__(self, limit: int) -> None:
@@ -20,7 +20,7 @@ class Share:
         self._by_host: Counter[Hashable] = Counter()
 
     def __repr__(self) -> str:
-        return f"<Share {self.used} of {self.limit}>"
+        return f"<HostShare {self.used} of {self.limit}>"
 
     def room(self, host: Hashable) -> int:
         """Return how much more this host may use."""

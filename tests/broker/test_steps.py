@@ -5,7 +5,7 @@ from collections.abc import Generator
 import pytest
 import trio
 
-from rocketrio_broker.turns import SharedWork, in_steps
+from rocketrio_broker.steps import SharedWork, in_steps
 
 
 async def test_others_have_their_turn_after_each_step() -> None:

@@ -1,8 +1,8 @@
-from rocketrio_broker.share import Share
+from rocketrio_broker.namesrv.host_share import HostShare
 
 
 def test_one_host_gets_half_and_others_the_rest() -> None:
-    share = Share(10)
+    share = HostShare(10)
     assert share.room("a") == 5
     share.take("a", 5)
     assert share.room("a") == 0
@@ -14,7 +14,7 @@ def test_one_host_gets_half_and_others_the_rest() -> None:
 
 
 def test_hosts_that_use_nothing_are_not_remembered() -> None:
-    share = Share(10)
+    share = HostShare(10)
     for number in range(100):
         share.take(number, 0)
         assert share.room(number) == 5
