@@ -16,14 +16,16 @@ from rocketrio_protocol.errors import ConfigError
 
 T = TypeVar("T")
 
+_BEGINNING: Final = 4  # Characters that are enough to match the beginning of a name.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def whole_number(argument: str, value: object, *, least: int) -> None:
+def whole_number(argument: str, value: object, *, least: int | None = None) -> None:
     """Check for a whole number, including those of numpy."""
     is_one = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
-    if not is_one or value < least:  # type: ignore[operator]
-        raise ConfigError(f"{argument}={value!r} must be a whole number, at least {least}")
+    if not is_one or (least is not None and value < least):  # type: ignore[operator]
+        bound = "" if least is None else f", at least {least}"
+        raise ConfigError(f"{argument}={value!r} must be a whole number{bound}")
 
 
 def seconds(argument: str, value: object, *, may_be_0: bool = False) -> None:
@@ -76,10 +78,21 @@ def no_such_argument(
     function: Callable[..., object], name: str, others: Iterable[str]
 ) -> ConfigError:
     """Return the error for a name that is neither an argument of the function nor one of the `others` that it takes."""
-    known = [*inspect.signature(function).parameters, *others]
-    close = difflib.get_close_matches(name, known, n=2)
-    meant = f"; did you mean {' or '.join(f'{each}=' for each in close)}?" if close else ""
+    close = similar_name(name, [*inspect.signature(function).parameters, *others])
+    meant = "" if close is None else f"; did you mean {close}=?"
     return ConfigError(f"{function.__name__} has no argument {name}={meant}")
+
+
+def similar_name(wrong: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant: the shortest that begins so, or the most similar; None if none is.
+
+    Letter case does not matter.
+    """
+    by_lower = {name.lower(): name for name in known}
+    lower = wrong.lower()
+    begun = [name for name in by_lower if len(lower) >= _BEGINNING and name.startswith(lower)]
+    near = sorted(begun, key=len) or difflib.get_close_matches(lower, by_lower, n=1)
+    return by_lower[near[0]] if near else None
 
 
 def instance(kind: type[T], argument: str, value: object, *, hint: str) -> None:

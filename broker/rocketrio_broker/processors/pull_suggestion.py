@@ -23,18 +23,14 @@ setting to 1. Its tools write the 1 with every change of a group, so the value d
 """
 
 from collections.abc import Callable, Collection
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Final
 
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.rendezvous import weight
 
 ANY_SLAVE: Final = SubscriptionGroupConfig("").which_broker_when_consume_slowly
 """The setting of a group without a preference: any slave, once the group is behind memory."""
-
-_WEIGHT_SIZE: Final = 8  # bytes
-_WEIGHTS_KEPT: Final = 4096  # pairs of group and slave; computing one again takes a microsecond
 
 
 def suggest_which_broker_id(
@@ -60,9 +56,4 @@ def suggest_which_broker_id(
     live = live_slaves(named)
     if named in live and not is_any:
         return named
-    return max(live, key=lambda id_: _weight(group.group_name, id_), default=MASTER_ID)
-
-
-@lru_cache(_WEIGHTS_KEPT)
-def _weight(group: str, broker_id: int) -> bytes:
-    return blake2b(f"{group}@{broker_id}".encode(), digest_size=_WEIGHT_SIZE).digest()
+    return max(live, key=lambda id_: weight(group.group_name, id_), default=MASTER_ID)

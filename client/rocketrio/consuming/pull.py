@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.cluster.probe import SILENCE_LIMIT
+from rocketrio.cluster.probe import SILENCE_LIMIT, SilenceWatch
 from rocketrio.cluster.replica_probe import ReplicaLooks
 from rocketrio.consuming.offsets import PullCommit
 from rocketrio.consuming.pull_budget import PULL_MAX_BYTES
@@ -252,27 +252,22 @@ class PullAPIWrapper:
     ) -> PullResult:
         client = self.client
         addr = found.addr
-        started = trio.current_time()
-        watched = client.silence.begin(addr, queue)
         try:
-            if client.pool.standing(addr) is None:
-                await client.pool.channel(addr, timeout=min(timeout, DIAL_LIMIT))
-            result = await client.api.pull_message(addr, header, timeout=timeout)
-        except NotReachable:
-            # The time for which the pull was held does not count: the broker was alive until a moment ago.
-            spent = min(trio.current_time() - started, SILENCE_LIMIT)
-            client.mark_unreachable(addr, spent=spent)
-            client.silence.failed(addr, queue)
-            raise
+            result = await pull_watched(
+                client,
+                client.silence,
+                addr,
+                queue,
+                header,
+                connect_timeout=min(timeout, DIAL_LIMIT),
+                timeout=timeout,
+            )
         except BrokerError as error:
             if error.stale_route and found.is_slave:
                 client.mark_unreachable(addr, spent=0.0)
             elif error.stale_route:
                 await client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
             raise
-        finally:
-            watched.waiting -= 1
-        client.mark_reachable(addr)
         if result.level_age is not None and not found.is_slave:
             await self._check_still_master(found, queue)
         client.routing.update_pull_from_which_node(
@@ -291,3 +286,31 @@ class PullAPIWrapper:
         result.tags = subscription.tags
         result.namespace = self.client.namespace or None
         return result
+
+
+async def pull_watched(
+    client: ClientInstance,
+    silence: SilenceWatch,
+    addr: str,
+    queue: MessageQueue,
+    header: PullMessageRequestHeader,
+    *,
+    connect_timeout: float,
+    timeout: float,
+) -> PullResult:
+    """Pull from an address, of which `silence` notices if it dies meanwhile, and record whether it can be reached."""
+    started = trio.current_time()
+    watched = silence.begin(addr, queue)
+    try:
+        if client.pool.standing(addr) is None:
+            await client.pool.channel(addr, timeout=connect_timeout)
+        result = await client.api.pull_message(addr, header, timeout=timeout)
+    except NotReachable:
+        # The time for which the pull was held does not count: the broker was alive until a moment ago.
+        client.mark_unreachable(addr, spent=min(trio.current_time() - started, SILENCE_LIMIT))
+        silence.failed(addr, queue)
+        raise
+    finally:
+        watched.waiting -= 1
+    client.mark_reachable(addr)
+    return result

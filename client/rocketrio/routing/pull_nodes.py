@@ -7,7 +7,6 @@ Answers to: PullAPIWrapper.pullKernelImpl's choice of an address.
 
 from collections.abc import Callable, Collection
 from enum import Enum
-from hashlib import blake2b
 from typing import Final
 
 import attrs
@@ -17,6 +16,7 @@ from rocketrio.routing.replica_views import ReplicaViews
 from rocketrio.routing.router import FindBrokerResult, Router
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.rendezvous import weight
 
 NEARER_FACTOR: Final = 0.8
 """A pull moves only to a replica that is a fifth nearer: two at the same distance would alternate."""
@@ -165,7 +165,7 @@ class PullNodes:
         # A group stays with its slave; its first slave is chosen by the group's name, so that groups spread.
         current = self._current(queue, usable)
         if current is None:
-            current = max(usable, key=lambda found: _weight(self.group, found.broker_id))
+            current = max(usable, key=lambda found: weight(self.group, found.broker_id))
         return PullChoice(current, PullReason.REPLICA)
 
     def _rest(
@@ -200,10 +200,8 @@ class PullNodes:
         self, queue: MessageQueue, found: FindBrokerResult, offset: int, now: float
     ) -> bool:
         """Return whether a slave is fresh enough and, as far as is known, has the message at the offset."""
-        return (
-            self._is_within(queue, found, now)
-            and self._has_reached(queue, found, offset, now)
-            and not self.views_of(queue).begins_after(found.broker_id, offset, now)
+        return self._is_within(queue, found, now) and self.views_of(queue).has(
+            found.broker_id, offset, offset, now
         )
 
     def _is_within(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
@@ -215,7 +213,3 @@ class PullNodes:
         self, queue: MessageQueue, found: FindBrokerResult, offset: int, now: float
     ) -> bool:
         return self.views_of(queue).has_reached(found.broker_id, offset, now)
-
-
-def _weight(group: str, broker_id: int) -> bytes:
-    return blake2b(f"{group}@{broker_id}".encode(), digest_size=8).digest()

@@ -78,10 +78,10 @@ class ReplicaViews:
         view = self._fresh(broker_id, now)
         return view is None or view.max_offset >= offset
 
-    def begins_after(self, broker_id: int, offset: int, now: float) -> bool:
-        """Return True if a replica recently reported that its queue begins after this offset."""
+    def has(self, broker_id: int, start: int, end: int, now: float) -> bool:
+        """Return False if a replica recently reported that its queue begins after `start` or ends before `end`."""
         view = self._fresh(broker_id, now)
-        return view is not None and view.min_offset > offset
+        return view is None or (view.min_offset <= start and view.max_offset >= end)
 
     def _fresh(self, broker_id: int, now: float) -> ReplicaView | None:
         view = self.by_id.get(broker_id)

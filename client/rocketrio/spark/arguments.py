@@ -7,13 +7,16 @@ Invariant: every option of a read is an argument here, and every argument is an 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from numbers import Integral
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypedDict
 
 import msgspec
 
+from rocketrio import arguments
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import suggestion
+from rocketrio_protocol.errors import ConfigError
 
 QueueIds: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
 """Topic to broker to queue ids: `{"orders": {"broker-a": [0, 1]}}`."""
@@ -101,45 +104,53 @@ def option_texts(given: Mapping[str, object]) -> dict[str, str]:
             raise TypeError(f"unknown argument {name!r}{suggestion(name, tuple(ARGUMENTS))}")
         if value is not None:
             option, text_of = ARGUMENTS[name]
-            texts[option] = text_of(name, value)
+            try:
+                texts[option] = text_of(name, value)
+            except ConfigError as error:
+                raise OptionError(error.what) from None
     return texts
 
 
 def _wrong(name: str, value: object, wanted: str) -> NoReturn:
-    raise OptionError(f"{name}={value!r} is not {wanted}")
+    raise ConfigError(f"{name}={value!r} must be {wanted}")
 
 
 def _word(name: str, value: object) -> str:
-    return value if isinstance(value, str) else _wrong(name, value, "a text")
+    arguments.text(name, value)
+    return str(value)
 
 
 def _listed(separator: str) -> "_TextOf":
     def text(name: str, value: object) -> str:
         if isinstance(value, str):
             return value
-        if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
-            _wrong(name, value, "a text or a list of texts")
-        if split := [one for one in value if separator in one]:
+        entries = arguments.list_of(str, name, value)  # type: ignore[arg-type]  # which it checks
+        if split := [one for one in entries if separator in one]:
             _wrong(name, split[0], f"one entry of a list: {separator!r} separates entries")
-        return separator.join(value)
+        return separator.join(entries)
 
     return text
 
 
+def _whole(name: str, value: object) -> int:
+    arguments.whole_number(name, value)
+    return int(value)  # type: ignore[call-overload,no-any-return]  # a whole number
+
+
 def _number(name: str, value: object) -> str:
-    if not isinstance(value, int) or isinstance(value, bool):
-        _wrong(name, value, "a whole number")
-    return str(value)
+    return str(_whole(name, value))
 
 
 def _truth(name: str, value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else _wrong(name, value, "True or False")
+    arguments.flag(name, value)
+    return str(value).lower()
 
 
 def _milliseconds(name: str, value: object) -> str:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _FOREVER:
-        _wrong(name, value, "a number of seconds")
-    return str(round(value * 1000))
+    arguments.seconds(name, value, may_be_0=True)
+    if value >= _FOREVER:  # type: ignore[operator]  # a number
+        _wrong(name, value, f"less than {_FOREVER:g} seconds")
+    return str(round(value * 1000))  # type: ignore[operator]
 
 
 def _delay(name: str, value: object) -> str:
@@ -148,20 +159,14 @@ def _delay(name: str, value: object) -> str:
 
 def _epoch_ms(name: str, value: object) -> int:
     if isinstance(value, datetime):
-        if value.tzinfo is None:
-            _wrong(name, value, "a time: say of which zone, as datetime(..., tzinfo=UTC)")
-        return (value - _EPOCH) // timedelta(milliseconds=1)  # exact, where timestamp() is a float
-    if not isinstance(value, int) or isinstance(value, bool):
+        return arguments.epoch_ms(name, value)
+    if not isinstance(value, Integral) or isinstance(value, bool):
         _wrong(name, value, "a datetime or epoch milliseconds")
-    return value
+    return int(value)
 
 
 def _time(name: str, value: object) -> str:
     return str(_epoch_ms(name, value))
-
-
-def _whole(name: str, value: object) -> int:
-    return int(_number(name, value))
 
 
 def _queue_ids(name: str, value: object) -> list[int]:
@@ -214,7 +219,6 @@ def _word_or(otherwise: "_TextOf") -> "_TextOf":
 
 _TextOf: TypeAlias = Callable[[str, object], str]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FOREVER: Final = 1e12  # seconds; a larger number would not fit the milliseconds of a JVM's long
 _OFFSETS: Final = _word_or(_by_queue(_whole))
 _TIMES: Final = _by_queue(_epoch_ms)

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final, TypeAlias
 
+from rocketrio.arguments import similar_name
 from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.errors import OptionError
@@ -13,7 +13,6 @@ from rocketrio_protocol.names import group_name_problem
 
 _MAX_LONG: Final = 2**63 - 1  # Java's long, the limit of offsets, times and counts.
 _TEXT_SHOWN: Final = 80  # characters of a wrong value in its error
-_BEGINNING: Final = 4  # Characters that are enough to match the beginning of a name.
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
@@ -116,11 +115,8 @@ def words_of(text: str, *, option: str) -> tuple[str, ...]:
 
 def suggestion(wrong: str, known: Sequence[str]) -> str:
     """Return `; did you mean X?` if a known word is similar, otherwise a full stop."""
-    by_lower = {word.lower(): word for word in known}
-    begun = wrong.lower()
-    near = [word for word in by_lower if len(begun) >= _BEGINNING and word.startswith(begun)]
-    near = sorted(near, key=len) or get_close_matches(begun, by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[near[0]]}?" if near else "."
+    near = similar_name(wrong, known)
+    return "." if near is None else f"; did you mean {near}?"
 
 
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)")

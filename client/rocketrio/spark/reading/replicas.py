@@ -15,7 +15,6 @@ Unlike Java: a suggestion belongs to the range, not the queue: a task may read t
 
 from collections.abc import Collection, Mapping
 from typing import Literal
-from zlib import crc32
 
 import attrs
 
@@ -25,6 +24,7 @@ from rocketrio.routing.replica_views import ReplicaViews
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.rendezvous import weight
 
 
 @attrs.define(eq=False)
@@ -165,10 +165,7 @@ class Replicas:
         return bound is None or bound.allows(self.views(part), found.broker_id, now)
 
     def _serves(self, part: QueueRange, found: FindBrokerResult, offset: int, now: float) -> bool:
-        views, broker_id = self.views(part), found.broker_id
-        return views.has_reached(broker_id, offset + 1, now) and not views.begins_after(
-            broker_id, offset, now
-        )
+        return self.views(part).has(found.broker_id, offset, offset + 1, now)
 
 
 def task_router(addresses: Mapping[str, Mapping[int, str]], router: Router) -> Router:
@@ -178,5 +175,5 @@ def task_router(addresses: Mapping[str, Mapping[int, str]], router: Router) -> R
 
 
 def _spread(part: QueueRange, found: list[FindBrokerResult]) -> FindBrokerResult:
-    ordered = sorted(found, key=lambda one: one.broker_id)
-    return ordered[crc32(str(part).encode()) % len(ordered)]
+    name = str(part)
+    return max(found, key=lambda one: weight(name, one.broker_id))

@@ -22,7 +22,8 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.cluster.probe import SILENCE_LIMIT, SilenceWatch
+from rocketrio.cluster.probe import SilenceWatch
+from rocketrio.consuming.pull import pull_watched
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import ALL
 from rocketrio.routing import FindBrokerResult
@@ -195,7 +196,8 @@ class TaskSource:
         try:
             end = await api.queue_end(found.addr, _queue(part), timeout=LOOK_TIMEOUT)
         except NotReachable:
-            self._failed(found, part, spent=LOOK_TIMEOUT)
+            self._client.mark_unreachable(found.addr, spent=LOOK_TIMEOUT)
+            self._silence.failed(found.addr, _queue(part))
         except Error:
             self.replicas.lacks(part, found, trio.current_time())
         else:
@@ -224,19 +226,15 @@ class TaskSource:
             limited_by_bytes=True,
             broker_name=part.broker_name,
         )
-        watched = self._silence.begin(addr, _queue(part))
-        started = trio.current_time()
-        try:
-            if client.pool.standing(addr) is None:
-                await client.pool.channel(addr, timeout=options.connect_timeout)
-            result = await client.api.pull_message(addr, header, timeout=options.pull_timeout)
-        except NotReachable:
-            spent = min(trio.current_time() - started, SILENCE_LIMIT)
-            self._failed(found, part, spent=spent)
-            raise
-        finally:
-            watched.waiting -= 1
-        client.mark_reachable(addr)
+        result = await pull_watched(
+            client,
+            self._silence,
+            addr,
+            _queue(part),
+            header,
+            connect_timeout=options.connect_timeout,
+            timeout=options.pull_timeout,
+        )
         self._told.discard(addr)
         result.broker_id = found.broker_id
         self._note(found, part, result)
@@ -257,10 +255,6 @@ class TaskSource:
             served = self.served[found.addr] = Served(part.broker_name, found.broker_id)
         served.pulls += 1
         served.size += len(result.body)
-
-    def _failed(self, found: FindBrokerResult, part: QueueRange, *, spent: float) -> None:
-        self._client.mark_unreachable(found.addr, spent=spent)
-        self._silence.failed(found.addr, _queue(part))
 
     async def _find_addresses(self, part: QueueRange) -> None:
         """Use the addresses that a name server knows now, because all known ones failed."""
