@@ -101,7 +101,7 @@ def test_a_frame_for_pushing_has_the_column_of_its_condition(
     pushing: SparkSession, cluster: Running
 ) -> None:
     given: dict[str, Any] = {"name_servers": cluster.name_server, "filter_pushdown": True}
-    with pytest.raises(OptionError, match="wants the column queue_offset"):
+    with pytest.raises(OptionError, match="needs the column queue_offset"):
         from_rocketmq(pushing, "orders", columns=["queue_id"], **given)
     frame = from_rocketmq(
         pushing, "orders", schema_mode="kafka", on_corrupt_message="null", **given

@@ -131,7 +131,7 @@ def test_a_topic_made_anew_is_a_loss(topic: Topic, start: Start, fails: bool) ->
     reading = start(NOW, **given)
     if fails:
         with pytest.raises(
-            PySparkException, match=r"ROCKETMQ_OFFSET_OUT_OF_RANGE.* was cut or made anew"
+            PySparkException, match=r"ROCKETMQ_OFFSET_OUT_OF_RANGE.* was truncated or recreated"
         ):
             reading.query.awaitTermination(int(PATIENCE))
         return

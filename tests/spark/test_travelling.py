@@ -22,7 +22,7 @@ LIVE_OURS = (
     "rocketrio.client",
     "rocketrio.connect",
     "rocketrio.spark.runtime",
-    "rocketrio.spark.kept_clients",
+    "rocketrio.spark.shared_clients",
     "rocketrio_protocol.remoting",
 )
 

@@ -110,7 +110,7 @@ def _pushing(frame: "DataFrame") -> "DataFrame":
     )
     if offset is None:
         raise OptionError(
-            "filter_pushdown=True wants the column queue_offset (of schema_mode='kafka' also offset) among those read"
+            "filter_pushdown=True needs the column queue_offset (of schema_mode='kafka' also offset) among those read"
         )
     return frame.where(ALWAYS_TRUE.format(offset=offset))
 

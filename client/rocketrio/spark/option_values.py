@@ -99,7 +99,7 @@ def choice(text: str, *, option: str, words: Sequence[str]) -> str:
     """Return the given one of `words`, in lower case."""
     word = text.strip().lower()
     if word not in words:
-        raise OptionError(f"{option}={text!r} is none of: {', '.join(words)}")
+        raise OptionError(f"{option}={text!r} must be one of: {', '.join(words)}")
     return word
 
 

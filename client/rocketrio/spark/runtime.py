@@ -28,7 +28,7 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.spark.errors import BrokerUnreachable
-from rocketrio.spark.kept_clients import KeptClients
+from rocketrio.spark.shared_clients import SharedClients
 from rocketrio_protocol.errors import ClosedError
 
 BLOCKS_AHEAD: Final = 3
@@ -82,19 +82,19 @@ class _Job:
 
     loop: "_Loop"
     work: Callable[[], Awaitable[object]]
-    said: "queue.SimpleQueue[Any]"
+    results: "queue.SimpleQueue[Any]"
     """The blocks that the job hands over, then its end."""
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     is_submitted: bool = False
     is_over: bool = False
-    """True once its end was taken from `said`."""
+    """True once its end was taken from `results`."""
 
     def take(self) -> Any:
         """Wait for the next block or the end; nothing follows an `_End`."""
-        said = self.said.get()
-        if isinstance(said, _End):
+        result = self.results.get()
+        if isinstance(result, _End):
             self.is_over = True
-        return said
+        return result
 
     def give_up(self) -> None:
         """Cancel an unfinished job and wait for its end, except in the loop, where garbage collection may run this."""
@@ -104,10 +104,10 @@ class _Job:
         if threading.current_thread() is self.loop.thread or sys.is_finalizing():
             return
         try:
-            while not isinstance(self.said.get(timeout=CANCEL_GRACE), _End):
+            while not isinstance(self.results.get(timeout=CANCEL_GRACE), _End):
                 pass
         except queue.Empty:
-            logger.warning("a cancelled job goes on work=%r", self.work)
+            logger.warning("a cancelled job did not end work=%r", self.work)
 
 
 _current_job: ContextVar[_Job] = ContextVar("rocketrio_spark_job")
@@ -123,7 +123,7 @@ class _Loop:
         self._started = threading.Event()
         self._token: trio.lowlevel.TrioToken
         self._nursery: trio.Nursery
-        self._clients: KeptClients
+        self._clients: SharedClients
         self.thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self.thread.start()
 
@@ -136,7 +136,7 @@ class _Loop:
         try:
             self._token.run_sync_soon(self._begin, job)
         except trio.RunFinishedError:
-            job.said.put(_End(error=_over()))
+            job.results.put(_End(error=_ended()))
 
     def call_soon(self, action: Callable[[], object]) -> None:
         with contextlib.suppress(trio.RunFinishedError):
@@ -161,7 +161,7 @@ class _Loop:
     async def _main(self) -> None:
         async with trio.open_nursery() as self._nursery:
             self._token = trio.lowlevel.current_trio_token()
-            self._clients = KeptClients(self._nursery)
+            self._clients = SharedClients(self._nursery)
             self._started.set()
             await trio.sleep_forever()
 
@@ -169,10 +169,10 @@ class _Loop:
         try:
             self._nursery.start_soon(self._do, job)
         except RuntimeError:  # The nursery is closed because a fault is ending the loop.
-            job.said.put(_End(error=_over()))
+            job.results.put(_End(error=_ended()))
 
     async def _do(self, job: _Job) -> None:
-        end = _End(error=_over())
+        end = _End(error=_ended())
         _current_job.set(job)
         try:
             with job.scope:
@@ -184,7 +184,7 @@ class _Loop:
             raise
         finally:
             self._clients.released(job)
-            job.said.put(end)
+            job.results.put(end)
 
 
 class ProcessRuntime:
@@ -241,7 +241,7 @@ class ProcessRuntime:
 
     @contextlib.contextmanager
     def _job(
-        self, work: Callable[[], Awaitable[object]], said: "queue.SimpleQueue[Any]"
+        self, work: Callable[[], Awaitable[object]], results: "queue.SimpleQueue[Any]"
     ) -> Iterator[_Job]:
         """Run a job for the length of the block; leaving the block early gives the job up."""
         with self._starting:
@@ -249,7 +249,7 @@ class ProcessRuntime:
             if loop is None or loop.is_over:
                 loop = self._loop = _Loop()
         assert threading.current_thread() is not loop.thread, "the loop would wait for itself"
-        job = _Job(loop, work, said)
+        job = _Job(loop, work, results)
         try:
             loop.submit(job)
             yield job
@@ -289,5 +289,5 @@ async def _within(timeout: float, work: Callable[[], Awaitable[R]]) -> R:
     raise BrokerUnreachable(f"no answer of the cluster within {timeout:g} s")
 
 
-def _over() -> ClosedError:
+def _ended() -> ClosedError:
     return ClosedError("the loop of this process has ended")

@@ -11,7 +11,7 @@ from tests.spark.load import channel_pool
 from tests.spark.pulls import Pulls, recorded_pulls
 from trio.testing import MockClock
 
-from rocketrio.spark.reading.cold import LOOK_FROM
+from rocketrio.spark.reading.cold import PROBE_MIN_ROWS
 from rocketrio.spark.reading.planning import plan_batch
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_protocol.commands.offset import GetMaxOffsetRequestHeader
@@ -113,7 +113,7 @@ async def test_nobody_looks_at_what_comes_with_a_first_answer(
     autojump_clock: MockClock, pulls: Pulls
 ) -> None:
     async with _cluster() as cluster:
-        start = f'{{"orders":{{"broker-a":{{"0":{COUNT - LOOK_FROM + 1}}}}}}}'
+        start = f'{{"orders":{{"broker-a":{{"0":{COUNT - PROBE_MIN_ROWS + 1}}}}}}}'
         (task,) = await plan_batch(read_options(cluster, startingOffsets=start), dial=cluster.dial)
         assert task.first_ids == (0,)
         assert not pulls.asked

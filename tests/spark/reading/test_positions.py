@@ -111,7 +111,7 @@ async def test_each_queue_may_have_its_time(autojump_clock: MockClock) -> None:
 async def test_times_must_name_every_queue(autojump_clock: MockClock) -> None:
     async with loaded() as cluster:
         for option in ("startingOffsetsByTimestamp", "endingOffsetsByTimestamp"):
-            with pytest.raises(OptionError, match=f"{option} says nothing about orders@broker-a:1"):
+            with pytest.raises(OptionError, match=f"{option} lacks orders@broker-a:1"):
                 await _ranges(cluster, **{option: '{"orders":{"broker-a":{"0":5}}}'})
 
 

@@ -126,11 +126,11 @@ def test_only_slaves_within_the_bound_are_read_even_if_nobody_else_is_there() ->
 
 
 def test_replicas_are_looked_at_only_where_a_bound_decides() -> None:
-    assert _replicas("slave").to_look_at(PART, 0.0, max_age=1.0) == []
+    assert _replicas("slave").to_probe(PART, 0.0, max_age=1.0) == []
     replicas = _replicas("auto", bound=StalenessBound(seconds=5))
-    to_look_at = replicas.to_look_at(PART, 0.0, max_age=1.0)
-    assert [found.addr for found in to_look_at] == ["m", "s1", "s2"]
-    for found in to_look_at:
+    to_probe = replicas.to_probe(PART, 0.0, max_age=1.0)
+    assert [found.addr for found in to_probe] == ["m", "s1", "s2"]
+    for found in to_probe:
         replicas.answered(PART, found, None, 900, 0.5, 0.0)
-    assert replicas.to_look_at(PART, 1.0, max_age=1.0) == []
-    assert replicas.to_look_at(PART, 1.1, max_age=1.0)
+    assert replicas.to_probe(PART, 1.0, max_age=1.0) == []
+    assert replicas.to_probe(PART, 1.1, max_age=1.0)

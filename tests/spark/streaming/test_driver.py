@@ -71,7 +71,7 @@ async def test_a_pattern_may_wait_for_its_first_topic(autojump_clock: MockClock)
         assert await story.latest(stream, {queue(0, "later-1"): 0}) == {0: 3}
 
 
-async def test_the_first_poll_of_a_fresh_query_stands_still(autojump_clock: MockClock) -> None:
+async def test_the_first_poll_of_a_fresh_query_returns_start(autojump_clock: MockClock) -> None:
     async with a_story(count=7) as story:
         stream = story.stream(startingOffsets="earliest")
         start = await stream.initial(story.client)
@@ -167,7 +167,7 @@ async def test_assigned_queues_are_all_that_is_read(autojump_clock: MockClock) -
 async def test_a_query_with_a_target_reads_to_it_and_stops(autojump_clock: MockClock) -> None:
     async with a_story(count=100) as story:
         stream = story.stream(startingOffsets="earliest")
-        await stream.aim(story.client)
+        await stream.set_target(story.client)
         start: OffsetTable = await stream.initial(story.client)
         assert await story.latest(stream, start) == {0: 0, 1: 0}
         await story.write(0, 50)
@@ -184,7 +184,7 @@ async def test_a_query_with_a_target_ends_although_its_topic_is_deleted(
 ) -> None:
     async with a_story(count=100) as story:
         stream = story.stream(failOnDataLoss="false")
-        await stream.aim(story.client)
+        await stream.set_target(story.client)
         start: OffsetTable = {queue(0): 10, queue(1): 10}
         await story.admin.delete_topic("orders")
         assert await stream.latest(story.client, start, Limit()) != start, "as it was seen"
@@ -201,7 +201,7 @@ async def test_an_only_batch_waits_until_it_knows_whether_a_queue_was_cut(
         stream, limit = story.stream(), Limit(is_only_batch=is_only_batch)
         start, began = {queue(0): 8, queue(1): 3}, trio.current_time()
         if is_only_batch:
-            with pytest.raises(OffsetOutOfRange, match="was cut or made anew"):
+            with pytest.raises(OffsetOutOfRange, match="was truncated or recreated"):
                 await story.latest(stream, start, limit)
             assert trio.current_time() - began == pytest.approx(SHRUNK_GRACE, abs=1)
         else:
@@ -231,18 +231,20 @@ async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> 
     async with a_story(count=5) as story:
         await story.cluster.kill_master()
         with pytest.raises(BrokerUnreachable, match=r"orders is: .* or its brokers are all away"):
-            await story.stream().aim(story.client)
+            await story.stream().set_target(story.client)
         await story.cluster.kill_name_server()
         with pytest.raises(BrokerUnreachable, match="did not answer"):
-            await story.stream().aim(story.client)
+            await story.stream().set_target(story.client)
 
 
 async def test_a_topic_that_is_not_there_is_no_target(autojump_clock: MockClock) -> None:
     async with a_story(count=5) as story:
-        with pytest.raises(BrokerUnreachable, match="no name server says where oders is: deleted"):
-            await story.stream(subscribe="orders,oders").aim(story.client)
+        with pytest.raises(
+            BrokerUnreachable, match="no name server has a route of oders: it was deleted"
+        ):
+            await story.stream(subscribe="orders,oders").set_target(story.client)
         with pytest.raises(BrokerUnreachable, match="where orders@broker-z:0 is"):
-            await story.stream(assign='{"orders":{"broker-z":[0]}}').aim(story.client)
+            await story.stream(assign='{"orders":{"broker-z":[0]}}').set_target(story.client)
 
 
 async def test_the_newest_offsets_are_no_older_than_the_batch(autojump_clock: MockClock) -> None:
@@ -285,21 +287,21 @@ def test_the_first_poll_after_the_start_stands_still_once(starting: Position) ->
     start = StreamStart(starting)
     start.asked()
     start.asked()  # Spark asks twice
-    assert start.stands_still(is_only_batch=False)
-    assert not start.stands_still(is_only_batch=False)
+    assert start.returns_start(is_only_batch=False)
+    assert not start.returns_start(is_only_batch=False)
     start.asked()  # a looser test would stand still again
-    assert not start.stands_still(is_only_batch=False)
+    assert not start.returns_start(is_only_batch=False)
 
 
 @pytest.mark.parametrize("starting", UNCERTAIN)
 def test_a_restart_does_not_stand_still(starting: Position) -> None:
-    assert not StreamStart(starting).stands_still(is_only_batch=False)
+    assert not StreamStart(starting).returns_start(is_only_batch=False)
 
 
 def test_a_start_that_the_options_tell_needs_no_empty_batch() -> None:
     start = StreamStart(ExplicitOffsets({QUEUE: 7, OTHER: 0}))
     start.asked()
-    assert not start.stands_still(is_only_batch=False)
+    assert not start.returns_start(is_only_batch=False)
 
 
 @pytest.mark.parametrize("starting", UNCERTAIN)
@@ -308,7 +310,7 @@ def test_a_replayed_batch_0_is_known_and_does_not_stand_still_after_it(starting:
     start.asked()
     assert start.replays_first_batch()
     assert not start.replays_first_batch()
-    assert not start.stands_still(is_only_batch=False)
+    assert not start.returns_start(is_only_batch=False)
 
 
 @pytest.mark.parametrize("starting", UNCERTAIN)
@@ -322,7 +324,7 @@ def test_a_batch_planned_before_the_start_is_asked_for_is_no_replay(starting: Po
 def test_batches_after_a_poll_are_no_replay() -> None:
     start = StreamStart("latest")
     start.asked()
-    start.stands_still(is_only_batch=False)
+    start.returns_start(is_only_batch=False)
     assert not start.replays_first_batch()
 
 
@@ -341,5 +343,5 @@ def test_an_only_batch_reads_at_once_from_a_start_that_is_found_again(
 ) -> None:
     start = StreamStart(starting)
     start.asked()
-    assert start.stands_still(is_only_batch=True) is not at_once
+    assert start.returns_start(is_only_batch=True) is not at_once
     assert start.first_batch_is_empty is not at_once

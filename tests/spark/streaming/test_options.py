@@ -88,7 +88,7 @@ def test_commits_can_be_left_out() -> None:
         ({"consumerGroup": "g", "commitIntervalMs": "0"}, "commitIntervalMs='0' is not"),
         ({"startingOffsets": "group"}, "consumerGroup"),
         ({"topic": "orders"}, "subscribe and topic are given"),
-        ({"accessKey": "secret"}, "accessKey: not yet"),
+        ({"accessKey": "secret"}, "accessKey: not supported yet"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_named(given: dict[str, str], said: str) -> None:

@@ -117,7 +117,7 @@ def test_a_shorter_queue_is_waited_for_then_lost_and_read_from_its_end() -> None
     assert (almost.end, almost.losses) == ({A0: 100}, [])
     step = position.step({A0: 100}, view, now=SHRUNK_GRACE)
     assert step.end == {A0: 20}
-    assert "was cut or made anew: it was read to before 100, and holds 0 to 20" in str(
+    assert "was truncated or recreated: it was read to before 100, and holds 0 to 20" in str(
         step.losses[0]
     )
     assert position.step(step.end, _view(a0=(0, 25)), now=SHRUNK_GRACE).end == {A0: 25}
@@ -144,7 +144,7 @@ def test_a_whole_read_and_a_read_with_a_target_wait_for_nothing() -> None:
     position = StreamPosition(min_rows=10, max_delay=60)
     position.step({A0: 0}, _view(a0=(0, 2)), now=0)
     assert position.step({A0: 2}, _view(a0=(0, 3)), now=1, is_whole=True).rows == 1
-    position.aim(_view(a0=(0, 4)))
+    position.set_target(_view(a0=(0, 4)))
     assert position.step({A0: 3}, _view(a0=(0, 4)), now=2).rows == 1
 
 
@@ -153,7 +153,7 @@ def test_a_whole_read_and_a_read_with_a_target_wait_for_nothing() -> None:
 
 def test_a_target_is_reached_and_not_passed() -> None:
     position = StreamPosition()
-    position.aim(_view(a0=(0, 10), b0=(2, 5)))
+    position.set_target(_view(a0=(0, 10), b0=(2, 5)))
     later = _view(a0=(0, 99), a1=(0, 50), b0=(2, 99))
     first = position.step({A0: 4}, later, now=0, max_rows=4)
     assert first.end == {A0: 8, B0: 2}
@@ -164,7 +164,7 @@ def test_a_target_is_reached_and_not_passed() -> None:
 
 def test_a_target_is_read_to_also_while_a_broker_is_silent() -> None:
     position = StreamPosition()
-    position.aim(_view(a0=(0, 10), b0=(0, 5)))
+    position.set_target(_view(a0=(0, 10), b0=(0, 5)))
     assert position.step({A0: 4, B0: 1}, _view(a0=(0, 10)), now=0).end == {A0: 10, B0: 5}
 
 
@@ -173,7 +173,7 @@ def test_a_target_is_read_to_also_while_a_broker_is_silent() -> None:
 )
 def test_with_a_target_a_queue_that_shrinks_or_vanishes_is_done_and_reported(after: View) -> None:
     position = StreamPosition()
-    position.aim(_view(a0=(0, 10)))
+    position.set_target(_view(a0=(0, 10)))
     start, losses = {A0: 4}, 0
     for now in range(5):
         step = position.step(start, after, now=now)

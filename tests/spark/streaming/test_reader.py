@@ -150,7 +150,7 @@ def older_reader(monkeypatch: pytest.MonkeyPatch) -> RocketMQStreamReader:
     options = parse_stream_options({"nameServer": "h:1", "subscribe": "orders"})
     made = RocketMQStreamReader(options, StructType([StructField("queue_offset", LongType())]))
 
-    def ask(question: Any, *args: Any, patience: float = 0.0) -> Any:
+    def ask(question: Any, *args: Any, extra_timeout: float = 0.0) -> Any:
         if question is StreamDriver.initial:
             return {MessageQueue("orders", "a", 0): 5}
         assert question is StreamDriver.latest

@@ -43,7 +43,7 @@ async def test_a_topic_that_no_name_server_knows_is_warned_of_once(
         for _ in range(3):
             assert await story.latest(stream, {queue(0): 3, queue(1): 5}) == {0: 5, 1: 5}
             await trio.sleep(1)
-        assert caplog.text.count("no name server says where topics are names=oders") == 1
+        assert caplog.text.count("no name server has a route of topics names=oders") == 1
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -63,7 +63,7 @@ async def test_a_topic_made_anew_is_a_loss_and_read_on_from_its_end(
         await trio.sleep(SHRUNK_GRACE)
         if fails:
             with pytest.raises(
-                OffsetOutOfRange, match="was cut or made anew: it was read to before 50"
+                OffsetOutOfRange, match="was truncated or recreated: it was read to before 50"
             ):
                 await story.latest(stream, start)
             with pytest.raises(OffsetOutOfRange, match="from 50 to before 8"):
@@ -190,5 +190,5 @@ async def test_addresses_that_nobody_knows_are_an_error_in_the_end(
     async with a_story() as story:
         stream = story.stream(offsetFailureTimeoutMs="5000")
         lost = MessageQueue("orders", "broker-z", 0)
-        with pytest.raises(BrokerUnreachable, match="no name server says where broker-z is"):
+        with pytest.raises(BrokerUnreachable, match="no name server knows an address of broker-z"):
             await stream.addresses(story.client, [lost])

@@ -89,7 +89,7 @@ def test_a_batch_can_have_a_name_in_its_stamps() -> None:
         ({"dedupId": "job"}, "dedupId is given without dedupProperties=true"),
         ({"dedupId": "a\x01b", "dedupProperties": "true"}, "must be some printable text"),
         ({"dedupId": " ", "dedupProperties": "true"}, "must be some printable text"),
-        ({"path": "orders"}, "topics are no files; load() or save() without it"),
+        ({"path": "orders"}, "RocketMQ topics are not paths; call load() or save() without a path"),
     ],
 )  # fmt: skip
 def test_each_wrong_value_is_refused_with_what_is_wanted(given: dict[str, str], said: str) -> None:
@@ -127,7 +127,7 @@ def test_the_options_of_reads_are_known_as_such(name: str) -> None:
 def test_what_is_still_missing_is_refused_by_name_without_its_value(name: str, said: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse(**{name: "hunter2"})
-    assert f"{name}: not yet: {said}" in str(caught.value)
+    assert f"{name}: not supported yet: {said}" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 

@@ -191,7 +191,7 @@ def test_each_row_has_its_topic() -> None:
         ({"body": [b"a"] * 2, "properties": [[], [("a", "v" * 40_000)]]}, {},
          "its properties have 40055 bytes; 32511 is the limit"),
         ({"body": [b"a"] * 2, "properties": pa.array([None, [{"key": "a", "value": b"\xff"}]], HEADERS)}, {},
-         r"the value of a header is b'\xff', which is no UTF-8"),
+         r"the value of a header is b'\xff', which is not UTF-8"),
         ({"body": [b"a"] * 2, "delay_level": [18, 19]}, {}, "its delay_level is 19, none of 0 to 18"),
         ({"body": [b"a"] * 2, "delay_level": [None, -1]}, {}, "its delay_level is -1, none of 0 to 18"),
         ({"body": [b"a"] * 2, "partition": [0, -1]}, {}, "its partition is -1, none of 0 to"),
@@ -220,7 +220,9 @@ def test_each_wrong_row_is_named(fields: dict[str, Any], options: Any, said: str
 )
 def test_a_text_of_sparks_that_is_none_is_a_wrong_row(role: str, said: str) -> None:
     fields = {"body": [b"a"] * 2, role: not_utf8(), "queue_id": pa.array([0, 0])}
-    with pytest.raises(RowError, match=rf"row 1 of task 3.*: {said} b'k-\\xff', which is no UTF-8"):
+    with pytest.raises(
+        RowError, match=rf"row 1 of task 3.*: {said} b'k-\\xff', which is not UTF-8"
+    ):
         encoder(fields).encode(record_batch(fields))
 
 
@@ -233,7 +235,9 @@ def test_a_text_of_sparks_that_is_none_is_a_wrong_row(role: str, said: str) -> N
 )
 def test_so_is_a_property_of_such_texts(names: Any, values: Any, said: str) -> None:
     fields = {"body": [b"a"] * 2, "properties": pa.MapArray.from_arrays([0, 1, 2], names, values)}
-    with pytest.raises(RowError, match=rf"row 1 of task 3.*: {said} b'k-\\xff', which is no UTF-8"):
+    with pytest.raises(
+        RowError, match=rf"row 1 of task 3.*: {said} b'k-\\xff', which is not UTF-8"
+    ):
         encoder(fields).encode(record_batch(fields))
 
 

@@ -123,9 +123,9 @@ def test_a_frame_of_our_source_is_accepted() -> None:
         ("body binary, flag boolean", "column flag is boolean; int is wanted"),
         (
             "body binary, delay_time_ms bigint",
-            "column delay_time_ms: not yet: delays other than by",
+            "column delay_time_ms: not supported yet: delays other than by",
         ),
-        ("body binary, deliver_time timestamp", "column deliver_time: not yet"),
+        ("body binary, deliver_time timestamp", "column deliver_time: not supported yet"),
         ("body binary, tag string", "column 'tag' is none of a message; did you mean tags?"),
         ("body binary, price int", "There are body, value, topic, "),
         ("body binary, shardingKey string", "is none of a message; did you mean sharding_key?"),

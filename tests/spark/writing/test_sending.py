@@ -315,7 +315,7 @@ async def test_a_row_that_wants_a_queue_that_is_not_there_ends_the_task(
         with pytest.raises(RowError) as caught:
             await write(client, batches, WriteColumns(0, partition=1, keys=2))
         assert str(caught.value).startswith(
-            "[ROCKETMQ_ROW] row 4 of task 0, key 'o-5' wants partition 4 of topic orders, which has 4 queues"
+            "[ROCKETMQ_ROW] row 4 of task 0, key 'o-5' names partition 4 of topic orders, which has 4 queues"
         )
 
 

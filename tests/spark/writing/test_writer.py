@@ -219,11 +219,11 @@ def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
         (["'x' AS body", "id AS price"], {}, r"\[ROCKETMQ_SCHEMA\] column 'price' is none of a message"),
         (["'x' AS body"], {"maxInFligth": "3"}, "unknown option 'maxinfligth'; did you mean maxInFlight"),
         (["'x' AS body"], {"startingOffsets": "latest"}, "is an option of a read"),
-        (["'x' AS body"], {"secretKey": "s"}, "secretkey: not yet: authentication"),
+        (["'x' AS body"], {"secretKey": "s"}, "secretkey: not supported yet: authentication"),
         (["if(id = 3, null, 'x') AS body"], {}, r"\[ROCKETMQ_ROW\] row \d+ of task \d+ .*its body is null"),
         (["repeat('x', 2000) AS body"], {"maxMessageBytes": "1999"}, "its body has 2000 bytes; maxMessageBytes=1999"),
         (["'x' AS body", "cast(19 AS int) AS delay_level"], {}, "its delay_level is 19, none of 0 to 18"),
-        (["'x' AS body", "cast(9 AS int) AS partition"], {}, "wants partition 9 of topic wrong, which has"),
+        (["'x' AS body", "cast(9 AS int) AS partition"], {}, "names partition 9 of topic wrong, which has"),
         (["'x' AS body"], {"nameServer": "127.0.0.1:1", "sendRetries": "0"}, r"\[ROCKETMQ_BROKER_UNREACHABLE\]"),
         (["'x' AS body"], {"topic": "nowhere", "autoCreateTopic": "false"}, r"\[ROCKETMQ_TOPIC_NOT_FOUND\].*nowhere"),
     ],
@@ -245,6 +245,6 @@ def test_the_mode_append_must_be_given(spark: SparkSession, cluster: Running) ->
     with pytest.raises(Exception, match=r"mode overwrite: .*give .mode\('append'\)"):
         writer.mode("overwrite").save()
     with pytest.raises(
-        Exception, match=r"path=.*: topics are no files; load\(\) or save\(\) without it"
+        Exception, match=r"path=.*: RocketMQ topics are not paths; call load\(\) or save\(\)"
     ):
         frame.write.format("rocketmq").options(**options).mode("append").save("modes")

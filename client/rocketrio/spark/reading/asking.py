@@ -56,7 +56,7 @@ async def repeated(ask: Callable[[], Awaitable[T]], retries: Retries) -> T:
             may_help = isinstance(error, NotReachable) or error.retryable
             if failures > retries.count or not may_help:
                 raise
-            logger.info("question repeated failures=%d error=%s", failures, error.what)
+            logger.info("request repeated failures=%d error=%s", failures, error.what)
         await trio.sleep(retries.interval)
 
 

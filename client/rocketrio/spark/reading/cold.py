@@ -24,10 +24,10 @@ from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFl
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageQueue
 
-LOOK_FROM: Final = 1000
+PROBE_MIN_ROWS: Final = 1000
 """The least number of rows of a queue that is probed; the first answer brings about as many."""
 
-LOOK_TIMEOUT: Final = 3.0  # As for any question to a broker (mqClientApiTimeout).
+PROBE_TIMEOUT: Final = 3.0  # As for any question to a broker (mqClientApiTimeout).
 
 logger = logging.getLogger("rocketrio.spark.cold")
 
@@ -52,7 +52,7 @@ async def cold_starts(
         while first_hot < known_hot:
             # The first range is probed first: usually all ranges are in memory.
             middle = (first_hot + known_hot) // 2 if first_hot else 0
-            broker_id = await _look(client, queue, parts[middle].start, options)
+            broker_id = await _probe(client, queue, parts[middle].start, options)
             if broker_id == MASTER_ID:
                 known_hot = middle
             else:
@@ -60,12 +60,13 @@ async def cold_starts(
         cold.update(dict.fromkeys(parts[:first_hot], suggested))
 
     await for_each(
-        [q for q, parts in by_queue.items() if sum(part.rows for part in parts) >= LOOK_FROM], ask
+        [q for q, parts in by_queue.items() if sum(part.rows for part in parts) >= PROBE_MIN_ROWS],
+        ask,
     )
     return cold
 
 
-async def _look(
+async def _probe(
     client: ClientInstance, queue: MessageQueue, offset: int, options: ReadOptions
 ) -> int:
     """Return the broker id to which the master sends a reader of that offset."""
@@ -88,9 +89,9 @@ async def _look(
         return MASTER_ID
     started = trio.current_time()
     try:
-        result = await client.api.pull_message(addr, header, timeout=LOOK_TIMEOUT)
+        result = await client.api.pull_message(addr, header, timeout=PROBE_TIMEOUT)
     except Error as error:
-        logger.info("no look queue=%s offset=%d error=%s", queue, offset, error)
+        logger.info("cold messages not probed queue=%s offset=%d error=%s", queue, offset, error)
         if isinstance(error, NotReachable):
             client.mark_unreachable(addr, spent=trio.current_time() - started)
         return MASTER_ID

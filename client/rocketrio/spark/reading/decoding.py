@@ -93,7 +93,7 @@ class BlockDecoder:
         for field in self._schema:
             source = self._sources.get(field.name)
             if source is None:
-                array = self._told_by_range(field.name.lower(), block, rows)
+                array = self._from_ranges(field.name.lower(), block, rows)
             elif field.name.lower() == HEADERS:
                 array = _headers(columns[source], field.type)
             else:
@@ -165,7 +165,7 @@ class BlockDecoder:
         kept[rows.damaged] = 1  # Their tags may be what is damaged.
         return batch.take(number_array(np.flatnonzero(kept)))
 
-    def _told_by_range(self, name: str, block: Block, rows: _Rows) -> Any:
+    def _from_ranges(self, name: str, block: Block, rows: _Rows) -> Any:
         """Return a column that is known from the ranges and not from the records."""
         if name == TIMESTAMP_TYPE.lower():
             return number_array(np.full(rows.count, LOG_APPEND_TIME, np.int32))

@@ -132,7 +132,7 @@ def _parse_table(
     try:
         parsed: Any = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise OptionError(f"{option} is no JSON ({error}); write it like {example}") from error
+        raise OptionError(f"{option} is not JSON ({error}); write it like {example}") from error
     if isinstance(parsed, dict) and isinstance(parsed.get("version"), int):
         if parsed["version"] != FORMAT_VERSION:
             raise OptionError(
@@ -174,7 +174,7 @@ def parse_position(text: str, *, option: str, is_end: bool) -> Position:
     if not word.startswith("{"):
         words = "latest" if is_end else "earliest, latest, group"
         raise OptionError(
-            f"{option}={text!r} is none of: {words}, or JSON by topic, broker and queue"
+            f"{option}={text!r} must be one of: {words}, or JSON by topic, broker and queue"
         )
     table = parse_offset_table(text, option=option)
     if is_end and EARLIEST_OFFSET in table.values():
@@ -194,7 +194,7 @@ class Loss:
 
     def error(self) -> OffsetOutOfRange:
         """Return the error for this loss."""
-        held = "there is no such queue any more"
+        held = "the queue does not exist any more"
         if self.bounds is not None:
             held = f"the queue holds {self.bounds.min_offset} to {self.bounds.max_offset}"
         return OffsetOutOfRange(
@@ -221,14 +221,13 @@ def check_covers(
     if missing := sorted(set(queues) - set(position.table)):
         words = " (-2 for earliest, -1 for latest)" if isinstance(position, ExplicitOffsets) else ""
         raise OptionError(
-            f"{option} says nothing about {_listed(missing)}: name every queue{words},"
-            " or read fewer by `assign`"
+            f"{option} lacks {_listed(missing)}: name every queue{words}, or read fewer by `assign`"
         )
     if unknown := sorted(set(position.table) - set(queues)):
         text = f"{option} names {_listed(unknown)}, which this query does not read"
         if fail_on_data_loss:
             raise OptionError(f"{text}; failOnDataLoss=false reads without queues that are gone")
-        logger.warning("left out error=%s", text)
+        logger.warning("queues that do not exist are skipped error=%s", text)
 
 
 def _listed(queues: list[MessageQueue]) -> str:

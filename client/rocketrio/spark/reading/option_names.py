@@ -60,18 +60,18 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     ),
     "startingOffsetsByTimestamp": OptionHelp("", f"{_TIMES}; wins over `startingOffsets`"),
     "startingOffsetsByTimestampStrategy": OptionHelp(
-        "`error`", "where no message is that new: `error`, or `latest` to begin at the end"
+        "`error`", "for a queue without a message that new: `error`, or `latest` to begin at its end"
     ),
     "endingOffsets": OptionHelp("`latest`", "`latest` or JSON as above, without -2; an end is exclusive"),
     "endingTimestamp": OptionHelp(
         "",
-        "epoch ms: before the first message stored then or later, to the end where there is none;"
+        "epoch ms: up to the first message stored then or later, or to the end if there is none;"
         " wins over the next two",
     ),
     "endingOffsetsByTimestamp": OptionHelp("", f"{_TIMES}; wins over `endingOffsets`"),
     "failOnDataLoss": OptionHelp(
         "`true`",
-        "`false`: what is gone (retention, a truncated or recreated queue) is logged and left out",
+        "`false`: lost messages (retention, a truncated or recreated queue) are logged and skipped",
     ),
     "schemaMode": OptionHelp("`rocketmq`", "`rocketmq`, or `kafka` for the columns of Spark's Kafka source"),
     "includeHeaders": OptionHelp("`false`", "with `schemaMode=kafka`: the properties as column `headers`"),
@@ -85,27 +85,27 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
         "`fail`",
         "a message that cannot be read: `fail` the query, `skip` it, or `null` in the columns that cannot be read",
     ),
-    "minPartitions": OptionHelp("", "large ranges are split until there are so many partitions"),
+    "minPartitions": OptionHelp("", "large ranges are split until there are at least this many partitions"),
     "maxRecordsPerPartition": OptionHelp("", "longer ranges are split"),
     "minRecordsPerPartition": OptionHelp(
-        "20000", "shorter ranges share a task: a task costs some 30 ms whatever it does"
+        "20000", "shorter ranges share a task, because each task costs about 30 ms"
     ),
-    "maxPartitions": OptionHelp("", "no more partitions than this"),
-    "fetchOffset.numRetries": OptionHelp("3", "how often a failed offset question is repeated"),
-    "fetchOffset.retryIntervalMs": OptionHelp("200", "the pause before that"),
+    "maxPartitions": OptionHelp("", "the largest number of partitions"),
+    "fetchOffset.numRetries": OptionHelp("3", "how often a failed request for offsets is repeated"),
+    "fetchOffset.retryIntervalMs": OptionHelp("200", "the pause before each repetition"),
     "pullBatchSize": OptionHelp(
-        "1024", "messages asked for at once; a broker's own limit rules, see below"
+        "1024", "messages per pull; brokers have a limit of their own, see below"
     ),
-    "pullPipelineDepth": OptionHelp("8", "pulls under way at once for a range"),
+    "pullPipelineDepth": OptionHelp("8", "pulls of one range that are under way at the same time"),
     "pullTimeoutMs": OptionHelp("10000", "how long a pull may take"),
     "connectTimeoutMs": OptionHelp("3000", "how long a connection may take"),
     "readRetries": OptionHelp("5", "how often a failed pull is repeated"),
-    "batchBytes": OptionHelp("2097152", "stored bytes from which on a record batch goes to Spark"),
-    "batchRows": OptionHelp("8192", "rows from which on it does"),
+    "batchBytes": OptionHelp("2097152", "a record batch goes to Spark when it has this many stored bytes"),
+    "batchRows": OptionHelp("8192", "or this many rows"),
     "readFrom": OptionHelp(
         "`auto`",
-        "`auto`: whichever replica the broker suggests, for what masters have no longer in memory a slave from"
-        " the start; `slave`: a slave, for what slaves lack the master; `master`",
+        "`auto`: the replica that the broker suggests, which is a slave for messages that are no longer in the"
+        " master's memory; `slave`: a slave, and the master for what slaves lack; `master`: only the master",
     ),
     "maxStaleness": OptionHelp(
         "",
@@ -113,11 +113,11 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
         " which Apache's slaves do not report; other slaves are not read, even while the master is away",
     ),
     "consumerGroup": OptionHelp(
-        f"`{DEFAULT_GROUP}`", "the group named in pulls, and whose commits `startingOffsets=group` means"
+        f"`{DEFAULT_GROUP}`", "the group that pulls name, and whose commits `startingOffsets=group` reads"
     ),
     "filterPushdown": OptionHelp(
         "`false`",
-        "`true`: conditions of the query narrow what is read; wants `spark.sql.python.filterPushdown.enabled`",
+        "`true`: conditions of the query limit what is read; needs `spark.sql.python.filterPushdown.enabled`",
     ),
 }  # fmt: skip
 """Every option of a batch read; a stream knows them too, except those in `BATCH_ONLY_OPTIONS`."""
@@ -194,7 +194,7 @@ def _refuse_tables_and_files(name: str, text: str) -> None:
     """Raise OptionError for options that Spark adds itself if a topic is used like a file or a table."""
     if name == "path":
         raise OptionError(
-            f"path={shown(text)}: topics are no files; load() or save() without it,"
+            f"path={shown(text)}: RocketMQ topics are not paths; call load() or save() without a path,"
             " and name topics by an option, as .option('topic', ...)"
         )
     if name.startswith("option."):
@@ -212,4 +212,4 @@ def _refuse_not_yet(key: str) -> None:
         if lower.startswith(prefix):
             missing = feature
     if missing is not None:
-        raise OptionError(f"{key}: not yet: {missing} cannot be asked for in this version")
+        raise OptionError(f"{key}: not supported yet: {missing}")

@@ -192,7 +192,7 @@ def _check_together(options: ReadOptions, texts: Mapping[str, str]) -> None:
         )
     if options.include_headers and options.schema_mode != "kafka":
         raise OptionError(
-            "includeHeaders=true wants schemaMode=kafka; otherwise the column is called properties"
+            "includeHeaders=true needs schemaMode=kafka; otherwise the column is called properties"
         )
 
 
@@ -209,7 +209,7 @@ def _topics(texts: Mapping[str, str]) -> dict[str, Any]:
             re.compile(text)
         except re.error as error:
             raise OptionError(
-                f"subscribePattern={text!r} is no regular expression: {error}"
+                f"subscribePattern={text!r} is not a valid regular expression: {error}"
             ) from error
         return {"topic_pattern": text}
     if way == "assign":
@@ -244,23 +244,23 @@ def _filter(texts: Mapping[str, str]) -> Subscription:
         kind = choice(texts["subExpressionType"], option="subExpressionType", words=words).upper()
     if text is None:
         if kind == SQL92_EXPRESSION_TYPE:
-            raise OptionError("subExpressionType=SQL92 wants subExpression, the expression")
+            raise OptionError("subExpressionType=SQL92 needs subExpression, the expression")
         return Subscription()
     if not text.strip():
-        raise OptionError("subExpression is blank; leave it away to read every message")
+        raise OptionError("subExpression is blank; omit it to read every message")
     if kind == SQL92_EXPRESSION_TYPE:
         return parse_where(text)
     try:
         subscription = parse_subscription(text)
     except ConfigError as error:
         raise OptionError(
-            f"subExpression={shown(text)} is no list of tags like `a || b`, and not `*`"
+            f"subExpression={shown(text)} is neither a list of tags such as `a || b` nor `*`"
         ) from error
     odd = odd_tag(subscription)
     if odd is not None and "subExpressionType" not in texts:
         raise OptionError(
             f"subExpression={shown(text)} would look for the tag {shown(odd)}; several tags are separated by ||,"
-            " an expression wants subExpressionType=SQL92, and a tag like this one subExpressionType=TAG"
+            " an expression needs subExpressionType=SQL92, and a tag like this one needs subExpressionType=TAG"
         )
     return subscription
 
@@ -282,17 +282,17 @@ def _start(
         strategy = "latest" if word == "latest" else "error"
         if not {"startingTimestamp", "startingOffsetsByTimestamp"} & set(texts):
             raise OptionError(
-                f"{_STRATEGY} means nothing without startingTimestamp or startingOffsetsByTimestamp"
+                f"{_STRATEGY} has no effect without startingTimestamp or startingOffsetsByTimestamp"
             )
     position = _position(texts, "starting", default=default, strategy=strategy)
     if _FALLBACK in texts:
         word = choice(texts[_FALLBACK], option=_FALLBACK, words=("earliest", "latest"))
         if not isinstance(position, GroupOffsets):
-            raise OptionError(f"{_FALLBACK} means nothing without startingOffsets=group")
+            raise OptionError(f"{_FALLBACK} has no effect without startingOffsets=group")
         position = GroupOffsets("latest" if word == "latest" else "earliest")
     if isinstance(position, GroupOffsets) and not has_group:
         raise OptionError(
-            "startingOffsets=group wants consumerGroup, the group whose commits it means"
+            "startingOffsets=group needs consumerGroup, the group whose commits it means"
         )
     return position
 

@@ -67,7 +67,7 @@ async def plan_batch(
                     continue
                 if options.fail_on_data_loss:
                     raise loss.error()
-                logger.warning("data lost and left out error=%s", loss.error().what)
+                logger.warning("lost messages skipped error=%s", loss.error().what)
             ranges = await _narrowed(client, found, narrowing, options)
             parts = partitioned(ranges, options)
             cold = await cold_starts(client, chain.from_iterable(parts), options)

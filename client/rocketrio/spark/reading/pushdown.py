@@ -261,8 +261,8 @@ def for_one_query(plan_id: str, query_id: str) -> None:
     noted = _note(f"rocketrio-planned-{plan_id}", query_id.encode())
     if noted is not None and noted[0] != query_id.encode():
         raise OptionError(
-            "filterPushdown=true: to this query Spark gives what the conditions of an earlier one on the same DataFrame"
-            " left to read, so that rows may be missing. Use from_rocketmq(..., filter_pushdown=True), or load anew"
+            "filterPushdown=true: Spark gives this query the plan of an earlier query on the same DataFrame, whose"
+            " conditions may omit rows. Use from_rocketmq(..., filter_pushdown=True), or load the DataFrame again"
         )
 
 

@@ -49,7 +49,7 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
         text = f"assign names {', '.join(map(str, missing))}, which no broker has"
         if options.fail_on_data_loss or not there:
             raise TopicNotFound(f"{text}; failOnDataLoss=false reads without queues that are gone")
-        logger.warning("left out error=%s", text)
+        logger.warning("queues that do not exist are skipped error=%s", text)
     return there
 
 

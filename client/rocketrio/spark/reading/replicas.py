@@ -82,7 +82,7 @@ class Replicas:
                 return _spread(part, others)
         return None
 
-    def to_look_at(self, part: QueueRange, now: float, *, max_age: float) -> list[FindBrokerResult]:
+    def to_probe(self, part: QueueRange, now: float, *, max_age: float) -> list[FindBrokerResult]:
         """Return the replicas to ask for their offsets before the next pull; none unless `maxStaleness` decides."""
         if self.max_staleness is None or self.read_from == "master":
             return []

@@ -42,9 +42,9 @@ RETRY_PAUSE: Final = 0.2
 """Seconds before the second round, doubled for each further round (fetchOffset.retryIntervalMs)."""
 MAX_RETRY_PAUSE: Final = 5.0
 
-LOOK_MAX_AGE: Final = 1.0
+REPORT_MAX_AGE: Final = 1.0
 """The maximum age in seconds of what is known of a slave, if `maxStaleness` decides."""
-LOOK_TIMEOUT: Final = 1.0
+REPORT_TIMEOUT: Final = 1.0
 """Seconds for a replica to report its offsets; a slower replica is not read."""
 
 logger = logging.getLogger("rocketrio.spark.sources")
@@ -116,9 +116,9 @@ class TaskSource:
             lambda addr, spent: client.mark_unreachable(addr, spent=spent),
             client.mark_reachable,
         )
-        self._looking = trio.Lock()
+        self._probing = trio.Lock()
         self._lost_up_to: dict[QueueRange, int] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         """Addresses that have failed and not answered since, so that each outage is logged once."""
         self.served: dict[str, Served] = {}
         """What each address has returned."""
@@ -142,7 +142,7 @@ class TaskSource:
                     result = await self._pull_from(found, part, offset, end)
                 except NotReachable as error:
                     failure = error
-                    self._tell(found, part, offset, error)
+                    self._log_failure(found, part, offset, error)
                     continue
                 except BrokerError as error:
                     failure = error
@@ -183,20 +183,20 @@ class TaskSource:
         self, part: QueueRange, offset: int, tried: set[str]
     ) -> FindBrokerResult | None:
         replicas = self.replicas
-        if replicas.to_look_at(part, trio.current_time(), max_age=LOOK_MAX_AGE):
-            async with self._looking:  # Only one of the waiting pulls asks.
-                found = replicas.to_look_at(part, trio.current_time(), max_age=LOOK_MAX_AGE)
+        if replicas.to_probe(part, trio.current_time(), max_age=REPORT_MAX_AGE):
+            async with self._probing:  # Only one of the waiting pulls asks.
+                found = replicas.to_probe(part, trio.current_time(), max_age=REPORT_MAX_AGE)
                 async with trio.open_nursery() as nursery:
                     for each in found:
-                        nursery.start_soon(self._look, part, each)
+                        nursery.start_soon(self._probe, part, each)
         return replicas.choose(part, offset, trio.current_time(), tried=tried)
 
-    async def _look(self, part: QueueRange, found: FindBrokerResult) -> None:
+    async def _probe(self, part: QueueRange, found: FindBrokerResult) -> None:
         api = self._client.api
         try:
-            end = await api.queue_end(found.addr, _queue(part), timeout=LOOK_TIMEOUT)
+            end = await api.queue_end(found.addr, _queue(part), timeout=REPORT_TIMEOUT)
         except NotReachable:
-            self._client.mark_unreachable(found.addr, spent=LOOK_TIMEOUT)
+            self._client.mark_unreachable(found.addr, spent=REPORT_TIMEOUT)
             self._silence.failed(found.addr, _queue(part))
         except Error:
             self.replicas.lacks(part, found, trio.current_time())
@@ -235,16 +235,20 @@ class TaskSource:
             connect_timeout=options.connect_timeout,
             timeout=options.pull_timeout,
         )
-        self._told.discard(addr)
+        self._logged.discard(addr)
         result.broker_id = found.broker_id
         self._note(found, part, result)
         return result
 
-    def _tell(self, found: FindBrokerResult, part: QueueRange, offset: int, error: Error) -> None:
+    def _log_failure(
+        self, found: FindBrokerResult, part: QueueRange, offset: int, error: Error
+    ) -> None:
         """Log one warning for each outage: all pulls under way fail at once, and again in each round."""
-        level = logging.DEBUG if found.addr in self._told else logging.WARNING
-        self._told.add(found.addr)
-        logger.log(level, "pull moves on range=%s offset=%d error=%s", part, offset, error)
+        level = logging.DEBUG if found.addr in self._logged else logging.WARNING
+        self._logged.add(found.addr)
+        logger.log(
+            level, "pull failed, next replica range=%s offset=%d error=%s", part, offset, error
+        )
 
     def _note(self, found: FindBrokerResult, part: QueueRange, result: PullResult) -> None:
         now, replicas = trio.current_time(), self.replicas
@@ -297,7 +301,7 @@ class TaskSource:
             raise error
         if next_offset > self._lost_up_to.get(part, -1):
             self._lost_up_to[part] = next_offset
-            logger.warning("data lost and left out error=%s", error.what)
+            logger.warning("lost messages skipped error=%s", error.what)
         return Answer(next_offset)
 
     def _unreachable(

@@ -44,7 +44,7 @@ from rocketrio_protocol.message import MessageQueue
 SAMPLE_AGE: Final = 60.0
 """Seconds after which a queue is sampled again."""
 SAMPLE_ROWS: Final = 32  # the number that any broker returns at once
-QUEUES_LOOKED_AT: Final = 8
+QUEUES_SAMPLED: Final = 8
 """The largest number of queues that are sampled, those with the most to read; the others count as the mean of these."""
 SAMPLE_TIMEOUT: Final = 2.0
 UNKNOWN_SIZE: Final = 1024.0
@@ -112,27 +112,27 @@ class StreamDriver:
             MessageQueue(part.topic, part.broker_name, part.queue_id): part.start for part in ranges
         }
 
-    async def aim(self, client: ClientInstance) -> None:
+    async def set_target(self, client: ClientInstance) -> None:
         """Read what exists now, then end. Raises BrokerUnreachable if the end of a queue cannot be found."""
         with source_errors():
-            view = await repeated(partial(self._watch.look_whole, client), self._retries)
-        self._position.aim(view)
+            view = await repeated(partial(self._watch.poll_all, client), self._retries)
+        self._position.set_target(view)
 
     async def latest(
         self, client: ClientInstance, start: OffsetTable, limit: Limit
     ) -> dict[MessageQueue, int]:
         """Return the end of the next batch, or `start` if nothing is known to be new. Raises SparkSourceError."""
-        if self._start.stands_still(is_only_batch=limit.is_only_batch):
+        if self._start.returns_start(is_only_batch=limit.is_only_batch):
             return dict(start)
         if self._commits is not None:
             self._commits.read_up_to(start)
         view, position = self._watch.view, self._position
         # A recent view is sufficient as long as it shows more to read.
         if not (self._watch.is_fresh and position.parts(start, view)):
-            view = await self._watch.look(client, start)
+            view = await self._watch.poll(client, start)
         # No later poll would decide whether the queue grows back.
         while limit.is_only_batch and position.is_waiting(start, view, trio.current_time()):
-            view = await self._watch.look(client, start)
+            view = await self._watch.poll(client, start)
         max_rows = limit.max_rows
         parts = position.parts(start, view)
         if limit.max_size is not None and parts:
@@ -202,7 +202,7 @@ class StreamDriver:
                 continue
             if trio.current_time() >= deadline:
                 raise BrokerUnreachable(
-                    f"no name server says where {', '.join(missing)} is"
+                    f"no name server knows an address of {', '.join(missing)}"
                 ) from failure
             logger.warning("brokers not known names=%s error=%s", ",".join(missing), failure)
             await trio.sleep(1.0)
@@ -220,12 +220,12 @@ class StreamDriver:
         for loss in losses:
             if self._options.read.fail_on_data_loss:
                 raise loss
-            logger.warning("data lost and left out error=%s", loss)
+            logger.warning("lost messages skipped error=%s", loss)
 
 
 def _went_back(queue: MessageQueue, start: int, end: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
-        f"{queue} is to be read from {start} to before {end}: it was cut or made anew"
+        f"{queue} is to be read from {start} to before {end}: the queue was truncated or recreated"
     )
 
 
@@ -250,7 +250,7 @@ class StreamStart:
         """Note that Spark asked where the query starts, perhaps for the second time."""
         self._is_asked = True
 
-    def stands_still(self, *, is_only_batch: bool) -> bool:
+    def returns_start(self, *, is_only_batch: bool) -> bool:
         """Return True if this poll must return its start; every poll has to call this.
 
         With `is_only_batch` (Trigger.Once) a start that can be found again, or is the oldest message, is read at once.
@@ -306,7 +306,7 @@ class MessageSizes:
         self, client: ClientInstance, max_size: int, parts: Mapping[MessageQueue, Part]
     ) -> int:
         """Return how many messages of `parts`, taken in proportion, are about `max_size` stored bytes; at least one."""
-        await self._look_up(client, parts)
+        await self._sample_all(client, parts)
         counts = {queue: part.last - part.first for queue, part in parts.items()}
         total = sum(counts.values())
         found = [self._means[queue][0] for queue in parts if queue in self._means]
@@ -316,27 +316,27 @@ class MessageSizes:
         )
         return max(1, int(max_size * total / size)) if size else 1
 
-    async def _look_up(self, client: ClientInstance, parts: Mapping[MessageQueue, Part]) -> None:
+    async def _sample_all(self, client: ClientInstance, parts: Mapping[MessageQueue, Part]) -> None:
         now = trio.current_time()
         largest = sorted(parts, key=lambda queue: (parts[queue].first - parts[queue].last, queue))
         old = [
             queue
-            for queue in largest[:QUEUES_LOOKED_AT]
+            for queue in largest[:QUEUES_SAMPLED]
             if queue not in self._means or now - self._means[queue][1] >= SAMPLE_AGE
         ]
         with trio.move_on_after(SAMPLE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for queue in old:
-                    nursery.start_soon(self._look_at, client, queue, parts[queue].first)
+                    nursery.start_soon(self._sample, client, queue, parts[queue].first)
 
-    async def _look_at(self, client: ClientInstance, queue: MessageQueue, offset: int) -> None:
+    async def _sample(self, client: ClientInstance, queue: MessageQueue, offset: int) -> None:
         pulls = PullAPIWrapper(client, self.group)
         try:
             result = await pulls.pull_kernel(
                 queue, offset, max_messages=SAMPLE_ROWS, suspend_timeout=0, timeout=SAMPLE_TIMEOUT
             )
         except Error as error:
-            logger.info("size not looked up queue=%s error=%s", queue, error)
+            logger.info("message size not sampled queue=%s error=%s", queue, error)
             return
         messages = result.messages() if result.status is PullStatus.FOUND else []
         if messages:

@@ -25,28 +25,29 @@ STREAM_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
         " and at least one where there is any",
     ),
     "maxBytesPerTrigger": OptionHelp(
-        "", "the same in stored bytes, estimated by the size of messages that are looked at"
+        "", "the same in stored bytes, estimated from a sample of messages"
     ),
     "minOffsetsPerTrigger": OptionHelp(
         "",
-        "a batch waits until so many messages are unread; not the first with messages of a run,"
+        "a batch waits until this many messages are unread; not the first batch of a run,"
         " and not with `availableNow` or `once`",
     ),
     "maxTriggerDelay": OptionHelp(
         "`15m`", "but not longer than this after the batch before it: `500ms`, `30s`, `15m`, `1h`"
     ),
     "offsetPollIntervalMs": OptionHelp(
-        "200", "brokers are asked at most so often what is new; Spark itself asks 80 times a second"
+        "200",
+        "brokers are asked for new messages at most this often; Spark itself asks 80 times a second",
     ),
     "discoveryIntervalMs": OptionHelp(
-        "10000", "how often new topics, queues and brokers are looked for"
+        "10000", "how often new topics, queues and brokers are discovered"
     ),
     "offsetFailureTimeoutMs": OptionHelp(
-        "300000", "brokers that do not answer for so long end the query; until then it waits"
+        "300000", "brokers that do not answer for this time end the query; until then it waits"
     ),
     "commitOffsets": OptionHelp(
         "`true` if `consumerGroup` is given",
-        "tell the brokers how far the group is, for those who watch its lag; never read again",
+        "commit the progress of the group at the brokers, so that tools show its lag; the query never reads it",
     ),
     "commitIntervalMs": OptionHelp("5000", "how often, while there is something to read"),
 }

@@ -75,7 +75,7 @@ class StreamPosition:
         self._shrunk_at: dict[MessageQueue, float] = {}
         self._reported: dict[MessageQueue, list[str]] = {}
 
-    def aim(self, view: View) -> None:
+    def set_target(self, view: View) -> None:
         """Read everything that exists now, and nothing that comes later."""
         self._target = {queue: seen.bounds.max_offset for queue, seen in view.held.items()}
 
@@ -225,6 +225,6 @@ def _gone(queue: MessageQueue, at: int) -> OffsetOutOfRange:
 
 def _cut(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRange:
     return OffsetOutOfRange(
-        f"{queue} was cut or made anew: it was read to before {at}, and holds {held.min_offset} to"
+        f"{queue} was truncated or recreated: it was read to before {at}, and holds {held.min_offset} to"
         f" {held.max_offset}; what was stored below {held.max_offset} since then is not read"
     )

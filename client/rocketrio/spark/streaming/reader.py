@@ -84,11 +84,13 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         return self._initial()
 
     def _initial(self) -> dict[str, Any]:
-        return self._told(self._ask(StreamDriver.initial, patience=self._options.failure_timeout))
+        return self._returned(
+            _value(self._ask(StreamDriver.initial, extra_timeout=self._options.failure_timeout))
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read what exists now, then end. Raises BrokerUnreachable."""
-        self._ask(StreamDriver.aim, patience=self._options.failure_timeout)
+        self._ask(StreamDriver.set_target, extra_timeout=self._options.failure_timeout)
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
         """Return how much a batch may read. Never ReadAllAvailable: that is what Spark passes for Trigger.Once."""
@@ -104,9 +106,9 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         """
         start, limit = args if args else (self._unsaid_start(), None)
         table = _table(start)
-        patience = self._options.poll_interval
-        end = self._ask(StreamDriver.latest, table, self._limit(limit), patience=patience)
-        return self._told(end) if end != table else self._kept(start)
+        extra_timeout = self._options.poll_interval
+        end = self._ask(StreamDriver.latest, table, self._limit(limit), extra_timeout=extra_timeout)
+        return self._returned(_value(end)) if end != table else self._returned(start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the ends of the queues, for the progress of the query."""
@@ -123,14 +125,14 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of one batch, none for an empty one. Raises SparkSourceError."""
         self._order.planned()
-        self._kept(end)
+        self._returned(end)
         ranges = self._state().ranges(_table(start), _table(end))
         if not ranges:
             return []
         read = self._options.read
         queues = [MessageQueue(part.topic, part.broker_name, part.queue_id) for part in ranges]
-        patience = self._options.failure_timeout
-        addresses = self._ask(StreamDriver.addresses, queues, patience=patience)
+        extra_timeout = self._options.failure_timeout
+        addresses = self._ask(StreamDriver.addresses, queues, extra_timeout=extra_timeout)
         topics = tuple(dict.fromkeys(part.topic for part in ranges))
         firsts = {}
         if read.schema_mode == "kafka":
@@ -153,7 +155,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
             self._driver = StreamDriver(self._options)
         return self._driver
 
-    def _ask(self, question: Any, *args: Any, patience: float = 0.0) -> Any:
+    def _ask(self, question: Any, *args: Any, extra_timeout: float = 0.0) -> Any:
         driver = self._state()
         runtime = process_runtime()
 
@@ -161,12 +163,12 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
             client = await runtime.client(self._options.read.name_servers)
             return await question(driver, client, *args)
 
-        return runtime.call(ask, timeout=POLL_TIMEOUT + patience)
+        return runtime.call(ask, timeout=POLL_TIMEOUT + extra_timeout)
 
     def _unsaid_start(self) -> dict[str, Any]:
         is_fresh = self._order.asked_for_end()
         start = self._initial() if is_fresh else self._last
-        assert start is not None, "an end was told, or a batch planned"
+        assert start is not None, "an end was returned, or a batch planned"
         return start
 
     def _limit(self, limit: Any) -> Limit:
@@ -177,10 +179,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return Limit(max_rows, options.max_size)
 
-    def _told(self, table: OffsetTable) -> dict[str, Any]:
-        return self._kept(_value(table))
-
-    def _kept(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _returned(self, value: dict[str, Any]) -> dict[str, Any]:
         self._last = value
         return value
 

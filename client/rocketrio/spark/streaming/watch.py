@@ -31,7 +31,7 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 
-LOOK_TIMEOUT: Final = 4.0
+POLL_TIMEOUT: Final = 4.0
 """Seconds for all answers of one poll, and for all routes: a little more than one call may take (API_TIMEOUT)."""
 FIRST_RETRY: Final = 1.0
 MAX_RETRY: Final = 5.0
@@ -58,7 +58,7 @@ class StreamWatch:
     """The last known end of each queue."""
     view: View = attrs.field(factory=lambda: View({}))
     """The result of the last poll."""
-    _looked_at: float = -inf
+    _polled_at: float = -inf
     _is_discovered: bool = False
     _discover_at: float = -inf
     _listed: frozenset[MessageQueue] = frozenset()
@@ -70,21 +70,21 @@ class StreamWatch:
     @property
     def is_fresh(self) -> bool:
         """Whether brokers may not be polled again yet."""
-        return trio.current_time() - self._looked_at < self.options.poll_interval
+        return trio.current_time() - self._polled_at < self.options.poll_interval
 
-    async def look(self, client: ClientInstance, start: OffsetTable) -> View:
+    async def poll(self, client: ClientInstance, start: OffsetTable) -> View:
         """Poll the queues; `start` names those that the stream already reads.
 
         Wait for the rest of the interval first. Raises BrokerUnreachable if an outage has lasted too long.
         """
         await trio.sleep_until(
-            max(trio.current_time(), self._looked_at + self.options.poll_interval)
+            max(trio.current_time(), self._polled_at + self.options.poll_interval)
         )
-        self._looked_at = trio.current_time()
-        if self._looked_at >= self._discover_at:
+        self._polled_at = trio.current_time()
+        if self._polled_at >= self._discover_at:
             await self._discover(client, start)
         held: dict[MessageQueue, Seen] = {}
-        with trio.move_on_after(LOOK_TIMEOUT):
+        with trio.move_on_after(POLL_TIMEOUT):
             await self._ask_all(client, held)
             await self._wait_where_readers_do(client, held, start)
         for queue, seen in held.items():
@@ -95,10 +95,10 @@ class StreamWatch:
         self._count_silence({*self._listed, *filter(self.is_subscribed, start)})
         return self.view
 
-    async def look_whole(self, client: ClientInstance) -> View:
+    async def poll_all(self, client: ClientInstance) -> View:
         """Poll all existing queues. Raises NotReachable while one of them cannot be asked."""
         self._discover_at = -inf
-        view = await self.look(client, {})
+        view = await self.poll(client, {})
         silent = sorted(self._listed - set(view.held))
         if silent or not self._is_discovered:
             who = f"the brokers of {len(silent)} queues" if silent else "the name servers"
@@ -109,9 +109,9 @@ class StreamWatch:
         unrouted += [str(queue) for queue in read.assigned if queue.topic not in routed]
         if unrouted:  # An end with nothing read would look like success.
             raise NotReachable(
-                f"no name server says where {', '.join(unrouted)} is: deleted, or never made, or its brokers"
-                " are all away",
-                remedy="Start the brokers, or leave out what is not there in `subscribe` or `assign`",
+                f"no name server has a route of {', '.join(unrouted)}: it was deleted or never created, or all of its"
+                " brokers are down",
+                remedy="Start the brokers, or omit it in `subscribe` or `assign`",
             )
         self._discover_at = -inf  # Only a start shows which queues are gone.
         return view
@@ -133,7 +133,7 @@ class StreamWatch:
         self._least.clear()
         known = [queue for queue in start if self.is_subscribed(queue)]
         try:
-            with trio.fail_after(LOOK_TIMEOUT):
+            with trio.fail_after(POLL_TIMEOUT):
                 listed = await self._routed(client, known)
                 missing = [queue for queue in known if queue not in listed]
                 self._gone = await self._without_queue(client, missing)
@@ -143,7 +143,7 @@ class StreamWatch:
             self._discover_at = trio.current_time() + min(
                 self.options.discovery_interval, FIRST_RETRY
             )
-            logger.warning("queues not looked for: the old ones stay error=%r", error)
+            logger.warning("queue discovery failed, previous queues kept error=%r", error)
 
     async def _routed(
         self, client: ClientInstance, known: Iterable[MessageQueue]
@@ -176,7 +176,7 @@ class StreamWatch:
         if failures:
             raise failures[0]
         if new := unrouted - self._unrouted:
-            logger.warning("no name server says where topics are names=%s", ",".join(sorted(new)))
+            logger.warning("no name server has a route of topics names=%s", ",".join(sorted(new)))
         self._unrouted = frozenset(unrouted)
         return listed
 
@@ -197,8 +197,8 @@ class StreamWatch:
         client: ClientInstance, held: dict[MessageQueue, Seen], start: OffsetTable
     ) -> None:
         """Extend ends that lie before what was read, if a new master lets readers wait there: that is not a loss."""
-        told = {queue: seen.bounds for queue, seen in held.items() if seen.is_certain}
-        for queue, bounds in (await with_what_is_not_shown_yet(client, told, start)).items():
+        certain = {queue: seen.bounds for queue, seen in held.items() if seen.is_certain}
+        for queue, bounds in (await with_what_is_not_shown_yet(client, certain, start)).items():
             held[queue] = attrs.evolve(held[queue], bounds=bounds)
 
     async def _ask_all(self, client: ClientInstance, held: dict[MessageQueue, Seen]) -> None:
@@ -250,7 +250,7 @@ class StreamWatch:
         for name in sorted(silent):
             silence = self._silent.get(name)
             if silence is None:
-                logger.warning("broker silent: its queues wait name=%s", name)
+                logger.warning("broker does not answer, its queues wait name=%s", name)
                 silence = self._silent[name] = _Silence(now, now + FIRST_RETRY)
             elif now >= silence.retry_at:
                 silence.pause = min(2 * silence.pause, MAX_RETRY)

@@ -24,7 +24,7 @@ _KINDS: Final = 4  # two bits
 
 @attrs.define(eq=False)
 class Chunk:
-    """Rows of one lane and one kind, one after the other; taken rows are removed."""
+    """Rows of one backlog and one kind, one after the other; taken rows are removed."""
 
     sys_flag: int
     data: memoryview
@@ -71,7 +71,7 @@ def chunks(
         if (np.diff(order) == 1).all():
             order = None
     entries = rows.entries if order is None else rows.entries.take(order)
-    assert not entries.offset, "entries are made anew for each record batch"
+    assert not entries.offset, "each record batch has new entries"
     _, offset_buffer, data_buffer = entries.buffers()
     offsets, data = np.frombuffer(offset_buffer, np.int32), memoryview(data_buffer)
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
@@ -157,7 +157,7 @@ def _by_partition(rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]) -> A
         row = int(np.argmax(wrong))
         topic = _topic_of(rows, row)
         raise RowError(
-            f"{rows.name_of(row)} wants partition {rows.partitions[row]} of topic {topic}, which has"
+            f"{rows.name_of(row)} names partition {rows.partitions[row]} of topic {topic}, which has"
             f" {len(queues[topic])} queues; drop the column partition to spread rows over them"
         )
     return rows.partitions
@@ -197,10 +197,10 @@ def _place_of(
     if fitting:
         names = ", ".join(queues[place].broker_name for place in fitting)
         raise RowError(
-            f"{rows.name_of(row)} wants queue {queue_id} of topic {topic}, which several brokers have: {names};"
+            f"{rows.name_of(row)} names queue {queue_id} of topic {topic}, which several brokers have: {names};"
             " add the column broker_name"
         )
     raise RowError(
-        f"{rows.name_of(row)} wants queue {queue_id}{where} of topic {topic}, which is not there;"
+        f"{rows.name_of(row)} names queue {queue_id}{where} of topic {topic}, which is not there;"
         " drop the columns queue_id and broker_name to spread rows over all queues"
     )

@@ -75,7 +75,7 @@ def _check_utf8(value: bytes | None, row: int, what: str) -> None:
         if value is not None:
             value.decode()
     except UnicodeDecodeError as error:
-        raise WrongRow(row, f"{what} is {value!r}, which is no UTF-8") from error
+        raise WrongRow(row, f"{what} is {value!r}, which is not UTF-8") from error
 
 
 def named(name: str, column: Binaries) -> Binaries:

@@ -124,7 +124,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
         lower = field.name.lower()
         if lower in not_yet:
             raise SchemaError(
-                f"column {field.name}: not yet: delays other than by level; give delay_level (1 to 18)"
+                f"column {field.name}: not supported yet: delays other than by level; give delay_level (1 to 18)"
             )
         if lower not in by_lower:
             if lower not in ignored:

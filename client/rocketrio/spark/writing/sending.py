@@ -1,4 +1,4 @@
-"""Sends the rows of one task in the loop: several lanes have requests under way, each until a broker has stored it.
+"""Sends the rows of one task in the loop: several backlogs have requests under way, each until a broker has stored it.
 
     Spark's thread                       the loop
     reads a record batch                 asks for the next one while less than two windows wait
@@ -22,7 +22,7 @@ from rocketrio.producing.send_result import RETRY_CODES, SendResult, SendStatus
 from rocketrio.producing.sender import MessageSender
 from rocketrio.spark.errors import BrokerUnreachable, NotStored, SparkSourceError, TopicNotFound
 from rocketrio.spark.runtime import Handover
-from rocketrio.spark.writing.lanes import Lane, Lanes, Request, counted
+from rocketrio.spark.writing.backlog import Backlog, QueueBacklog, Request, counted
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.rows import Rows
 from rocketrio.spark.writing.written import Written
@@ -67,7 +67,7 @@ class Sender:
         self._options = options
         self.written = Written()
         """What was acknowledged so far; complete when `run` has returned."""
-        self._lanes = Lanes(options.send_batch_size, options.max_in_flight)
+        self._backlog = Backlog(options.send_batch_size, options.max_in_flight)
         self._room = options.send_batch_size * options.max_in_flight * _WINDOWS
         self._queues: dict[str, list[MessageQueue]] = {}
         self._in_flight = 0
@@ -99,7 +99,7 @@ class Sender:
                 rows, self._given = self._given, []
                 for each in rows:
                     await self._find_queues(each.topics)
-                    self._lanes.add(each, self._queues)
+                    self._backlog.add(each, self._queues)
                 self._start_sending(nursery)
                 if self._has_ended and not self._in_flight and not self._given:
                     return
@@ -109,27 +109,27 @@ class Sender:
 
     @property
     def _may_want_more(self) -> bool:
-        is_room = self._lanes.waiting_size < self._room
+        is_room = self._backlog.waiting_size < self._room
         return is_room and not self._is_waiting and not self._has_ended
 
     def _start_sending(self, nursery: trio.Nursery) -> None:
         while self._in_flight < self._options.max_in_flight:
-            found = self._lanes.next_request()
+            found = self._backlog.next_request()
             if found is None:
                 return
             self._in_flight += 1
             nursery.start_soon(self._send, *found)
 
-    async def _send(self, lane: Lane, request: Request) -> None:
-        result = await self._stored(lane, request)
+    async def _send(self, backlog: QueueBacklog, request: Request) -> None:
+        result = await self._stored(backlog, request)
         self.written.add(result, request.count, request.size)
         self._in_flight -= 1
-        self._lanes.answered(lane)
+        self._backlog.answered(backlog)
         self._news.set()
 
     # ------------------------------------------------------------------------------ one request
 
-    async def _stored(self, lane: Lane, request: Request) -> SendResult:
+    async def _stored(self, backlog: QueueBacklog, request: Request) -> SendResult:
         """Send the request, repeatedly if necessary; return where it is stored. Raises SparkSourceError."""
         options, messages = self._options, self._messages
         last_broker: str | None = None
@@ -137,8 +137,8 @@ class Sender:
         while True:
             failure: Error | None = None
             try:
-                queue = lane.queue or await messages.routes.next_queue(
-                    lane.topic,
+                queue = backlog.queue or await messages.routes.next_queue(
+                    backlog.topic,
                     last_broker=last_broker,
                     until=trio.current_time() + options.send_timeout,
                 )
@@ -147,21 +147,21 @@ class Sender:
             except Error as error:
                 failure = error
                 if attempt >= options.send_retries or not _may_pass(error):
-                    raise self._not_stored(lane, request, error, attempt) from error
+                    raise self._not_stored(backlog, request, error, attempt) from error
             else:
                 if result.status is SendStatus.SEND_OK:
                     return result
                 if attempt >= options.send_retries:
-                    return self._unsafe(lane, request, result)
+                    return self._unsafe(backlog, request, result)
             attempt += 1
             self.written.retries += 1
             logger.info(
                 "sent again topic=%s broker=%s rows=%d attempt=%d error=%s",
-                lane.topic, last_broker, request.count, attempt, failure or result.status.value,
+                backlog.topic, last_broker, request.count, attempt, failure or result.status.value,
             )  # fmt: skip
             await trio.sleep(_pause(attempt))
 
-    def _unsafe(self, lane: Lane, request: Request, result: SendResult) -> SendResult:
+    def _unsafe(self, backlog: QueueBacklog, request: Request, result: SendResult) -> SendResult:
         """Count messages that only a master has after all attempts. Raises NotStored if that is not enough."""
         if self._options.require_safe_store:
             raise NotStored(
@@ -173,9 +173,9 @@ class Sender:
         return result
 
     def _not_stored(
-        self, lane: Lane, request: Request, error: Error, attempts: int
+        self, backlog: QueueBacklog, request: Request, error: Error, attempts: int
     ) -> SparkSourceError:
-        where = f" for {lane.queue or f'topic {lane.topic}'}"
+        where = f" for {backlog.queue or f'topic {backlog.topic}'}"
         text = (
             f"{request.named(where)} not stored after {counted(attempts + 1, 'attempt')}:"
             f" {error}{self._sent_before()}"

@@ -1,11 +1,11 @@
-"""Holds rows until they are sent: one lane for each queue that rows want, one for a topic's rows for any queue.
+"""Holds rows until they are sent: one backlog for each queue that rows name, one for a topic's rows for any queue.
 
-    Rows -> chunks, each of one lane and one kind -> a lane -> requests of up to `sendBatchBytes`
+    Rows -> chunks, each of one backlog and one kind -> a backlog -> requests of up to `sendBatchBytes`
 
 Rows that wait while a request is under way become the next request. This module only decides; it does not wait or send.
 
-Invariant: a lane returns its rows in the order in which they came; the lane of a queue has at most one request under
-way, so that rows of one sharding key keep their order whatever fails.
+Invariant: a backlog returns its rows in the order in which they came. The backlog of a queue has at most one request
+under way, so that rows of one sharding key keep their order whatever fails.
 """
 
 from collections import deque
@@ -51,7 +51,7 @@ def counted(count: int, what: str) -> str:
 
 
 @attrs.define(eq=False)
-class Lane:
+class QueueBacklog:
     """Rows of a topic on their way to one queue, or to any."""
 
     topic: str
@@ -66,7 +66,7 @@ class Lane:
         return bool(self.waiting) and self.in_flight < self.most_in_flight
 
     def take(self, batch_size: int) -> Request:
-        """Return the next request of a lane in which rows wait."""
+        """Return the next request of a backlog in which rows wait."""
         first = self.waiting[0]
         if first.single is not None:
             self.waiting.popleft()
@@ -90,45 +90,45 @@ class Lane:
 
 
 @attrs.define
-class Lanes:
-    """All lanes of a task."""
+class Backlog:
+    """All backlogs of a task."""
 
     batch_size: int
     max_in_flight: int
     waiting_size: int = 0
-    """The number of bytes in all lanes."""
-    _lanes: dict[tuple[str, MessageQueue | None], Lane] = attrs.Factory(dict)
-    _turn: deque[Lane] = attrs.Factory(deque)
-    """The lanes that are ready, beginning with the one that has waited longest."""
+    """The number of bytes in all backlogs."""
+    _by_queue: dict[tuple[str, MessageQueue | None], QueueBacklog] = attrs.Factory(dict)
+    _turn: deque[QueueBacklog] = attrs.Factory(deque)
+    """The backlogs that are ready, beginning with the one that has waited longest."""
 
     def add(self, rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]) -> None:
         """Add rows; `queues` are those of their topics, sorted. Raises RowError for a queue that does not exist."""
         for topic, queue, chunk in chunks(rows, queues):
-            lane = self._lanes.get((topic, queue))
-            if lane is None:
+            backlog = self._by_queue.get((topic, queue))
+            if backlog is None:
                 limit = self.max_in_flight if queue is None else 1
-                lane = self._lanes[topic, queue] = Lane(topic, queue, limit)
-            was_ready = lane.is_ready
-            lane.waiting.append(chunk)
+                backlog = self._by_queue[topic, queue] = QueueBacklog(topic, queue, limit)
+            was_ready = backlog.is_ready
+            backlog.waiting.append(chunk)
             self.waiting_size += chunk.size
-            if lane.is_ready and not was_ready:
-                self._turn.append(lane)
+            if backlog.is_ready and not was_ready:
+                self._turn.append(backlog)
 
-    def next_request(self) -> tuple[Lane, Request] | None:
-        """Return the next request, from each ready lane in turn; call `answered` after its answer."""
+    def next_request(self) -> tuple[QueueBacklog, Request] | None:
+        """Return the next request, from each ready backlog in turn; call `answered` after its answer."""
         if not self._turn:
             return None
-        lane = self._turn.popleft()
-        request = lane.take(self.batch_size)
+        backlog = self._turn.popleft()
+        request = backlog.take(self.batch_size)
         self.waiting_size -= request.size
-        lane.in_flight += 1
-        if lane.is_ready:
-            self._turn.append(lane)
-        return lane, request
+        backlog.in_flight += 1
+        if backlog.is_ready:
+            self._turn.append(backlog)
+        return backlog, request
 
-    def answered(self, lane: Lane) -> None:
-        """Note that a request of the lane has ended."""
-        was_ready = lane.is_ready
-        lane.in_flight -= 1
-        if lane.is_ready and not was_ready:
-            self._turn.append(lane)
+    def answered(self, backlog: QueueBacklog) -> None:
+        """Note that a request of the backlog has ended."""
+        was_ready = backlog.is_ready
+        backlog.in_flight -= 1
+        if backlog.is_ready and not was_ready:
+            self._turn.append(backlog)

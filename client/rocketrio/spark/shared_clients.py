@@ -28,7 +28,7 @@ logger = logging.getLogger("rocketrio.spark.runtime")
 
 
 @attrs.define(eq=False)
-class _Kept:
+class _SharedClient:
     """One client, from before it is open until it is closed."""
 
     opened: trio.Event = attrs.Factory(trio.Event)
@@ -46,47 +46,49 @@ class _Kept:
 
 
 @attrs.define(eq=False)
-class KeptClients:
+class SharedClients:
     """The clients of one loop; they run in `nursery`."""
 
     nursery: trio.Nursery
     dial: Dial = dial_tcp
-    _kept: dict[tuple[str, ...], _Kept] = attrs.Factory(dict)
+    _clients: dict[tuple[str, ...], _SharedClient] = attrs.Factory(dict)
 
     async def client(self, name_servers: Sequence[str], user: object) -> ClientInstance:
         """Return the client of those name servers, usable until `user` is released. Raises ClosedError if it failed."""
         key = tuple(name_servers)
-        kept = self._kept.get(key)
-        if kept is None or not kept.is_usable:
-            kept = self._kept[key] = _Kept()
-            self.nursery.start_soon(self._keep, key, kept)
-        kept.users.add(user)
-        kept.life.deadline = float("inf")
-        await kept.opened.wait()
-        if kept.client is None:
-            raise ClosedError(f"the client of {';'.join(key)} broke: {kept.error}") from kept.error
-        return kept.client
+        shared = self._clients.get(key)
+        if shared is None or not shared.is_usable:
+            shared = self._clients[key] = _SharedClient()
+            self.nursery.start_soon(self._run, key, shared)
+        shared.users.add(user)
+        shared.life.deadline = float("inf")
+        await shared.opened.wait()
+        if shared.client is None:
+            raise ClosedError(
+                f"the client of {';'.join(key)} failed: {shared.error}"
+            ) from shared.error
+        return shared.client
 
     def released(self, user: object) -> None:
         """Note that `user` needs no client any more."""
-        for kept in self._kept.values():
-            if user in kept.users:
-                kept.users.remove(user)
-                if not kept.users:
-                    kept.life.deadline = trio.current_time() + CLIENT_IDLE
+        for shared in self._clients.values():
+            if user in shared.users:
+                shared.users.remove(user)
+                if not shared.users:
+                    shared.life.deadline = trio.current_time() + CLIENT_IDLE
 
-    async def _keep(self, key: tuple[str, ...], kept: _Kept) -> None:
+    async def _run(self, key: tuple[str, ...], shared: _SharedClient) -> None:
         try:
             async with opened_with(Ports(dial=self.dial), open_client(name_servers=key)) as client:
-                kept.client = client
-                kept.opened.set()
-                with kept.life:
+                shared.client = client
+                shared.opened.set()
+                with shared.life:
                     await trio.sleep_forever()
         # A fault in one client ends only that client; its users fail, and the next call opens another one.
         except Exception as error:
-            kept.error = error
-            logger.warning("client broke name_servers=%s error=%r", ";".join(key), error)
+            shared.error = error
+            logger.warning("client failed name_servers=%s error=%r", ";".join(key), error)
         finally:
-            if self._kept.get(key) is kept:
-                del self._kept[key]
-            kept.opened.set()
+            if self._clients.get(key) is shared:
+                del self._clients[key]
+            shared.opened.set()

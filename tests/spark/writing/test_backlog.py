@@ -1,4 +1,4 @@
-"""Where rows go and which of them share a request: chunks of rows, and lanes of chunks."""
+"""Where rows go and which of them share a request: chunks of rows, and backlogs of chunks."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rocketrio.producing.outgoing import Outgoing
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.spark.errors import RowError
+from rocketrio.spark.writing.backlog import BATCH_MAX_MESSAGES, Backlog, QueueBacklog, Request
 from rocketrio.spark.writing.chunks import chunks
-from rocketrio.spark.writing.lanes import BATCH_MAX_MESSAGES, Lane, Lanes, Request
 from rocketrio.spark.writing.rows import ALONE, COMPRESSED, Rows
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.batch import decode_batch, encode_batch
@@ -56,26 +56,26 @@ def bodies_of(request: Request) -> list[bytes]:
     return [body for _, body, _ in decode_batch(request.outgoing.body)]
 
 
-def sent(lanes: Lanes) -> dict[tuple[str, MessageQueue | None], list[list[bytes]]]:
-    """All that leaves, one request of a lane after the other."""
+def sent(backlogs: Backlog) -> dict[tuple[str, MessageQueue | None], list[list[bytes]]]:
+    """All that leaves, one request of a backlog after the other."""
     found: dict[tuple[str, MessageQueue | None], list[list[bytes]]] = defaultdict(list)
-    while (taken := lanes.next_request()) is not None:
-        lane, request = taken
-        assert request.outgoing.topic == lane.topic
+    while (taken := backlogs.next_request()) is not None:
+        backlog, request = taken
+        assert request.outgoing.topic == backlog.topic
         bodies = bodies_of(request)
         assert len(bodies) == request.count
-        found[lane.topic, lane.queue].append(bodies)
-        lanes.answered(lane)
-    assert not lanes.waiting_size
+        found[backlog.topic, backlog.queue].append(bodies)
+        backlogs.answered(backlog)
+    assert not backlogs.waiting_size
     return dict(found)
 
 
 def all_sent(
     rows: Rows, queues: Mapping[str, list[MessageQueue]] = QUEUES
 ) -> dict[tuple[str, MessageQueue | None], list[list[bytes]]]:
-    lanes = Lanes(batch_size=1000, max_in_flight=4)
-    lanes.add(rows, queues)
-    return sent(lanes)
+    backlogs = Backlog(batch_size=1000, max_in_flight=4)
+    backlogs.add(rows, queues)
+    return sent(backlogs)
 
 
 def test_rows_for_any_queue_share_one_lane() -> None:
@@ -140,15 +140,15 @@ def test_a_number_is_enough_where_one_broker_has_the_topic() -> None:
     [
         (
             {"partitions": np.array([0, 6])},
-            "row 1 of task 0 wants partition 6 of topic x, which has 6 queues; drop the",
+            "row 1 of task 0 names partition 6 of topic x, which has 6 queues; drop the",
         ),
         (
             {"queue_ids": np.array([1, 1])},
-            "row 0 of task 0 wants queue 1 of topic x, which several brokers have: a, b;",
+            "row 0 of task 0 names queue 1 of topic x, which several brokers have: a, b;",
         ),
         (
             {"queue_ids": np.array([0, 3]), "broker_names": ["a", "a"]},
-            "row 1 of task 0 wants queue 3 of broker a of topic x, which is not there; drop the columns",
+            "row 1 of task 0 names queue 3 of broker a of topic x, which is not there; drop the columns",
         ),
     ],
 )
@@ -163,36 +163,36 @@ def test_no_rows_are_no_request() -> None:
 
 
 def test_a_queue_has_one_request_under_way_and_any_queue_several() -> None:
-    lanes = Lanes(batch_size=30, max_in_flight=2)
-    lanes.add(rows_of([b"12345678"] * 4, partitions=np.array([0, 0, -1, -1])), QUEUES)
-    lanes.add(rows_of([b"87654321"] * 2), QUEUES)
+    backlogs = Backlog(batch_size=30, max_in_flight=2)
+    backlogs.add(rows_of([b"12345678"] * 4, partitions=np.array([0, 0, -1, -1])), QUEUES)
+    backlogs.add(rows_of([b"87654321"] * 2), QUEUES)
     taken = []
-    while (found := lanes.next_request()) is not None:
+    while (found := backlogs.next_request()) is not None:
         taken.append(found)
-    assert Counter(lane.queue for lane, _ in taken) == {None: 2, QUEUES["x"][0]: 1}
-    for lane, _ in taken:
-        lanes.answered(lane)
-    again = [lanes.next_request(), lanes.next_request(), lanes.next_request()]
+    assert Counter(backlog.queue for backlog, _ in taken) == {None: 2, QUEUES["x"][0]: 1}
+    for backlog, _ in taken:
+        backlogs.answered(backlog)
+    again = [backlogs.next_request(), backlogs.next_request(), backlogs.next_request()]
     assert [found and found[0].queue for found in again].count(QUEUES["x"][0]) == 1
     assert sum(request.count for _, request in taken) == 3
 
 
 def test_what_waits_while_a_request_travels_becomes_the_next_one() -> None:
-    lanes = Lanes(batch_size=1000, max_in_flight=1)
-    lanes.add(rows_of([b"1"]), QUEUES)
-    first = lanes.next_request()
+    backlogs = Backlog(batch_size=1000, max_in_flight=1)
+    backlogs.add(rows_of([b"1"]), QUEUES)
+    first = backlogs.next_request()
     assert first is not None
     for body in (b"2", b"3", b"4"):
-        lanes.add(rows_of([body]), QUEUES)
-    assert lanes.next_request() is None
-    lanes.answered(first[0])
-    assert sent(lanes) == {("x", None): [[b"2", b"3", b"4"]]}
+        backlogs.add(rows_of([body]), QUEUES)
+    assert backlogs.next_request() is None
+    backlogs.answered(first[0])
+    assert sent(backlogs) == {("x", None): [[b"2", b"3", b"4"]]}
 
 
 def test_a_request_has_a_limit_of_messages_too() -> None:
-    lanes = Lanes(batch_size=1 << 20, max_in_flight=1)
-    lanes.add(rows_of([b""] * (BATCH_MAX_MESSAGES + 5)), QUEUES)
-    assert [len(bodies) for bodies in sent(lanes)["x", None]] == [BATCH_MAX_MESSAGES, 5]
+    backlogs = Backlog(batch_size=1 << 20, max_in_flight=1)
+    backlogs.add(rows_of([b""] * (BATCH_MAX_MESSAGES + 5)), QUEUES)
+    assert [len(bodies) for bodies in sent(backlogs)["x", None]] == [BATCH_MAX_MESSAGES, 5]
 
 
 @given(
@@ -213,16 +213,16 @@ def test_a_request_has_a_limit_of_messages_too() -> None:
 def test_every_row_is_sent_once_and_rows_of_a_key_in_order(
     batches: list[list[Any]], batch_size: int
 ) -> None:
-    lanes = Lanes(batch_size, max_in_flight=3)
+    backlogs = Backlog(batch_size, max_in_flight=3)
     given_by_key: dict[Any, list[bytes]] = defaultdict(list)
     count = 0
     for batch in batches:
         bodies = [b"%d." % (count + at) + b"x" * row[3] for at, row in enumerate(batch)]
         count += len(batch)
         for body, (topic, key, _, _) in zip(bodies, batch, strict=True):
-            lane = None if key is None else queue_for_key(key, QUEUES[topic])
-            given_by_key[topic, lane].append(body)
-        lanes.add(
+            backlog = None if key is None else queue_for_key(key, QUEUES[topic])
+            given_by_key[topic, backlog].append(body)
+        backlogs.add(
             rows_of(
                 bodies,
                 topics=[row[0] for row in batch] or None,
@@ -231,7 +231,7 @@ def test_every_row_is_sent_once_and_rows_of_a_key_in_order(
             ),
             QUEUES,
         )
-    found = {lane: sum(requests, []) for lane, requests in sent(lanes).items()}  # noqa: RUF017
+    found = {backlog: sum(requests, []) for backlog, requests in sent(backlogs).items()}  # noqa: RUF017
     assert found.keys() == given_by_key.keys()
     for (topic, queue), bodies in given_by_key.items():
         if queue is None:
@@ -241,4 +241,4 @@ def test_every_row_is_sent_once_and_rows_of_a_key_in_order(
 
 
 def test_a_lane_is_ready_while_something_waits_and_may_leave() -> None:
-    assert not Lane("x", None, 1).is_ready
+    assert not QueueBacklog("x", None, 1).is_ready

@@ -7,14 +7,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rocketrio.spark.kept_clients import CLIENT_IDLE, KeptClients
+from rocketrio.spark.shared_clients import CLIENT_IDLE, SharedClients
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
 @asynccontextmanager
-async def _kept() -> AsyncIterator[tuple[KeptClients, tuple[str, ...]]]:
+async def _kept() -> AsyncIterator[tuple[SharedClients, tuple[str, ...]]]:
     async with EmbeddedCluster() as cluster, trio.open_nursery() as nursery:
-        yield KeptClients(nursery, cluster.dial), tuple(cluster.name_servers)
+        yield SharedClients(nursery, cluster.dial), tuple(cluster.name_servers)
         nursery.cancel_scope.cancel()
 
 
