@@ -71,7 +71,7 @@ def test_a_frame_with_a_condition_is_not_narrowed_for_a_query_without_one(
     assert frame.where("queue_id = 2 AND queue_offset < 7").count() == 7
     # Of this query Python hears nothing: Spark gives it the last plan.
     with pytest.raises(
-        Exception, match=r"\[ROCKETMQ_OPTION\] filterPushdown=true: .* or load anew"
+        Exception, match=r"\[ROCKETMQ_OPTION\] filterPushdown=true: .* or load the DataFrame again"
     ):
         frame.count()
     assert frame.where("queue_id < 2").count() == 2 * COUNT

@@ -255,7 +255,7 @@ def test_a_plan_for_one_query_is_refused_to_another() -> None:
     for _ in range(3):
         for_one_query("plan", "7")
     for _ in range(2):
-        with pytest.raises(OptionError, match="load anew"):
+        with pytest.raises(OptionError, match="load the DataFrame again"):
             for_one_query("plan", "8")
     for_one_query("plan", "7")
     for_one_query("another", "8")

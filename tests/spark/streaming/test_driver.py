@@ -230,7 +230,7 @@ async def test_an_only_batch_goes_on_as_soon_as_a_queue_is_whole_again(
 async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> None:
     async with a_story(count=5) as story:
         await story.cluster.kill_master()
-        with pytest.raises(BrokerUnreachable, match=r"orders is: .* or its brokers are all away"):
+        with pytest.raises(BrokerUnreachable, match=r"a route of orders: .* or all of its brokers are down"):
             await story.stream().set_target(story.client)
         await story.cluster.kill_name_server()
         with pytest.raises(BrokerUnreachable, match="did not answer"):
@@ -243,7 +243,7 @@ async def test_a_topic_that_is_not_there_is_no_target(autojump_clock: MockClock)
             BrokerUnreachable, match="no name server has a route of oders: it was deleted"
         ):
             await story.stream(subscribe="orders,oders").set_target(story.client)
-        with pytest.raises(BrokerUnreachable, match="where orders@broker-z:0 is"):
+        with pytest.raises(BrokerUnreachable, match="a route of orders@broker-z:0:"):
             await story.stream(assign='{"orders":{"broker-z":[0]}}').set_target(story.client)
 
 
