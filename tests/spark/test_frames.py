@@ -98,7 +98,7 @@ def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Pa
         ({"pull_timeout": 0.0}, "pull_timeout='0' is not a whole number from 1"),
         ({"min_partitions": 5, "max_partitions": 3}, "min_partitions=5 is more than max_partitions=3"),
         ({"assign": {"orders": {"a": [0]}}}, "give one of topics, subscribe_pattern and assign"),
-        ({"starting_offsets": "frist"}, "starting_offsets='frist' is none of"),
+        ({"starting_offsets": "frist"}, "starting_offsets='frist' must be one of"),
         ({"name_servers": "here"}, "name_servers='here' is not host:port"),
         ({"columns": ["bdy"]}, "columns: 'bdy' is none; did you mean body?"),
     ],

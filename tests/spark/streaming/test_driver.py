@@ -230,7 +230,9 @@ async def test_an_only_batch_goes_on_as_soon_as_a_queue_is_whole_again(
 async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> None:
     async with a_story(count=5) as story:
         await story.cluster.kill_master()
-        with pytest.raises(BrokerUnreachable, match=r"a route of orders: .* or all of its brokers are down"):
+        with pytest.raises(
+            BrokerUnreachable, match=r"a route of orders: .* or all of its brokers are down"
+        ):
             await story.stream().set_target(story.client)
         await story.cluster.kill_name_server()
         with pytest.raises(BrokerUnreachable, match="did not answer"):
