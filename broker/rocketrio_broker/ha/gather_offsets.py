@@ -9,14 +9,14 @@ Invariant: no committed offset of this master is lowered, except by a reset or s
 Invariant: no offset lies beyond the end of its queue here (`queue_end`), neither one of this broker nor a slave's:
 messages that get those numbers now would be skipped. This broker has such offsets after its log lost its end, or if it
 was a slave.
-Invariant: an offset of a slave counts messages of this log. A rocketrio slave names the last epoch of its log, and its
-offsets count up to the address where the logs part (`shared_ends`): a former master may have a tail, or a whole log, of
-its own.
+Invariant: an offset of a slave counts messages of this log. A rocketrio slave names the epoch of the log that its
+offsets count, and they count up to the address where the logs part (`shared_ends`): a former master may have, or have
+just cut off, a tail or a whole log of its own.
 Unlike Java: Apache's master restarts with what it last knew, and the periodic copy then lowers its slaves' offsets.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -138,17 +138,14 @@ class _Gathering:
             return
         self.result.slaves_missing.discard(addr)
         self.result.slaves_asked.append(addr)
-        queue_end, versions = self._queue_end, offsets.rocketrio_versions
-        if versions is not None and versions.epoch:
-            queue_end = self._shared_ends(versions.epoch)
-            if queue_end is None:
+        for epoch, some in _by_epoch(offsets):
+            queue_end = self._shared_ends(epoch) if epoch else self._queue_end
+            if epoch and queue_end is None:
                 logger.warning(
-                    "offsets of another history are not taken slave=%s epoch=%s",
-                    addr,
-                    versions.epoch,
+                    "offsets of another history are not taken slave=%s epoch=%s", addr, epoch
                 )
-                return
-        self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=queue_end)
+            else:
+                self.result.raised += self._consumer_offsets.take_over(some, queue_end=queue_end)
 
     async def _offsets(self, addr: str) -> VersionedConsumerOffsets:
         body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))
@@ -173,3 +170,18 @@ class _Gathering:
             else:
                 del unreachable[addr]
                 return answer
+
+
+def _by_epoch(body: VersionedConsumerOffsets) -> Iterator[tuple[str, VersionedConsumerOffsets]]:
+    """Yield the epochs whose messages a slave's offsets count, each with these offsets."""
+    versions = body.rocketrio_versions
+    if versions is None or not versions.epochs:
+        yield "" if versions is None else versions.epoch, body
+        return
+    parts: dict[str, VersionedConsumerOffsets] = {}
+    for name, queues in body.offset_table.items():
+        for queue_id, offset in queues.items():
+            epoch = versions.epochs.get(name, {}).get(queue_id, versions.epoch)
+            part = parts.setdefault(epoch, VersionedConsumerOffsets({}, versions))
+            part.offset_table.setdefault(name, {})[queue_id] = offset
+    yield from parts.items()

@@ -2,8 +2,8 @@
 
 A rocketrio master sends versions: both tables are joined. Offsets that are newer here, because they were committed
 while clients could not reach the master, are sent to it (15 with a generation), so that they also arrive if the master
-could not ask when it restarted. Each one names the epoch that a member named with its commit, or the epoch in which the
-master last knew all that was here: an offset beyond the end of its queue at the master counts messages that were lost
+could not ask when it restarted. Each one names the epoch that a member named with its commit, or the log's last epoch
+at the copy before: an offset beyond the end of its queue at the master counts messages that were lost
 (docs/decisions/0036).
 
 An Apache master sends plain offsets: an offset that is lower than in the previous answer was lowered deliberately (by
@@ -41,10 +41,7 @@ class OffsetCopy:
         """`epoch` returns the last epoch of this broker's log, as readers name it."""
         self._consumer_offsets = consumer_offsets
         self._epoch = epoch
-        self._checked_in = consumer_offsets.known_in = epoch()
-        self._sent: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
-        """The offsets that were newer here in the last round, and the epoch sent with each."""
-        self._was_sent = False
+        consumer_offsets.begin_copy(epoch())
         self._seen: Mapping[TopicAndGroup, Mapping[int, int]] | None = None
         self._contact: object = None
         self.is_versioned = False
@@ -53,10 +50,6 @@ class OffsetCopy:
     def lost_contact(self) -> None:
         """Note that the master did not answer: its next answer may contain less than the previous one."""
         self._seen = None
-
-    def note_sent(self) -> None:
-        """Note that the master has answered all offsets that were sent to it."""
-        self._was_sent = len(self._sent) < SEND_LIMIT
 
     def take(
         self, body: VersionedConsumerOffsets, *, contact: object
@@ -79,22 +72,20 @@ class OffsetCopy:
         return []
 
     def _newer_here(self, master: OffsetTable) -> list[UpdateConsumerOffsetRequestHeader]:
-        if self._was_sent:
-            self._consumer_offsets.known_in = self._checked_in
-        self._was_sent, self._checked_in = False, self._epoch()
-        before, self._sent = self._sent, {}
-        named = dict(self._consumer_offsets.named_epochs)
-        self._consumer_offsets.named_epochs.clear()
         newer = self._consumer_offsets.table.newer_than(master)
         known_in = self._consumer_offsets.known_in
+        sent: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
         for key, queue_id, version in islice(newer, SEND_LIMIT):
             # An offset that the master did not take is sent again unchanged, because it has not become newer.
-            known = named.get((key, queue_id), before.get((key, queue_id)))
+            known = self._consumer_offsets.named_epochs.get((key, queue_id))
             epoch = known[1] if known is not None and known[0] == version else known_in
-            self._sent[key, queue_id] = version, epoch
+            sent[key, queue_id] = version, epoch
+        self._consumer_offsets.named_epochs = sent
+        if len(sent) < SEND_LIMIT:
+            self._consumer_offsets.known_in = self._epoch()
         return [
             UpdateConsumerOffsetRequestHeader(
                 group, topic, queue_id, version.offset, str(version.generation), epoch=epoch
             )
-            for ((topic, group), queue_id), (version, epoch) in self._sent.items()
+            for ((topic, group), queue_id), (version, epoch) in sent.items()
         ]

@@ -205,7 +205,6 @@ class SlaveSynchronize:
                 newer_here.consumer_group, newer_here.topic, newer_here.queue_id,
                 newer_here.commit_offset, answer.code,
             )  # fmt: skip
-        self._offset_copy.note_sent()
 
     async def _copy_delay_offsets(self, addr: str) -> None:
         response = await self._call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)

@@ -102,10 +102,10 @@ class ConsumerOffsetManager:
         self._is_foreign = False
         """True if the offsets come from a broker without versions; slaves may know their generation better."""
         self.table = OffsetTable()
-        self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str]] = {}
-        """Commits on a slave that its master does not know yet, with the epochs that members named; one for a queue."""
+        self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
+        """On a slave, offsets that its master may not know yet and the epochs whose messages they count."""
         self.known_in: str | None = None
-        """On a slave, the epoch of the log in which its master last knew, or had decided about, every offset here."""
+        """On a slave, the epoch whose messages all other offsets count: the log's last when it last copied them."""
 
     @property
     def offset_table(self) -> dict[TopicAndGroup, dict[int, int]]:
@@ -289,6 +289,14 @@ class ConsumerOffsetManager:
 
     # ---------------------------------------------------------------------------------- other brokers
 
+    def begin_copy(self, epoch: str | None) -> None:
+        """Note that this broker is a slave now: members may commit what its log does not have yet.
+
+        `epoch` is the last epoch of its log.
+        """
+        self._is_copy = True
+        self.known_in = epoch
+
     def join(self, other: OffsetTable) -> int:
         """Take offsets that are newer at a master with versions; return how many queues changed."""
         self._is_copy = True
@@ -299,6 +307,8 @@ class ConsumerOffsetManager:
 
         Only needed if the log became shorter, or if offsets were copied from a master faster than messages.
         """
+        self.known_in = None
+        self.named_epochs.clear()
         if not self._is_copy and not self._has_lost_messages:
             return 0
         self._is_copy = self._has_lost_messages = False
@@ -368,11 +378,20 @@ class ConsumerOffsetManager:
 
     def body(self, *, with_versions: bool) -> Generator[None, None, bytes]:
         """Encode all current offsets in steps, with their versions if requested."""
-        epoch = self._log_epoch()
+        # A slave's offsets may count messages that it has just cut off, of an epoch that its log no longer has.
+        epoch = self.known_in or self._log_epoch()
+        epochs: dict[str, dict[int, str]] = {}
+        for ((topic, group), queue_id), (version, named) in self.named_epochs.items():
+            if named is not None and version == self.table.version((topic, group), queue_id):
+                epochs.setdefault(f"{topic}@{group}", {})[queue_id] = named
         writing = yield from self.table.written(is_file=False)
         members: dict[str, Any] = {"offsetTable": writing.offsets}
         if with_versions:
-            members["rocketrioVersions"] = {**writing.versions, "epoch": epoch or ""}
+            members["rocketrioVersions"] = {
+                **writing.versions,
+                "epoch": epoch or "",
+                "epochs": epochs,
+            }
         return fastjson.dumps(members)
 
     # --------------------------------------------------------------------------------------- files

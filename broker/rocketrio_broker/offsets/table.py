@@ -176,7 +176,7 @@ class OffsetTable:
 
         With `queue_end` no offset is taken beyond the end of its queue here, because messages that come there would be
         skipped. An offset that is lowered for that reason opens a generation, so that the other table does not restore
-        it later.
+        it later. That lowers no offset of this table's own.
         """
         for topic, floor in other._removed_topics.items():
             self._remove(floor, topic=topic)
@@ -189,6 +189,11 @@ class OffsetTable:
                 if not end:
                     continue  # The queue does not exist or is empty: nothing was read.
                 if end < version.offset:
+                    here = self.version(key, queue_id)
+                    if not version.is_newer_than(here):
+                        continue
+                    if here.generation == version.generation:
+                        end = max(end, here.offset)
                     version = attrs.evolve(
                         version, offset=end, generation=version.generation.lowered()
                     )

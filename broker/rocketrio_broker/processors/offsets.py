@@ -247,12 +247,16 @@ class OffsetProcessor:
         """Return a slave's offset as a commit: it is progress, up to where the slave's log and this one part.
 
         Beyond that it counts messages that were lost here, or of another topic. The commit then opens a generation, so
-        that the slave does not send the same offset again when this queue has become as long.
+        that the slave does not send the same offset again when this queue has become as long. A slave, which a former
+        master is for its followers until they find the next one, does not decide: its own log may lack what was read.
         """
+        parting = self._parting(header)
+        if self._store.is_slave:
+            is_progress = parting is None or header.commit_offset <= parting
+            return Commit(header.commit_offset if is_progress else NO_OFFSET, generation)
         end = self._store.next_queue_offset(header.topic, header.queue_id)
         if not end and header.commit_offset > 0:
             return Commit(NO_OFFSET, generation)
-        parting = self._parting(header)
         limit = end if parting is None else min(parting, end)
         if header.commit_offset <= limit:
             return Commit(header.commit_offset, generation)

@@ -36,6 +36,8 @@ class OffsetVersions(msgspec.Struct, rename="camel"):
     removed_groups: dict[str, str] = {}
     epoch: str = ""
     """The last epoch of the log whose messages these offsets count, in the form that readers use; empty if unknown."""
+    epochs: dict[str, dict[Int32, str]] = {}
+    """The epochs of those offsets that members committed in another one."""
 
 
 class VersionedConsumerOffsets(ConsumerOffsetWrapper, rename="camel"):

@@ -299,8 +299,9 @@ async def test_a_copy_s_offsets_beyond_the_end_are_lowered_to_it(
     assert kept.query_offsets("billing", "orders") == {0: 32, 1: 50 if is_copy else 90}
 
 
-def offsets_of(queues: dict[int, int], epoch: str) -> bytes:
-    body = {"offsetTable": {"orders@billing": queues}, "rocketrioVersions": {"epoch": epoch}}
+def offsets_of(queues: dict[int, int], epoch: str, **epochs: dict[int, str]) -> bytes:
+    versions = {"epoch": epoch, "epochs": epochs}
+    body = {"offsetTable": {"orders@billing": queues}, "rocketrioVersions": versions}
     return fastjson.dumps(body)
 
 
@@ -330,3 +331,19 @@ async def test_offsets_of_a_slave_count_up_to_where_its_log_parts_from_this_one(
         "": {0: 110, 1: 95},
     }
     assert caplog.text.count("offsets of another history are not taken") == 1
+
+
+async def test_offset_counts_in_the_epoch_that_its_member_named(
+    autojump_clock: MockClock,
+) -> None:
+    """A slave that has just begun to follow names an older epoch for what it had before."""
+    ends: dict[str, QueueEnd] = {"new": lambda *_: 1000, "old": lambda *_: 100}
+    body = offsets_of({0: 120, 1: 120}, "old", **{"orders@billing": {1: "new"}})
+    kept = manager()
+    peers = FakePeers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: body})
+    await gather_slave_offsets(
+        peers=Peers(peers.call, (NAME_SERVER,), "broker-a", OWN),
+        consumer_offsets=kept,
+        shared_ends=ends.get,
+    )
+    assert kept.query_offsets("billing", "orders") == {0: 100, 1: 120}

@@ -42,17 +42,19 @@ def test_master_is_told_the_epoch_that_a_member_named() -> None:
     slave.commit_version("G", "T", 0, Commit(50, FIRST), epoch="2.9.b.a")
     for _ in range(2):  # It is told again as it was, where it was not heard.
         assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["2.9.b.a"]
-    assert not slave.named_epochs
     slave.commit_offset("G", "T", 0, 60)
     assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
+    master.commit_offset("G", "T", 0, 60)
+    assert copy.take(versioned(master), contact=1) == []
+    assert not slave.named_epochs
 
 
-def test_what_is_committed_after_all_was_told_is_of_the_epoch_of_then() -> None:
+def test_what_is_committed_after_a_look_is_of_the_epoch_of_then() -> None:
     master, slave, epoch = manager(32), manager(40), "1.0.a."
     copy = OffsetCopy(slave, epoch=lambda: epoch)
     epoch = "2.9.b.a"
     assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
-    copy.note_sent()
+    assert slave.known_in == "2.9.b.a"
     slave.commit_offset("G", "T", 1, 7)
     # What the master did not take is no newer than it was.
     told = copy.take(versioned(master), contact=1)
@@ -82,6 +84,16 @@ def test_what_is_told_in_one_round_is_limited() -> None:
     for queue_id in range(SEND_LIMIT + 1):
         slave.commit_offset("G", "T", queue_id, 1)
     assert len(OffsetCopy(slave).take(versioned(manager()), contact=1)) == SEND_LIMIT
+
+
+def test_offsets_that_were_not_told_yet_stay_of_their_epoch() -> None:
+    slave, epoch = manager(), "1.0.a."
+    for queue_id in range(SEND_LIMIT + 1):
+        slave.commit_offset("G", "T", queue_id, 1)
+    copy = OffsetCopy(slave, epoch=lambda: epoch)
+    epoch = "2.9.b.a"
+    copy.take(versioned(manager()), contact=1)
+    assert slave.known_in == "1.0.a."
 
 
 def test_an_apache_master_s_reset_is_followed_while_it_is_watched() -> None:

@@ -9,7 +9,7 @@ from tests.golden.golden import VERSIONS, unpack_store
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offsets.journal import OffsetJournal
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.offsets.version import GENERATION_LIMIT, Commit, Generation, Version
+from rocketrio_broker.offsets.version import FIRST, GENERATION_LIMIT, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk, InlineDisk
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -335,6 +335,39 @@ def test_offsets_are_looked_at_again_when_the_log_became_shorter() -> None:
     assert again.cut(lambda topic, queue_id: 100) == 1
     assert (again.query_offset("G", "T", 0), generation(again)) == (100, "0.1")
     assert opened().query_offset("G", "T", 0) == 100
+
+
+def test_offsets_of_a_former_slave_are_looked_at_although_it_reached_no_master() -> None:
+    """Members that read at another broker commit here too, beyond what is in this log."""
+    disk = MemoryDisk()
+    offsets = ConsumerOffsetManager(file=ConfigFile(FILE, disk=disk), disk=disk)
+    offsets.begin_copy(None)
+    offsets.commit_offset("G", "T", 0, 120)
+    assert offsets.cut(lambda topic, queue_id: 100) == 1
+    assert offsets.query_offset("G", "T", 0) == 100
+
+
+def test_slave_names_the_epoch_in_which_its_master_knew_its_offsets() -> None:
+    """Its log may have lost that epoch since; a master's offsets are of its log."""
+    disk, log_epoch = MemoryDisk(), "1.0.a."
+    offsets = ConsumerOffsetManager(
+        file=ConfigFile(FILE, disk=disk), disk=disk, log_epoch=lambda: log_epoch
+    )
+
+    def named() -> tuple[str, dict[str, dict[int, str]]]:
+        versions = versioned(offsets).rocketrio_versions
+        assert versions is not None
+        return versions.epoch, versions.epochs
+
+    assert named() == ("1.0.a.", {})
+    offsets.begin_copy(log_epoch)
+    log_epoch = "1.0.b."
+    offsets.commit_version("G", "T", 0, Commit(7, FIRST), epoch="1.0.b.")
+    offsets.commit_version("G", "T", 1, Commit(7, FIRST), epoch="1.0.b.")
+    offsets.commit_offset("G", "T", 1, 8)
+    assert named() == ("1.0.a.", {"T@G": {0: "1.0.b."}})
+    offsets.cut(lambda topic, queue_id: 100)
+    assert named() == ("1.0.b.", {})
 
 
 def test_commits_of_the_last_seconds_before_a_kill_are_looked_at_again() -> None:

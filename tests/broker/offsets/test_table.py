@@ -195,6 +195,15 @@ def test_what_lies_beyond_a_queue_s_end_is_lowered_to_it_everywhere() -> None:
     assert master.offsets == slave.offsets == {T: {0: 100, 1: 100}}
 
 
+def test_end_of_what_a_slave_may_know_lowers_nothing_of_the_master_s_own() -> None:
+    """A slave cannot always say of which part of the log its offsets are."""
+    master, slave = of({T: {0: 120, 1: 110, 2: 90}}), of({T: {0: 120, 1: 120, 2: 120}})
+    master.join(slave, queue_end=lambda topic, queue_id: 100)
+    assert master.offsets == {T: {0: 120, 1: 110, 2: 100}}
+    slave.join(copy(master))
+    assert slave.offsets == master.offsets
+
+
 def test_what_a_slave_was_cut_to_does_not_come_back_from_it() -> None:
     """It had heard of progress on messages that the master has lost; meanwhile there are others of those numbers."""
     master, slave = of({T: {0: 60}}), of({T: {0: 120}})

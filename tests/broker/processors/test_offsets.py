@@ -311,6 +311,28 @@ async def test_a_slave_tells_no_offset_beyond_the_end_of_the_queue(
             assert await committed(one, zero=False, queue_id=queue_id) == stands
 
 
+async def test_slave_takes_what_another_slave_tells_beyond_its_own_end(
+    autojump_clock: MockClock,
+) -> None:
+    """A former master lacks what members have read at the next one, and does not decide what was lost."""
+    async with asking(slaves=1) as one:
+        one.put("T", b"a", b"b")
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        await trio.sleep(5)
+        (line,) = slave.broker.store.epochs.lines
+
+        async def told(value: int, epoch: str) -> tuple[int | None, str | None, int | None]:
+            header = offset.UpdateConsumerOffsetRequestHeader(
+                "G", "T", 0, value, "0.0", epoch=epoch
+            )
+            answer = (await slave.ask(header)).header(offset.UpdateConsumerOffsetResponseHeader)
+            return await committed(slave), answer.generation, answer.standing_offset
+
+        assert await told(1, f"{line.number}.0.another.") == (0, "0.0", None)
+        assert await told(9, f"{line.number}.0.{line.id}.") == (9, "0.0", 9)
+        assert await told(12, f"{line.number + 1}.300.next.{line.id}") == (12, "0.0", 12)
+
+
 async def test_what_is_no_generation_is_refused(autojump_clock: MockClock) -> None:
     async with knowing_t() as one:
         header = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 4, "first")
