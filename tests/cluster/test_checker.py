@@ -172,13 +172,14 @@ def broken(
     came_to_rest: bool = True,
     producers: int = 0,
     remakes: tuple[float, ...] = (),
+    faults: tuple[Fault, ...] = (),
     **mode: Any,
 ) -> set[str]:
     """The names of the promises that such a story breaks."""
     schedule = Schedule(
         seed=1,
         mode=attrs.evolve(Mode("sync", "async-master", 1, 0.5, reads_at_slaves=False), **mode),
-        faults=(),
+        faults=faults,
         consumers=(),
         producers=producers,
         sending_ends=25.0,
@@ -277,6 +278,50 @@ def test_loss_of_a_torn_end_is_excused_only_while_the_other_copy_is_out_of_reach
     assert "acknowledged and lost" in broken(
         [*RIGHT, attrs.evolve(ended, how="kill"), reign_ended, stopped, started, began], **sync
     )
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_excused"),
+    [
+        (Fault(29.0, 9.0, "one way", "slave-1", "master"), True),
+        (Fault(29.0, 9.0, "partition", "master", "slave-1"), True),
+        (Fault(30.5, 9.0, "partition", "master", "slave-1"), False),
+        (Fault(28.0, 1.9, "partition", "master", "slave-1"), False),
+        (Fault(29.0, 9.0, "delay", "master", "slave-1", 0.2), False),
+        (Fault(29.0, 9.0, "partition", "master", "name server"), False),
+    ],
+)
+def test_loss_of_a_torn_end_is_excused_where_the_other_copy_was_cut_off_all_the_time(
+    fault: Fault, is_excused: bool
+) -> None:
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    told = broken(
+        [*RIGHT, *restarted(30.0, "torn end", kept=100, slave_end=200)],
+        left,
+        attrs.evolve(left, broker=1),
+        faults=(fault,),
+        role="sync-master",
+    )
+    assert ("acknowledged and lost" not in told) is is_excused
+
+
+def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_one() -> None:
+    """An asynchronous master that lost everything, and knows nobody, begins anew."""
+    other = attrs.evolve(sent(32.0, b"anew", 0)[1], end_offset=50)
+    restart = restarted(30.0, "wiped", kept=0, slave_end=200)
+    decided = [
+        ReignEnded(at=33.0, broker=0, log_end=100),
+        ReignBegan(at=33.5, broker=1, kept=4, others=((0, 100, 100), (1, 200, 200)), offsets=()),
+    ]
+
+    def is_told(*events: Event, **mode: Any) -> bool:
+        return "acknowledged and lost" in broken([*RIGHT, *events], **mode)
+
+    assert not is_told(*restart, other, *decided)
+    assert is_told(*restart, other, *decided, role="sync-master")
+    # The chosen one had nothing either, or the first one did not begin anew.
+    assert is_told(*restarted(30.0, "wiped", kept=0, slave_end=0), other, *decided)
+    assert is_told(*restarted(30.0, "kill"), other, *decided)
 
 
 def test_logs_that_differ_below_their_boundary_are_told() -> None:
@@ -398,6 +443,17 @@ def test_offset_may_fall_where_somebody_lowered_it() -> None:
     ends: dict[str, Any] = {"master": nothing, "slave": attrs.evolve(nothing, broker=1)}
     assert broken(lowered(1), **ends) == set()
     assert broken(lowered(2), **ends) == {"offset went back"}
+
+
+def test_offset_may_fall_to_the_end_of_its_queue_while_its_broker_becomes_master() -> None:
+    """What it had read is lost with a torn end; it reigns a little later."""
+    ended, reign_ended, started, began = restarted(30.0, "torn end", kept=100)
+    events = [*RIGHT, ended, reign_ended, attrs.evolve(started, at=30.3)]
+    began = attrs.evolve(began, offsets=((0, 1),))
+    assert "offset went back" not in broken([*events, seen(30.7, 0, 1), began])
+    assert "offset went back" in broken([*events, seen(30.7, 0, 0), began])
+    assert "offset went back" in broken([*events, seen(30.7, 1, 1), began])
+    assert "offset went back" in broken([*RIGHT, seen(29.0, 0, 1), *events[len(RIGHT) :], began])
 
 
 def tail_cut(*, slave_end: int) -> list[Event]:

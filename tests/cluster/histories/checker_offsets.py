@@ -21,7 +21,12 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
-from tests.cluster.histories.tail_losses import any_divergent, first_tail_loss, tail_losses
+from tests.cluster.histories.tail_losses import (
+    any_divergent,
+    first_tail_loss,
+    shorter_reigns,
+    tail_losses,
+)
 from tests.cluster.histories.violation import Violation
 
 SETTLED: Final = 6.5
@@ -44,7 +49,8 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
     """While a broker runs its offsets fall only where somebody entitled lowered them."""
     seen: dict[tuple[int, int], int] = {}
     lowest_allowed: dict[int, int] = {}
-    shorter = {loss.started for loss in tail_losses(story)}
+    losses = shorter_reigns(story)
+    shorter = {began.at for began, _ in losses}
     for event in story.history.events:
         match event:
             case ReignBegan(at=at, queue_ends=ends) if at in shorter:
@@ -60,6 +66,11 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                 for queue_id, offset in offsets:
                     before = seen.get((broker, queue_id), -1)
                     allowed = lowest_allowed.get(queue_id, before)
+                    for began, ended in losses:
+                        # It looks at its queues before it is master.
+                        if broker == began.broker and ended.at <= event.at <= began.at:
+                            ends = dict(enumerate(began.queue_ends))
+                            allowed = min(ends.get(queue_id, allowed), allowed)
                     if offset < before and offset < allowed:
                         yield Violation(
                             "offset went back", f"queue {queue_id}: {before} before", event

@@ -101,7 +101,10 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
 
 
 async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
-    """One command. That its outcome is not known is none of the operator's business: the brokers settle that."""
+    """One command. That its outcome is not known is none of the operator's business: the brokers settle that.
+
+    Only the settings that an order has changed are: those of a broker that leads then (`World.watch_standings`).
+    """
     old, new = world.master, world.member(change.to) if change.to else None
     to = None
     if new is not None and new.is_running and new.broker.config.is_slave:
@@ -117,12 +120,7 @@ async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
         )
         world.history.add(HandedOver(at=now(), former=former, broker=broker))
         for member in (world.cluster.members[former], world.cluster.members[broker]):
-            # Settings that say otherwise, since an order went with them, would count at the next start.
-            if world.number(member.host) in world.edited and member.is_running:
-                held = member.broker.config
-                member.config = attrs.evolve(
-                    member.config, role=held.role, broker_id=held.broker_id
-                )
+            world.keep_role(member)
 
 
 async def _grab(world: World, admin: Admin, grab: Grab) -> None:

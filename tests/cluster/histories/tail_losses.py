@@ -31,7 +31,7 @@ class TailLoss:
 
 def tail_losses(story: Story) -> list[TailLoss]:
     """All of a story."""
-    return [TailLoss(ended.at, began.at) for began, ended in _shorter_reigns(story)]
+    return [TailLoss(ended.at, began.at) for began, ended in shorter_reigns(story)]
 
 
 def first_tail_loss(story: Story) -> float:
@@ -53,16 +53,17 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
     """Whether what was answered went with a tail that no slave could give back, and the answer promised no more.
 
     What is on the master's disk does not outlive that disk, nor the word of an operator that a slave without it is
-    the master now; what is in a slave's log does, where that slave can be asked.
+    the master now, be it the one that has the older history; what is in a slave's log does, where that slave can be
+    asked.
     """
     is_safe = waits and status == "SEND_OK"
     mode = story.schedule.mode
-    for began, ended in _shorter_reigns(story):
+    for began, ended in shorter_reigns(story):
         if ended.at < started or began.kept > end_offset:
             continue
         how = end_of(story, ended)
         is_without = began.broker != ended.broker and was_down(story, ended.broker, began.at)
-        if is_without or how in ("torn end", "wiped"):
+        if is_without or how in ("torn end", "wiped") or _was_second_history(story, began, ended):
             is_promised = is_safe and mode.role == "sync-master"
         else:
             is_promised = is_safe and mode.flush == "sync"
@@ -72,18 +73,55 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
 
 
 def _no_copy_could_be_asked(story: Story, began: ReignBegan, started: float) -> bool:
-    """Whether the new master's own disk has lost what it had, while every other broker was down."""
-    is_damaged = any(
-        isinstance(event, MemberEnded)
+    """Whether the new master's own disk has lost what it had, while every other broker was down or cut off from it."""
+    damaged_at = [
+        event.at
+        for event in story.history.events
+        if isinstance(event, MemberEnded)
         and event.broker == began.broker
         and event.how in ("torn end", "wiped")
         and started <= event.at <= began.at
-        for event in story.history.events
-    )
+    ]
     others = {state.broker for state in story.final.brokers} - {began.broker}
-    return is_damaged and all(
-        was_down(story, other, began.at) or was_down(story, other, began.at - BEGINS_WITHIN)
+    return bool(damaged_at) and all(
+        was_down(story, other, began.at)
+        or was_down(story, other, began.at - BEGINS_WITHIN)
+        or _was_cut_off(story, began, other, since=damaged_at[-1])
         for other in others
+    )
+
+
+def _was_cut_off(story: Story, began: ReignBegan, other: int, *, since: float) -> bool:
+    """Whether a new master could get no answer of another broker from a time on until it waited no longer."""
+    pair = {_name(began.broker), _name(other)}
+    return any(
+        fault.kind in ("partition", "one way")
+        and {fault.who, fault.other} == pair
+        and fault.at <= since
+        and fault.at + fault.lasts >= began.at - BEGINS_WITHIN
+        for fault in story.schedule.faults
+    )
+
+
+def _name(broker: int) -> str:
+    """What a schedule calls a broker."""
+    return f"slave-{broker}" if broker else "master"
+
+
+def _was_second_history(story: Story, began: ReignBegan, ended: ReignEnded) -> bool:
+    """Whether the last master had begun with nothing beside a broker with a log, and an operator chose such a one."""
+    if began.broker == ended.broker or end_of(story, ended):
+        return False
+    last = [
+        event
+        for event in story.history.events
+        if isinstance(event, ReignBegan) and event.at < ended.at
+    ][-1:]
+    return any(
+        one.broker == ended.broker
+        and one.kept == 0
+        and (began.broker, True) in ((number, end > 0) for number, end, _ in one.others)
+        for one in last
     )
 
 
@@ -108,7 +146,7 @@ def was_down(story: Story, broker: int, at: float) -> bool:
 
 def more_than_the_master(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded, int]]:
     """Each reign that began without a tail, with a broker that had more of it."""
-    for began, ended in _shorter_reigns(story):
+    for began, ended in shorter_reigns(story):
         for number, end, _ in began.others:
             if number != began.broker and end > began.kept:
                 yield began, ended, number
@@ -125,5 +163,6 @@ def reigns(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded]]:
             yield event, ended
 
 
-def _shorter_reigns(story: Story) -> list[tuple[ReignBegan, ReignEnded]]:
+def shorter_reigns(story: Story) -> list[tuple[ReignBegan, ReignEnded]]:
+    """Return the reigns that began with less than the one before had at its end."""
     return [(began, ended) for began, ended in reigns(story) if began.kept < ended.log_end]

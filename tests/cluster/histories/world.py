@@ -410,9 +410,16 @@ class World:
                 if self._reigning not in (None, number):
                     self.end_reign(self.cluster.members[self._reigning])
                 self.begin_reign(member, self._reign_ends)
+                self.keep_role(member)
             else:
                 self.end_reign(member)
             await leadership.changes.wait_past(seen)
+
+    def keep_role(self, member: Member) -> None:
+        """If an operator has changed its settings, change them to the role it holds: they count at its next start."""
+        if self.number(member.host) in self.edited and member.is_running:
+            held = member.broker.config
+            member.config = attrs.evolve(member.config, role=held.role, broker_id=held.broker_id)
 
     def end_reign(self, member: Member) -> None:
         """If this broker was the master, it takes nothing more from now on."""
