@@ -64,6 +64,10 @@ ROOMS = (
         (f"{BROKER}.ha", f"{BROKER}.processors", f"{BROKER}.broker", f"{BROKER}.embedded"),
     ),
     Room(
+        f"broker/{BROKER}/state.py",
+        (f"{BROKER}.processors", f"{BROKER}.broker", f"{BROKER}.embedded", f"{BROKER}.cli"),
+    ),
+    Room(
         f"broker/{BROKER}/processors",
         (f"{BROKER}.broker", f"{BROKER}.embedded", f"{BROKER}.cli"),
     ),
@@ -71,6 +75,9 @@ ROOMS = (
 
 
 def source_files(folder: Path) -> list[Path]:
+    """The Python files in a folder, or the one file."""
+    if folder.is_file():
+        return [folder]
     return sorted(path for path in folder.rglob("*.py") if ".venv" not in path.parts)
 
 

@@ -9,12 +9,12 @@ Invariant: nothing is served before the tables are loaded and the role has begun
 Invariant: tables are written and the store is closed only after every connection has ended: no answer promises more.
 Invariant: the broker registers, so that clients come, only once it answers requests.
 Answers to: BrokerController, BrokerStartup.
-Unlike Java: no part reaches another through this class; each part is given what it needs.
+Unlike Java: only processors and the role are given the whole state; every other part is given what it needs.
 """
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -23,55 +23,55 @@ import attrs
 import trio
 
 from rocketrio_broker.addresses import BrokerAddresses, listening
-from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
 from rocketrio_broker.ha.absence import ASK_LIMIT
-from rocketrio_broker.ha.gate_keeper import GateKeeper
+from rocketrio_broker.ha.client import HAClient, HAClientState
+from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.copy_progress import CopyWatch
+from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, gather_slave_offsets
-from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
+from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import find_other_masters
-from rocketrio_broker.ha.peers import Peers, claim_slave_id
+from rocketrio_broker.ha.peers import Peers, ask_settings, claim_slave_id
+from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
+from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.successor import find_successor
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.hand_over import HandOver, TakeOver, ask_outcome
 from rocketrio_broker.log_check_service import LogCheckService
-from rocketrio_broker.processors import PULL_CODES
-from rocketrio_broker.processors.ha_status import HAStatusProcessor
-from rocketrio_broker.processors.held_writes import HeldWrites
-from rocketrio_broker.processors.log_check import LogCheckProcessor
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.processors.role import RoleProcessor
-from rocketrio_broker.processors.waiting_answers import WaitingStatistics
+from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
+from rocketrio_broker.processors import processor_table
+from rocketrio_broker.processors.pull import PULL_CODES, PullMessageProcessor
+from rocketrio_broker.refusal import Refused
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
 from rocketrio_broker.role_file import RoleFile
-from rocketrio_broker.slave_parts import ha_config, slave_replication
+from rocketrio_broker.state import BrokerState, Service
 from rocketrio_broker.store.disk import Disk, RealDisk
-from rocketrio_broker.store.message_store import MessageStore, open_message_store
+from rocketrio_broker.store.message_store import open_message_store
 from rocketrio_broker.store.statistics import StoreStatistics
+from rocketrio_broker.waiting_answers import WaitingStatistics
+from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import (
     Dial,
     Listen,
-    Listener,
     SystemWallClock,
     WallClock,
 )
 from rocketrio_protocol.remoting.server import serve_remoting
-from rocketrio_protocol.remoting.server_limits import ServerLimits
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 
@@ -101,29 +101,20 @@ class BrokerStatistics:
 class Broker:
     """A broker that serves. Created by `open_broker`."""
 
-    def __init__(
-        self,
-        parts: BrokerParts,
-        *,
-        ha_service: HAService,
-        role_service: RoleService,
-        hand_over: HandOver,
-        address: str,
-        ha_address: str,
-        registration: BrokerRegistration,
-        connections: set[Channel],
-    ) -> None:
-        self.parts = parts
-        self.ha_service = ha_service
-        self.role_service = role_service
-        """Runs the current role, and changes it."""
-        self.hand_over = hand_over
-        """Makes the broker change places with a slave."""
-        self.address = address
+    def __init__(self, state: BrokerState, connections: set[Channel]) -> None:
+        self.state = state
+        self.address = state.address
         """The address that clients use."""
-        self.ha_address = ha_address
+        self.ha_address = state.ha_address
         """The address that slaves use."""
-        self.registration = registration
+        self.store = state.store
+        """The store of its messages."""
+        self.ha_service = state.ha_service
+        self.registration = state.registration
+        self.role_service = state.role_service
+        """Runs the current role, and changes it."""
+        self.hand_over = state.hand_over
+        """Makes the broker change places with a slave."""
         self._connections = connections
 
     def __repr__(self) -> str:
@@ -132,7 +123,7 @@ class Broker:
     @property
     def config(self) -> BrokerConfig:
         """The current settings."""
-        return self.parts.config.broker
+        return self.state.config.broker
 
     @property
     def role(self) -> str:
@@ -143,11 +134,6 @@ class Broker:
     def slave(self) -> SlaveReplication | None:
         """The slave's side of replication; None on a master."""
         return self.role_service.slave
-
-    @property
-    def store(self) -> MessageStore:
-        """The store of its messages."""
-        return self.parts.store
 
     async def hand_over_before_stop(self) -> None:
         """Change places with a slave, if this is a synchronous master whose settings want that before a stop.
@@ -160,7 +146,7 @@ class Broker:
             try:
                 await self.hand_over.run(None)
             except Refused as refusal:
-                logger.warning("stops without a hand-over reason=%s", refusal.words)
+                logger.warning("stops without a hand-over reason=%s", refusal.remark)
         if limit.cancelled_caught:
             logger.warning("stops without a hand-over reason=not done in %g s", HAND_OVER_LIMIT)
 
@@ -168,9 +154,9 @@ class Broker:
         return BrokerStatistics(
             role=self.role,
             connections=len(self._connections),
-            held_pulls=len(self.parts.held_pulls),
-            waiting_answers=len(self.parts.waiting_answers),
-            waits=self.parts.waiting_answers.statistics(),
+            held_pulls=len(self.state.held_pulls),
+            waiting_answers=len(self.state.waiting_answers),
+            waits=self.state.waiting_answers.statistics(),
             store=self.store.statistics(),
             ha=self.ha_service.statistics(),
             slave=self.role_service.slave_statistics(),
@@ -178,20 +164,19 @@ class Broker:
 
 
 class _Observer:
-    """Tracks the connections of both listeners, and informs the parts."""
+    """Tracks the connections of both listeners, and informs the parts that keep something for a connection."""
 
-    def __init__(self, parts: BrokerParts) -> None:
+    def __init__(self, state: BrokerState) -> None:
         self.connections: set[Channel] = set()
-        self._parts = parts
+        self._state = state
 
     def channel_opened(self, channel: Channel) -> None:
         self.connections.add(channel)
-        self._parts.clients.channel_opened(channel)
 
     def channel_closed(self, channel: Channel) -> None:
         self.connections.discard(channel)
-        self._parts.held_pulls.channel_closed(channel)
-        self._parts.clients.channel_closed(channel)
+        self._state.held_pulls.channel_closed(channel)
+        self._state.client_housekeeping.channel_closed(channel)
 
 
 @asynccontextmanager
@@ -215,210 +200,276 @@ async def open_broker(
     """
     disk = RealDisk() if disk is None else disk
     wall_clock = SystemWallClock() if wall_clock is None else wall_clock
-    rng = random.Random() if rng is None else rng
     security = _link_security(config)
     async with (
-        listening(config, listen) as bound,
+        listening(config, listen) as addresses,
         open_message_store(
             config.store_settings, config.data, disk=disk, wall_clock=wall_clock
         ) as store,
     ):
-        security = attrs.evolve(security, address=bound.ha_address)
+        security = attrs.evolve(security, address=addresses.ha_address)
         security.warn_if_open()
-        configured = config
-        role_file = RoleFile(config.config_directory, configured=configured, disk=disk)
-        config = role_file.apply(configured)
-        gate_keeper = GateKeeper(
-            store.read_gate,
-            store.appended,
-            store.flushed,
-            timeout=config.slave_timeout,
-            in_sync_slaves=config.in_sync_slaves,
-            serves_unconfirmed=lambda: parts.config.broker.ha_unconfirmed_reads == "serve",
-        )
-        group_transfer = GroupTransferService(
-            is_required=config.role == "sync-master",
-            in_sync_slaves=config.in_sync_slaves,
-            slave_fallbehind_max=config.ha_slave_fallbehind_max,
-            max_physical_offset=store.max_physical_offset,
-            gate_keeper=gate_keeper,
-        )
-        parts = BrokerParts(
-            config,
+        role_file = RoleFile(config.config_directory, configured=config, disk=disk)
+        state = BrokerState(
+            role_file.apply(config),
             store,
-            group_transfer=group_transfer,
-            gate_keeper=gate_keeper,
+            addresses=addresses,
             disk=disk,
             wall_clock=wall_clock,
-            rng=rng,
-            store_host=bound.store_host,
-            configured=configured,
+            rng=random.Random() if rng is None else rng,
+            configured=config,
         )
-        parts.load()
+        state.load()
         async with (
-            parts.keep_tables(),
+            state.keep_tables(),
             open_channel_pool(dial) as pool,
             background_nursery() as nursery,
         ):
-            registration = BrokerRegistration(
-                config=parts.config,
-                topics=parts.topics,
-                pool=pool,
-                broker_addr=bound.address,
-                ha_server_addr=bound.ha_address,
-            )
-            observer = _Observer(parts)
-            ha_service = HAService(
-                store,
-                bound.ha,
-                wall_clock=wall_clock,
-                config=ha_config(config),
-                group_transfer=group_transfer,
-                security=security,
-                broker_id=lambda: parts.config.broker.broker_id,
-                introduce=parts.live_slaves.introduce,
-            )
-            peers = Peers(
-                call=pool.call,
-                name_servers=config.name_servers,
-                broker_name=config.broker_name,
-                own_addr=bound.address,
-            )
-            known_slaves = KnownSlaves(
-                config.config_directory,
-                disk=disk,
-                peers=peers,
-                connections=ha_service.connections,
-                changes=(
-                    ha_service.accepted,
-                    ha_service.departed,
-                    registration.master_changes,
-                ),
-                master=lambda: registration.master.addr,
-            )
-            peers = attrs.evolve(peers, remembered=known_slaves.addrs)
-            parts.live_slaves.watch(ha_service.connections)
-            parts.absence.watch(
-                ha_service.connections,
-                partial(
-                    gather_slave_offsets,
-                    peers=peers,
-                    consumer_offsets=parts.consumer_offsets,
-                    queue_end=store.next_queue_offset,
-                    shared_ends=parts.reader_epochs.shared_ends,
-                    limit=ASK_LIMIT,
-                    level=logging.DEBUG,
-                ),
-            )
-            listing = SlaveListing(parts.live_slaves, accepted=ha_service.accepted, peers=peers)
-            ha_dial = secured_dial(dial, security)
-            second_history = SecondHistory(
-                store,
-                peers=peers,
-                dial=ha_dial,
-                accepted=ha_service.accepted,
-                known=known_slaves.addrs(),
+            _add_connections(state, addresses, pool, security)
+            await _add_role(
+                state,
+                pool,
+                secured_dial(dial, security),
+                role_file=role_file,
                 is_proved=security.is_proof_asked,
+                is_first=is_first,
             )
-            opener = EpochOpener(
-                store,
-                peers=peers,
-                dial=ha_dial,
-                config=lambda: parts.config.broker,
-                connections=ha_service.connections,
-                rng=rng,
-            )
-            await _begin_epochs(opener)
-            role = RoleService(
-                parts,
-                registration=registration,
-                group_transfer=group_transfer,
-                follow=partial(
-                    slave_replication,
-                    config,
-                    parts,
-                    registration,
-                    pool,
-                    ha_dial,
-                    is_proved=security.is_proof_asked,
-                ),
-                fetch=_missing_tail(parts, peers, ha_dial, is_first=is_first).fetch,
-                opener=opener,
-                gather=partial(_gather, parts, peers),
-                ask_outcome=partial(ask_outcome, peers),
-                find_masters=partial(find_other_masters, peers),
-                find_successor=partial(
-                    find_successor,
-                    store=store,
-                    peers=peers,
-                    known=known_slaves.met,
-                    dial=ha_dial,
-                    is_proved=security.is_proof_asked,
-                ),
-                claim_id=partial(claim_slave_id, peers),
-                role_file=role_file,
-                followed=known_slaves.followed,
-                watch_new_log=second_history.watch,
-            )
-            held = HeldWrites()
-            hand_over = HandOver(
-                parts,
-                role=role,
-                role_file=role_file,
-                ha_service=ha_service,
-                peers=peers,
-                pool=pool,
-                held=held,
-                rng=rng,
-            )
-            role_processor = RoleProcessor(
-                role.change,
-                config=parts.config,
-                leads=lambda: parts.leadership.leads,
-                give_id=SlaveIds(peers, parts.live_slaves.introduced).give,
-                hand_over=hand_over.run,
-                take_over=TakeOver(
-                    parts, role=role, role_file=role_file, registration=registration
-                ).step,
-            )
-            for service in (*parts.services(), ha_service, listing, known_slaves, held, role):
+            for service in _services(state):
                 await nursery.start(service.run)
-            watch = ReplicationWatch(
-                ha_service.statistics, lambda: parts.waiting_answers.statistics().answered
-            )
-            await nursery.start(watch.run)
-            log_check = LogCheckService(
-                store,
-                config=parts.config,
-                disk=disk,
-                call=pool.call,
-                followed=lambda: None if role.slave is None else role.slave.followed,
-            )
-            await nursery.start(log_check.run)
-            table = _processor_table(
-                parts, registration, ha_service, role, log_check, second_history, bound
-            )
-            table |= role_processor.processors()
-            await nursery.start(
-                _serve, (bound.main, bound.fast), table, held, observer, config.server_limits
-            )
-            await nursery.start(registration.run)
-            await role.ready.wait_reached(1)
-            logger.info("serving role=%s address=%s", parts.config.broker.role, bound.address)
-            yield Broker(
-                parts,
-                ha_service=ha_service,
-                role_service=role,
-                hand_over=hand_over,
-                address=bound.address,
-                ha_address=bound.ha_address,
-                registration=registration,
-                connections=observer.connections,
-            )
+            observer = _Observer(state)
+            await nursery.start(_serve, state, addresses, observer)
+            await nursery.start(state.registration.run)
+            await state.role_service.ready.wait_reached(1)
+            role = state.config.broker.role
+            logger.info("serving role=%s address=%s", role, state.address)
+            yield Broker(state, observer.connections)
+
+
+def _add_connections(
+    state: BrokerState, addresses: BrokerAddresses, pool: ChannelPool, security: LinkSecurity
+) -> None:
+    """Add to the state what connects the broker to name servers, slaves and other brokers of its name."""
+    config = state.config.broker
+    state.registration = registration = BrokerRegistration(
+        config=state.config,
+        topics=state.topics,
+        pool=pool,
+        broker_addr=state.address,
+        ha_server_addr=state.ha_address,
+    )
+    state.ha_service = ha_service = HAService(
+        state.store,
+        addresses.ha,
+        wall_clock=state.wall_clock,
+        config=_ha_config(config),
+        group_transfer=state.group_transfer,
+        security=security,
+        broker_id=lambda: state.config.broker.broker_id,
+        introduce=state.live_slaves.introduce,
+    )
+    peers = Peers(
+        call=pool.call,
+        name_servers=config.name_servers,
+        broker_name=config.broker_name,
+        own_addr=state.address,
+    )
+    state.known_slaves = known_slaves = KnownSlaves(
+        config.config_directory,
+        disk=state.disk,
+        peers=peers,
+        connections=ha_service.connections,
+        changes=(ha_service.accepted, ha_service.departed, registration.master_changes),
+        master=lambda: registration.master.addr,
+    )
+    state.peers = attrs.evolve(peers, remembered=known_slaves.addrs)
+    state.live_slaves.watch(ha_service.connections)
+    state.absence.watch(
+        ha_service.connections,
+        partial(
+            gather_slave_offsets,
+            peers=state.peers,
+            consumer_offsets=state.consumer_offsets,
+            queue_end=state.store.next_queue_offset,
+            shared_ends=state.reader_epochs.shared_ends,
+            limit=ASK_LIMIT,
+            level=logging.DEBUG,
+        ),
+    )
+
+
+async def _add_role(
+    state: BrokerState,
+    pool: ChannelPool,
+    ha_dial: Dial,
+    *,
+    role_file: RoleFile,
+    is_proved: bool,
+    is_first: bool,
+) -> None:
+    """Add the role, and what changes or checks it, to the state.
+
+    `ha_dial` connects to replication ports, and verifies the peer if `is_proved`.
+    """
+    store, config, peers = state.store, state.config.broker, state.peers
+    ha_service, known_slaves = state.ha_service, state.known_slaves
+    state.second_history = SecondHistory(
+        store,
+        peers=peers,
+        dial=ha_dial,
+        accepted=ha_service.accepted,
+        known=known_slaves.addrs(),
+        is_proved=is_proved,
+    )
+    opener = EpochOpener(
+        store,
+        peers=peers,
+        dial=ha_dial,
+        config=lambda: state.config.broker,
+        connections=ha_service.connections,
+        rng=state.rng,
+    )
+    await _begin_epochs(opener)
+    state.role_service = role = RoleService(
+        state,
+        follow=partial(_slave_replication, state, config, pool, ha_dial, is_proved=is_proved),
+        fetch=_missing_tail(state, peers, ha_dial, is_first=is_first).fetch,
+        opener=opener,
+        gather=partial(_gather, state, peers),
+        ask_outcome=partial(ask_outcome, peers),
+        find_masters=partial(find_other_masters, peers),
+        find_successor=partial(
+            find_successor,
+            store=store,
+            peers=peers,
+            known=known_slaves.met,
+            dial=ha_dial,
+            is_proved=is_proved,
+        ),
+        claim_id=partial(claim_slave_id, peers),
+        role_file=role_file,
+        followed=known_slaves.followed,
+    )
+    state.hand_over = HandOver(state, role_file=role_file, pool=pool)
+    state.take_over = TakeOver(state, role_file=role_file)
+    state.slave_ids = SlaveIds(peers, state.live_slaves.introduced)
+    state.log_check = LogCheckService(
+        store,
+        config=state.config,
+        disk=state.disk,
+        call=pool.call,
+        followed=lambda: None if role.slave is None else role.slave.followed,
+    )
+
+
+def _services(state: BrokerState) -> Sequence[Service]:
+    """Return the services of a broker, in the order of their start."""
+    ha_service, waiting = state.ha_service, state.waiting_answers
+    return (
+        waiting,
+        state.deleted_topics,
+        PullRequestHoldService(
+            state.held_pulls,
+            PullMessageProcessor(state),
+            state.store,
+            leadership=state.leadership,
+            check_interval=partial(_check_interval, state),
+        ),
+        state.client_housekeeping,
+        state.stats,
+        ha_service,
+        SlaveListing(state.live_slaves, accepted=ha_service.accepted, peers=state.peers),
+        state.known_slaves,
+        state.held_writes,
+        state.role_service,
+        ReplicationWatch(ha_service.statistics, lambda: waiting.statistics().answered),
+        state.log_check,
+    )
+
+
+def _check_interval(state: BrokerState) -> float:
+    broker = state.config.broker
+    return CHECK_INTERVAL if broker.long_polling_enable else broker.short_polling_time
+
+
+def _slave_replication(
+    state: BrokerState,
+    config: BrokerConfig,
+    pool: ChannelPool,
+    ha_dial: Dial,
+    *,
+    is_proved: bool,
+) -> SlaveReplication:
+    """Create a slave's side of replication, for as long as the broker stays a slave.
+
+    `ha_dial` connects to replication ports, and verifies the peer if `is_proved`.
+    """
+    master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
+
+    async def knows_epochs() -> bool:
+        if is_proved:
+            # Only rocketrio brokers are verified; an answer at the ordinary port would prove nothing.
+            return True
+        addr = master.value
+        if addr is not None:
+            return REPLICATION_KEY in await ask_settings(pool.call, addr)
+        if config.name_servers:
+            raise NotReachable("No name server has reported the master yet", remedy="")
+        return False
+
+    client = HAClient(
+        state.store,
+        address=ha_master,
+        dial=ha_dial,
+        wall_clock=state.wall_clock,
+        config=_ha_config(config),
+        level_clock=state.level_clock,
+        rules=lambda: HistoryRules(
+            divergent_tail=state.config.broker.ha_divergent_tail,
+            missing_history=state.config.broker.ha_missing_history,
+        ),
+        knows_epochs=knows_epochs,
+        broker_id=lambda: state.config.broker.broker_id,
+    )
+    state.level_clock.forget()
+    synchronize = SlaveSynchronize(
+        call=pool.call,
+        master=master,
+        topics=state.topics,
+        groups=state.groups,
+        consumer_offsets=state.consumer_offsets,
+        delay_offset_file=state.delay_offsets.file,
+        flushed=state.store.flushed,
+        gate=state.store.read_gate,
+        followed=client.followed,
+        is_following=lambda: client.state is HAClientState.FOLLOWING,
+        own_name=lambda: (state.config.broker.broker_id, client.local_addr),
+        epoch=lambda: state.reader_epochs.current,
+        period=config.slave_sync_period,
+    )
+    return SlaveReplication(
+        client,
+        synchronize,
+        CopyWatch(client, state.store, call=pool.call, master=master),
+        registration=state.registration,
+        master=master,
+        ha_master=ha_master,
+        ha_master_is_fixed=config.ha_master_address is not None,
+    )
+
+
+def _ha_config(config: BrokerConfig) -> HAConfig:
+    """Return the settings of replication, for a master or a slave."""
+    return HAConfig(
+        send_heartbeat_interval=config.ha_send_heartbeat_interval,
+        housekeeping_interval=config.ha_housekeeping_interval,
+        transfer_batch_size=config.ha_transfer_batch_size,
+        full_history_start=config.ha_full_history_start,
+        acknowledge=config.ha_acknowledge,
+    )
 
 
 async def _gather(
-    parts: BrokerParts, peers: Peers, only: str | None, silent: Collection[str] = ()
+    state: BrokerState, peers: Peers, only: str | None, silent: Collection[str] = ()
 ) -> None:
     """Collect tables and offsets from the slaves, or only from the broker that has just been the master."""
     limit = GATHER_LIMIT
@@ -427,10 +478,10 @@ async def _gather(
         limit = HANDED_OVER_GATHER_LIMIT
     await gather_slave_offsets(
         peers=peers,
-        consumer_offsets=parts.consumer_offsets,
-        tables=SlaveTables(parts.topics, parts.groups),
-        queue_end=parts.store.next_queue_offset,
-        shared_ends=parts.reader_epochs.shared_ends,
+        consumer_offsets=state.consumer_offsets,
+        tables=SlaveTables(state.topics, state.groups),
+        queue_end=state.store.next_queue_offset,
+        shared_ends=state.reader_epochs.shared_ends,
         silent=silent,
         limit=limit,
     )
@@ -445,75 +496,37 @@ async def _begin_epochs(opener: EpochOpener) -> None:
 
 
 def _missing_tail(
-    parts: BrokerParts, peers: Peers, ha_dial: Dial, *, is_first: bool
+    state: BrokerState, peers: Peers, ha_dial: Dial, *, is_first: bool
 ) -> MissingTail:
     return MissingTail(
-        parts.store,
+        state.store,
         peers=peers,
         dial=ha_dial,
-        wall_clock=parts.wall_clock,
-        config=ha_config(parts.config.broker),
+        wall_clock=state.wall_clock,
+        config=_ha_config(state.config.broker),
         rule=lambda: ReturnRule(
-            serves_without=parts.config.broker.ha_return == "serve",
-            wait=parts.config.broker.ha_return_wait,
-            expects_slaves=not is_first and parts.config.broker.role == "sync-master",
+            serves_without=state.config.broker.ha_return == "serve",
+            wait=state.config.broker.ha_return_wait,
+            expects_slaves=not is_first and state.config.broker.role == "sync-master",
         ),
     )
 
 
-def _processor_table(
-    parts: BrokerParts,
-    registration: BrokerRegistration,
-    ha_service: HAService,
-    role: RoleService,
-    log_check: LogCheckService,
-    second_history: SecondHistory,
-    bound: BrokerAddresses,
-) -> dict[int, Processor]:
-    """Return the processors of all requests that a broker answers."""
-    table = parts.processor_table(
-        registration,
-        address=bound.address,
-        ha_address=bound.ha_address,
-        slave=role.slave_statistics,
-    )
-    table |= HAStatusProcessor(
-        config=parts.config,
-        store=parts.store,
-        ha_service=ha_service,
-        gate=parts.gate_keeper.statistics,
-        waiting=parts.waiting_answers,
-        live_slaves=parts.live_slaves,
-        slave=role.slave_statistics,
-        level_clock=parts.level_clock,
-        wall_clock=parts.wall_clock,
-        leadership=parts.leadership,
-        claims=lambda: role.claims,
-        role_problem=lambda: role.problem,
-        log_problems=lambda: [*log_check.problems(), *second_history.problems(), *role.problems()],
-    ).processors()
-    table |= LogCheckProcessor(
-        start=log_check.start, status=log_check.status, digest=log_check.digest
-    ).processors()
-    return table
-
-
 async def _serve(
-    listeners: Sequence[Listener],
-    table: Mapping[int, Processor],
-    held: HeldWrites,
+    state: BrokerState,
+    addresses: BrokerAddresses,
     observer: _Observer,
-    limits: ServerLimits,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
     """Answer all requests on the first listener, and all except pulls on the one two ports below."""
+    table = processor_table(state)
     fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
+    limits = state.config.broker.server_limits
     async with trio.open_nursery() as nursery:
-        for listener, processors in zip(listeners, (table, fast_table), strict=False):
-            serve = partial(
-                serve_remoting, [listener], held.over(processors), observer=observer, limits=limits
-            )
+        for listener, processors in ((addresses.main, table), (addresses.fast, fast_table)):
+            held = state.held_writes.over(processors)
+            serve = partial(serve_remoting, [listener], held, observer=observer, limits=limits)
             await nursery.start(serve)
         task_status.started()
 

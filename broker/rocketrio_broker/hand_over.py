@@ -25,25 +25,20 @@ Answers to: nothing of 4.x; in 5.x the controller elects (ELECT_MASTER), and the
 """
 
 import logging
-import random
 from typing import Final, Literal, TypeAlias, cast
 
 import attrs
 import trio
 
-from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import Role
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.peers import Peers, ask, ask_settings, replication_addr
-from rocketrio_broker.processors.held_writes import HeldWrites
-from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.queue_locks import KeptLocks
-from rocketrio_broker.registration import BrokerRegistration
-from rocketrio_broker.role import RoleService
+from rocketrio_broker.refusal import Refused
 from rocketrio_broker.role_file import PendingHandOver, RoleAndId, RoleFile
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
@@ -95,24 +90,19 @@ class HandOver:
 
     def __init__(
         self,
-        parts: BrokerParts,
+        broker: BrokerState,
         *,
-        role: RoleService,
         role_file: RoleFile,
-        ha_service: HAService,
-        peers: Peers,
         pool: ChannelPool,
-        held: HeldWrites,
-        rng: random.Random,
     ) -> None:
-        self._parts = parts
-        self._role = role
+        self._broker = broker
+        self._role = broker.role_service
         self._role_file = role_file
-        self._ha_service = ha_service
-        self._peers = peers
+        self._ha_service = broker.ha_service
+        self._peers = broker.peers
         self._pool = pool
-        self._held = held
-        self._rng = rng
+        self._held = broker.held_writes
+        self._rng = broker.rng
 
     def __repr__(self) -> str:
         return f"<HandOver of {self._peers.own_addr}>"
@@ -129,7 +119,7 @@ class HandOver:
             token = f"{self._rng.getrandbits(128):032x}"
             channel = await self._connected(follower)
             await self._prepare(channel, follower, token)
-            store = self._parts.store
+            store = self._broker.store
             report = HandOverResponseHeader(
                 follower.id,
                 follower.addr,
@@ -155,10 +145,10 @@ class HandOver:
     # ------------------------------------------------------------------------------- who takes over
 
     def _check_leads(self) -> None:
-        if not self._parts.leadership.leads:
+        if not self._broker.leadership.leads:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"this broker does not lead: {self._parts.leadership.reason}",
+                f"this broker does not lead: {self._broker.leadership.reason}",
             )
 
     async def _chosen(self, to_id: int | None) -> Follower:
@@ -176,7 +166,7 @@ class HandOver:
             try:
                 found.append(await self._examined(broker_id, addr))
             except Refused as refusal:
-                reasons.append(f"{broker_id} at {addr} {refusal.words}")
+                reasons.append(f"{broker_id} at {addr} {refusal.remark}")
 
         async with trio.open_nursery() as nursery:
             for broker_id, addr in listed.items():
@@ -219,7 +209,7 @@ class HandOver:
         connection = by_addr.get(client.rocketrio_local_addr or "")
         if connection is None:
             raise _refused("has no replication connection to this master")
-        behind = self._parts.store.max_physical_offset - connection.slave_ack_offset
+        behind = self._broker.store.max_physical_offset - connection.slave_ack_offset
         if behind > BEHIND_LIMIT:
             raise _refused(f"is {behind} bytes behind, more than {BEHIND_LIMIT}")
         return Follower(broker_id, addr, replication_addr(settings, addr), connection)
@@ -244,12 +234,12 @@ class HandOver:
     async def _hand_over(
         self, follower: Follower, channel: Channel, token: str, *, began: float
     ) -> None:
-        parts, role = self._parts, self._role
-        master = parts.config.broker
+        broker, role = self._broker, self._role
+        master = broker.config.broker
         slave = attrs.evolve(master, role="slave", broker_id=follower.id)
         pending = PendingHandOver(follower.addr, token, RoleAndId.of(master))
         self._held.hold()
-        parts.store.refuse_writes(f"this broker hands over to {follower.addr}")
+        broker.store.refuse_writes(f"this broker hands over to {follower.addr}")
         try:
             await self._catch_up(follower)
             await self._role_file.hold(slave, pending=pending)
@@ -259,8 +249,8 @@ class HandOver:
         except Error as error:
             # The follower was not asked to take over, or answered that it never will.
             await self._remain()
-            if parts.leadership.leads:
-                parts.store.take_writes()
+            if broker.leadership.leads:
+                broker.store.take_writes()
             self._held.release()
             logger.warning("not handed over to=%s reason=%s", follower.addr, error)
             raise error if isinstance(error, Refused) else _refused(str(error)) from error
@@ -288,11 +278,11 @@ class HandOver:
 
     async def _catch_up(self, follower: Follower) -> None:
         """Wait until the follower has the whole log and waiting sends are answered. Raises Refused after a limit."""
-        store, connection = self._parts.store, follower.connection
+        store, connection = self._broker.store, follower.connection
         end = store.max_physical_offset
         with trio.move_on_after(CATCH_UP_LIMIT):
             await connection.acknowledged.wait_reached(end)
-            while len(self._parts.waiting_answers):  # noqa: ASYNC110
+            while len(self._broker.waiting_answers):  # noqa: ASYNC110
                 await trio.sleep(ASK_PAUSE)
         if connection.slave_ack_offset < end:
             raise _refused(
@@ -333,18 +323,18 @@ class HandOver:
     async def _remain(self) -> None:
         """Store that this broker starts as master again."""
         try:
-            await self._role_file.hold(self._parts.config.broker)
+            await self._role_file.hold(self._broker.config.broker)
         except ConfigFileError as error:
             # At its next start it would ask the follower, which answers that this broker remains master.
             logger.warning("the role is not kept reason=%s", error)
 
     async def _step(self, channel: Channel, addr: str, step: str, token: str) -> State:
-        parts, body = self._parts, b""
+        broker, body = self._broker, b""
         header = _request(self._peers, step, token)
         if step == "take":
-            header.role = parts.config.broker.role
-            header.log_end_offset = parts.store.max_physical_offset
-            if (locks := parts.queue_locks.kept(now=trio.current_time())) is not None:
+            header.role = broker.config.broker.role
+            header.log_end_offset = broker.store.max_physical_offset
+            if (locks := broker.queue_locks.kept(now=trio.current_time())) is not None:
                 body = fastjson.dumps(locks)
         response = await channel.call(header, body, timeout=ORDER_LIMIT)
         check(response, "The slave's part of the hand-over", broker_addr=addr)
@@ -369,18 +359,11 @@ def _refused(reason: str) -> Refused:
 class TakeOver:
     """The follower's side of a hand-over."""
 
-    def __init__(
-        self,
-        parts: BrokerParts,
-        *,
-        role: RoleService,
-        role_file: RoleFile,
-        registration: BrokerRegistration,
-    ) -> None:
-        self._parts = parts
-        self._role = role
+    def __init__(self, broker: BrokerState, *, role_file: RoleFile) -> None:
+        self._broker = broker
+        self._role = broker.role_service
         self._role_file = role_file
-        self._registration = registration
+        self._registration = broker.registration
         self._one_at_a_time = trio.Lock()
         self._token = ""
         self._until = 0.0
@@ -390,8 +373,8 @@ class TakeOver:
 
     async def step(self, header: TakeOverRequestHeader, body: Body = b"") -> State:
         """Do one step; the body of `take` has the locks of orderly queues. Raises Refused; then nothing changed."""
-        if header.broker_name != self._parts.config.broker.broker_name:
-            raise _refused(f"this is a broker of {self._parts.config.broker.broker_name}")
+        if header.broker_name != self._broker.config.broker.broker_name:
+            raise _refused(f"this is a broker of {self._broker.config.broker.broker_name}")
         async with self._one_at_a_time:
             if header.step == "prepare":
                 self._check(header)
@@ -403,8 +386,8 @@ class TakeOver:
 
     def _check(self, header: TakeOverRequestHeader) -> None:
         slave = self._role.slave
-        if slave is None or not self._parts.config.broker.is_slave:
-            raise _refused(f"it is {self._parts.config.broker.role}")
+        if slave is None or not self._broker.config.broker.is_slave:
+            raise _refused(f"it is {self._broker.config.broker.role}")
         if self._role.turn.locked():
             raise _refused("its role is being changed")
         if slave.client.state is not HAClientState.FOLLOWING:
@@ -421,12 +404,12 @@ class TakeOver:
         await self._copy_tables(header.master_addr)
         try:
             # A power cut would remove recent copies, and then there is no master to copy them from.
-            await self._parts.sync_tables()
+            await self._broker.sync_tables()
         except ConfigFileError as error:
             raise _refused(str(error)) from error
         if trio.current_time() > self._until:
             raise _refused("it was too slow")
-        end = self._parts.store.max_physical_offset
+        end = self._broker.store.max_physical_offset
         if end != header.log_end_offset:
             raise _refused(f"its log ends at {end}, not at {header.log_end_offset}")
         locks = fastjson.loads(body, KeptLocks, what="queue locks") if body else None
@@ -436,7 +419,7 @@ class TakeOver:
             )
         except ConfigFileError as error:
             raise _refused(str(error)) from error
-        self._parts.queue_locks.inherit(locks)
+        self._broker.queue_locks.inherit(locks)
         return "taken"
 
     async def _copy_tables(self, master_addr: str) -> None:
@@ -452,7 +435,7 @@ class TakeOver:
     def _outcome(self, token: str) -> State:
         """Return the outcome for a token. Afterwards the token cannot be used to take over any more."""
         if token == self._role_file.taken:
-            return "leads" if self._parts.leadership.leads else "taken"
+            return "leads" if self._broker.leadership.leads else "taken"
         if token == self._token:
             self._token = ""
         return "void"

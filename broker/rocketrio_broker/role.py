@@ -27,18 +27,16 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.leadership import NOT_TAKEN_OVER
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.refusal import Refused
 from rocketrio_broker.role_file import PendingHandOver, RoleFile
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
@@ -96,10 +94,8 @@ class RoleService:
 
     def __init__(
         self,
-        parts: BrokerParts,
+        broker: BrokerState,
         *,
-        registration: BrokerRegistration,
-        group_transfer: GroupTransferService,
         follow: Callable[[], SlaveReplication],
         fetch: Callable[[Callable[[str], None], str | None], Awaitable[FetchedTail]],
         opener: EpochOpener,
@@ -110,7 +106,6 @@ class RoleService:
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
         followed: str | None,
-        watch_new_log: Callable[[], Awaitable[None]],
     ) -> None:
         """Create it; `follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
@@ -119,19 +114,18 @@ class RoleService:
         The arguments of `gather` are the broker to ask, if there is only one, and the brokers that did not answer
         before. `ask_outcome` asks the broker at an address for the outcome of a hand-over.
         The argument of `find_masters` is the last known address of another master; `claim_id` asks a master for a
-        slave's id. `followed` is the master that this broker followed before it was started. `watch_new_log` runs while
-        this broker leads with a log that began with it.
+        slave's id. `followed` is the master that this broker followed before it was started.
         """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
         self.ready = Watermark()
         """Counts the times that a role began to serve."""
-        self._parts = parts
-        self._config: LiveConfig = parts.config
-        self._leadership = parts.leadership
-        self._store = parts.store
-        self._registration = registration
-        self._group_transfer = group_transfer
+        self._broker = broker
+        self._config: LiveConfig = broker.config
+        self._leadership = broker.leadership
+        self._store = broker.store
+        self._registration = broker.registration
+        self._group_transfer = broker.group_transfer
         self._make_slave = follow
         self._fetch = fetch
         self._opener = opener
@@ -142,7 +136,7 @@ class RoleService:
         self._find_successor = find_successor
         self._claim_id = claim_id
         self._role_file = role_file
-        self._watch_new_log = watch_new_log
+        self._watch_new_log = broker.second_history.watch
         self._last_master = followed
         self._reverts_to: BrokerConfig | None = None
         """The settings from before an operator's request to become master; None once the broker serves."""
@@ -218,7 +212,7 @@ class RoleService:
                 self._last_master = self._registration.master.addr or self._last_master
                 self._reverts_to = before
             ready = self.ready.value
-            self._parts.waiting_answers.answer_all()
+            self._broker.waiting_answers.answer_all()
             self._config.replace(after)
             if after.is_slave:
                 await self._keep_role()
@@ -230,7 +224,7 @@ class RoleService:
     async def step_down(self, slave: BrokerConfig, master: str, ha_master: str | None) -> None:
         """Become a slave of `master`, which takes over, or may; the caller holds `turn` and writes the file."""
         ready = self.ready.value
-        self._parts.waiting_answers.answer_all()
+        self._broker.waiting_answers.answer_all()
         self._config.replace(slave)
         self._registration.learn_master(master, ha_master)
         self._scope.cancel()
@@ -274,7 +268,7 @@ class RoleService:
 
     async def _change_mode(self, after: BrokerConfig) -> None:
         """Begin or stop to wait for slaves; messages that are stored so belong to another epoch."""
-        self._parts.waiting_answers.answer_all()
+        self._broker.waiting_answers.answer_all()
         self._config.replace(after)
         if self._takes_writes:
             self._store.refuse_writes("this master changes its mode")
@@ -298,7 +292,7 @@ class RoleService:
         self._store.is_slave = True
         self._leadership.follow()
         self._set_gate()
-        self._parts.queue_locks.clear()
+        self._broker.queue_locks.clear()
         self._expect_acknowledgements()
         self.slave = self._make_slave()
         try:
@@ -344,7 +338,7 @@ class RoleService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent)
             nursery.start_soon(self._opener.ask, former)
-        self._parts.deleted_topics.follow()
+        self._broker.deleted_topics.follow()
         try:
             other = None
             if former is None:
@@ -419,14 +413,14 @@ class RoleService:
         if self._epoch_role != self._config.broker.role:
             await self._open_epoch()
         async with trio.open_nursery() as nursery:
-            for service in self._parts.leading_services():
+            for service in self._broker.leading_services():
                 await nursery.start(service.run)
             self._decide()
             self._takes_writes = True
             store.take_writes()
             logger.info("writes are taken offset=%d", store.max_physical_offset)
             self._mark_ready()
-            await nursery.start(self._parts.delayed_messages().run)
+            await nursery.start(self._broker.delayed_messages().run)
             nursery.start_soon(self._gather_again)
             if is_new_log:
                 nursery.start_soon(self._watch_new_log)
@@ -458,7 +452,7 @@ class RoleService:
     def _decide(self) -> None:
         """Lead from now on, unless it already does."""
         if not self._leadership.leads:
-            self._parts.queue_locks.take_over(
+            self._broker.queue_locks.take_over(
                 now=trio.current_time(), is_new=not self._store.max_physical_offset
             )
             self._leadership.lead()
@@ -504,7 +498,7 @@ class RoleService:
             logger.info("cannot follow yet master=%s reason=%s", other.addr, error)
             return False
         self._store.refuse_writes("this broker becomes a slave")
-        self._parts.waiting_answers.answer_all()
+        self._broker.waiting_answers.answer_all()
         self._config.replace(attrs.evolve(self._config.broker, role="slave", broker_id=broker_id))
         await self._keep_role()
         self._registration.learn_master(other.addr, other.ha_addr)
@@ -536,25 +530,25 @@ class RoleService:
 
     def _set_gate(self) -> None:
         if self._config.broker.is_slave:
-            self._parts.gate_keeper.follow()
+            self._broker.gate_keeper.follow()
         elif self._config.broker.gates_readers:
-            self._parts.gate_keeper.begin()
+            self._broker.gate_keeper.begin()
         else:
-            self._parts.gate_keeper.leave_open()
+            self._broker.gate_keeper.leave_open()
 
     def _stand_aside(self, reason: str, other: str) -> None:
         if self._store.refusal != reason:
             logger.error("no writes are taken reason=%s", reason)
         self._store.refuse_writes(reason)
         self._leadership.stand_aside(reason, other=other)
-        self._parts.queue_locks.clear()
+        self._broker.queue_locks.clear()
 
     async def _restore_topics(self, known_to: int) -> None:
         """Create and store topics; while the disk is full no message can be taken either: only reads are served."""
         while True:
             try:
                 self._create_missing_topics(known_to)
-                await self._parts.sync_tables()
+                await self._broker.sync_tables()
                 return
             except ConfigFileError as error:
                 logger.error("no writes are taken reason=%s", error)
@@ -579,7 +573,7 @@ class RoleService:
 
     def _create_missing_topics(self, known_to: int) -> None:
         """Create topics for messages from this address on that came from another broker without their topics."""
-        topics = self._parts.topics
+        topics = self._broker.topics
         for topic, queues in self._store.queues().items():
             is_known = topics.topic_config(topic) is not None
             if is_known or all(queue.last_physical_end <= known_to for queue in queues.values()):

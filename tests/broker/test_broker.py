@@ -161,13 +161,13 @@ async def test_start_skips_damaged_entries_of_every_file(
         disk.open(folder / name, create=True).pwrite(data, 0)
     async with open_broker(config(), disk=disk, dial=host.dial, listen=host.listen) as ours:
         await trio.sleep(60)
-        parts = ours.parts
-        topics, groups = parts.topics.topic_config_table, parts.groups.subscription_group_table
+        state = ours.state
+        topics, groups = state.topics.topic_config_table, state.groups.subscription_group_table
         assert "T" in topics
         assert not {"../x", "U", "V", "W", "X"} & set(topics)
         assert "G" in groups
         assert not {"H", "a@b"} & set(groups)
         # Lowered to the end of a log that is empty here; the damaged ones between them were skipped.
-        assert parts.consumer_offsets.query_offsets("G", "T") == {0: 0, 2: 0}
+        assert state.consumer_offsets.query_offsets("G", "T") == {0: 0, 2: 0}
     for name in ("topics.json", "subscriptionGroup.json", "rocketrioOffsets.json", "slaves.json"):
         assert f"table entries skipped table={name}" in caplog.text

@@ -12,7 +12,7 @@ from tests.cluster.support import bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.refusal import Refused
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.cluster import (

@@ -146,7 +146,7 @@ async def test_arrival_answers_a_held_pull_at_once(
         await caller.send(addr, b"first")
         nursery.start_soon(lambda: reader.pull(caller, addr, 1, suspend=15))
         await trio.sleep(3)
-        assert len(cluster.master.broker.parts.held_pulls) == 1
+        assert len(cluster.master.broker.state.held_pulls) == 1
         await caller.send(addr, b"elsewhere", queue_id=1)
         await caller.send(addr, b"second")
         await wait_all_tasks_blocked()
@@ -249,7 +249,7 @@ async def test_closed_connection_leaves_no_pull_behind(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     async with EmbeddedCluster() as cluster:
-        addr, held = cluster.master.broker.address, cluster.master.broker.parts.held_pulls
+        addr, held = cluster.master.broker.address, cluster.master.broker.state.held_pulls
         async with caller_of(cluster) as caller:
             await caller.send(addr, b"first")
             with trio.move_on_after(2):
@@ -319,7 +319,7 @@ async def test_fault_in_a_held_pull_is_answered_to_it_and_touches_no_other(
         await wait_all_tasks_blocked()
         assert readers[1].answer is not None
         assert bodies(readers[1].answer) == [b"second"]
-        assert len(broker.parts.held_pulls) == 0
+        assert len(broker.state.held_pulls) == 0
         monkeypatch.undo()
         await readers[2].pull(caller, addr, 0, expression="*")
         assert readers[2].answer is not None
@@ -394,7 +394,7 @@ async def test_stranger_with_all_places_does_not_end_long_polling_for_others(
         caller_of(cluster) as stranger,
     ):
         broker = cluster.master.broker
-        held = broker.parts.held_pulls
+        held = broker.state.held_pulls
         held._limit = 10
         await caller.send(broker.address, b"first")
         strangers, mine = [Reader() for _ in range(10)], Reader()

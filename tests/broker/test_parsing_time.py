@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rocketrio_broker.filter.sql92 import compile_sql92
-from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.processors.stored_properties import stored_properties
 from rocketrio_broker.processors.tag_expression import tags_codes
+from rocketrio_broker.refusal import Refused
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.java_properties import parse_properties

@@ -369,7 +369,7 @@ async def test_rest_of_a_delay_is_long_enough_to_pass(autojump_clock: MockClock)
         clock.step_ms = 40 * DAY_MS
         await broker.send(3, b"while ahead")
         clock.step_ms = 0
-        service = broker.cluster.master.broker.parts.delayed_messages()
+        service = broker.cluster.master.broker.state.delayed_messages()
         (queue,) = service._queues()
         first = 1 / 3
         assert service._deliver_level(queue, clock.now_ms(), first) == 10.0

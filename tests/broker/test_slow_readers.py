@@ -51,11 +51,11 @@ async def test_woken_pulls_of_a_reader_that_does_not_read_are_answered_when_it_r
             slow = await cluster.dial(broker.address)
             await slow.send_all(pulls())
             await wait_all_tasks_blocked()
-            assert len(broker.parts.held_pulls) == PULLS
+            assert len(broker.state.held_pulls) == PULLS
             for queue_id in range(QUEUES):
                 await caller.send(broker.address, BODY, queue_id=queue_id)
             await trio.sleep(20)  # Their time is over, too.
-            assert len(broker.parts.held_pulls) == 0
+            assert len(broker.state.held_pulls) == 0
             (unsent,) = [
                 channel.unsent_size
                 for channel in broker._connections

@@ -83,7 +83,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
             assert await read_queue(caller, addr) == acknowledged
         # A group that nobody knows yet reads too, and is not kept.
         assert (await caller.pull(addr, 0, group="new")).code == ResponseCode.SUCCESS
-        groups = cluster.master.broker.parts.groups
+        groups = cluster.master.broker.state.groups
         assert "new" not in groups.subscription_group_table
         await caller.commit(addr, 7)
         assert await caller.committed(addr) == 7
@@ -92,7 +92,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
         assert "/config/topics.json cannot be written: [Errno 28]" in (refused.remark or "")
         refused = await caller.send(addr, b"first", topic="invoices")
         assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert cluster.master.broker.parts.topics.topic_config("invoices") is None
+        assert cluster.master.broker.state.topics.topic_config("invoices") is None
 
         disk.is_full = False
         await trio.sleep(10)
@@ -105,7 +105,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
         await cluster.restart_master()
         assert await read_queue(caller, addr) == acknowledged
         assert await caller.committed(addr) == 7
-        assert cluster.master.broker.parts.topics.topic_config("invoices") is not None
+        assert cluster.master.broker.state.topics.topic_config("invoices") is not None
 
 
 async def test_slave_with_damage_serves_what_it_has_until_a_restart_mends_it(

@@ -159,7 +159,7 @@ async def test_after_slave_timeout_the_own_disk_stands_in(
         found, took = await held_pull(pair, 2)
         assert found == [b"third"]
         assert took <= 0.5
-        keeper = pair.members.master.broker.parts.gate_keeper
+        keeper = pair.members.master.broker.state.gate_keeper
         assert keeper.is_disk_confirming
         # And when the slave has caught up, for the slave again.
         pair.network.heal()
@@ -201,7 +201,7 @@ async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: Moc
     """One that left comes back, with much to get: readers go by the disk until it is level, and never back."""
     async with synchronous(slaves=1) as pair, trio.open_nursery() as nursery:
         store = pair.members.master.broker.store
-        keeper = pair.members.master.broker.parts.gate_keeper
+        keeper = pair.members.master.broker.state.gate_keeper
         pair.part()
         with trio.move_on_after(10):
             while True:
@@ -374,7 +374,7 @@ async def test_delayed_messages_are_delivered_once_they_are_confirmed(
         assert store.next_queue_offset("orders", 0) == 1
         pair.network.heal()
         assert (await held_pull(pair, 1))[0] == [b"late"]
-        offsets = pair.members.master.broker.parts.delay_offsets
+        offsets = pair.members.master.broker.state.delay_offsets
         assert offsets.offset_table == {1: 1}
         # Its progress is stored when the delivery is confirmed, not before.
         await trio.sleep(30)

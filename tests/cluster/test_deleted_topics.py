@@ -54,7 +54,7 @@ async def pair(**settings: object) -> AsyncGenerator[Pair]:
             await call.send(two.master.address, b"earlier %d" % number)
         await call.commit(two.master.address, 2)
         await trio.sleep(11)
-        assert two.slave.parts.consumer_offsets.query_offset("billing", "orders", 0) == 2
+        assert two.slave.state.consumer_offsets.query_offset("billing", "orders", 0) == 2
         yield two
 
 
@@ -65,7 +65,7 @@ async def test_slave_that_becomes_master_before_the_first_message_begins_anew(
         await two.delete()
         await two.make()
         await two.promote()
-        assert two.slave.parts.consumer_offsets.query_offset("billing", "orders", 0) == -1
+        assert two.slave.state.consumer_offsets.query_offset("billing", "orders", 0) == -1
         await two.call.send(two.slave.address, b"later")
         assert bodies(await two.call.pull(two.slave.address, 0)) == [b"later"]
         two.cluster.master.config = attrs.evolve(
@@ -83,7 +83,7 @@ async def test_slave_has_forgotten_offsets_when_the_deletion_is_answered(
     """Readers go on there when the master is gone, before anybody could copy the table of offsets."""
     async with pair() as two:
         await two.delete()
-        offsets = two.slave.parts.consumer_offsets
+        offsets = two.slave.state.consumer_offsets
         assert offsets.query_offset("billing", "orders", 0) == -1
         assert two.slave.store.queue_bounds("orders", 0) is None
 
@@ -108,8 +108,8 @@ async def test_offsets_of_the_next_life_outlive_a_deletion_that_is_met_again(
         await two.call.send(two.master.address, b"later")
         await two.call.commit(two.master.address, 1)
         await trio.sleep(11)
-        parts, dispatcher = two.slave.parts, two.slave.store.dispatcher
+        state, dispatcher = two.slave.state, two.slave.store.dispatcher
         dispatcher.dispatch(LogWalk(two.slave.store.commit_log, 0).records(1 << 20))
         assert dispatcher.met.value == 2
         await trio.sleep(1)
-        assert parts.consumer_offsets.query_offset("billing", "orders", 0) == 1
+        assert state.consumer_offsets.query_offset("billing", "orders", 0) == 1

@@ -115,9 +115,9 @@ async def test_slave_of_an_empty_master_keeps_its_topics_and_can_take_its_place(
     """The other remedy: the empty one knew no topics and no groups, and the slave does not copy that."""
     async with emptied(**secret) as pair:
         slave = pair.cluster.slaves[0].broker
-        before = slave.parts.topics.wrapper(), slave.parts.consumer_offsets.offset_table
+        before = slave.state.topics.wrapper(), slave.state.consumer_offsets.offset_table
         await begin_again(pair)
-        assert (slave.parts.topics.wrapper(), slave.parts.consumer_offsets.offset_table) == before
+        assert (slave.state.topics.wrapper(), slave.state.consumer_offsets.offset_table) == before
         await pair.master.kill()
         assert (await change(pair.caller, slave, "sync-master", 0)).code == ResponseCode.SUCCESS
         assert await pair.read(slave) == NAMES

@@ -74,7 +74,7 @@ async def test_everything_apache_stored_is_served(
         open_channel_pool(network.host("10.0.0.100").dial) as pool,
     ):
         caller, addr = Caller(pool), broker.address
-        topics = broker.parts.topics.topic_config_table
+        topics = broker.state.topics.topic_config_table
         for (topic, queue_id), records in expected.items():
             if topic not in topics or not topics[topic].perm & Permission.READ:
                 continue

@@ -228,7 +228,7 @@ class Group:
             assert now - since <= OWNERS_WINDOW, f"{queue} has owners {names} since {since}"
 
     def _look_at_offsets(self) -> None:
-        offsets = self.cluster.master.broker.parts.consumer_offsets.query_offsets(GROUP, TOPIC)
+        offsets = self.cluster.master.broker.state.consumer_offsets.query_offsets(GROUP, TOPIC)
         for number, offset in offsets.items():
             queue = MessageQueue(TOPIC, "broker-a", number)
             before = self.committed.get(queue, -1)

@@ -366,7 +366,7 @@ async def test_power_cut_right_after_a_hand_over_takes_no_topic(autojump_clock: 
         await pair.first.kill()
         await pair.second.start()
         assert role_of(pair.second) == ("sync-master", 0)
-        assert pair.second.broker.parts.topics.topic_config("orders") is not None
+        assert pair.second.broker.state.topics.topic_config("orders") is not None
         assert await pair.read(pair.second) == [b"one"]
 
 

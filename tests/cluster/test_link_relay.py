@@ -288,7 +288,7 @@ async def test_stranger_whom_the_name_server_calls_the_master_is_not_followed(
     ):
         master = cluster.master.broker
         await call.send(master.address, BODY)
-        body = encode_register_body(RegisterBrokerBody(master.parts.topics.registered_wrapper()))
+        body = encode_register_body(RegisterBrokerBody(master.state.topics.registered_wrapper()))
         header = RegisterBrokerRequestHeader(
             "broker-a",
             master.address,

@@ -145,7 +145,7 @@ async def test_members_share_no_queue_through_a_failover(autojump_clock: MockClo
 
 async def test_a_lock_is_asked_for_again_on_the_next_connection(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, two_members(cluster) as (work, _):
-        locks = cluster.master.broker.parts.queue_locks
+        locks = cluster.master.broker.state.queue_locks
         queues = [QueueName(TOPIC, "broker-a", queue_id) for queue_id in range(4)]
         before = [locks.holder(GROUP, queue, now=trio.current_time()) for queue in queues]
         assert all(before)
@@ -153,7 +153,7 @@ async def test_a_lock_is_asked_for_again_on_the_next_connection(autojump_clock: 
         await cluster.master.kill()
         await cluster.master.start()
         await trio.sleep(3)
-        locks = cluster.master.broker.parts.queue_locks
+        locks = cluster.master.broker.state.queue_locks
         after = [locks.holder(GROUP, queue, now=trio.current_time()) for queue in queues]
         assert after == before
         await trio.sleep(10)
@@ -233,8 +233,8 @@ async def test_work_under_a_lost_lock_is_not_committed(autojump_clock: MockClock
         await send(client, 8, queues=1)
         nursery.start_soon(work.member, client, "slow", 50.0)
         await trio.sleep(5)
-        locks, now = cluster.master.broker.parts.queue_locks, trio.current_time()
-        offsets = cluster.master.broker.parts.consumer_offsets
+        locks, now = cluster.master.broker.state.queue_locks, trio.current_time()
+        offsets = cluster.master.broker.state.consumer_offsets
         assert work.at_work == {0: "slow"}
         locks.clear()
         assert locks.lock(GROUP, [QueueName.of(QUEUE)], "another", now=now)

@@ -121,4 +121,4 @@ async def test_power_cut_brings_no_offset_of_a_deleted_topic_back(
         assert isinstance(disk, FaultyDisk)
         cluster.master.disk = disk.after_cut(seed=7, kept=0.0)
         broker = await cluster.restart_master()
-        assert broker.parts.consumer_offsets.query_offset("billing", "orders", 0) == -1
+        assert broker.state.consumer_offsets.query_offset("billing", "orders", 0) == -1

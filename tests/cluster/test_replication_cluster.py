@@ -49,7 +49,7 @@ async def test_slaves_serve_what_was_sent_to_the_master(autojump_clock: MockCloc
         await send_many(caller, members.master.broker.address, 20)
         await until(lambda: is_level(members))
         for slave in members.slaves:
-            await until(lambda s=slave: "orders" in s.broker.parts.topics.topic_config_table)  # type: ignore[misc]
+            await until(lambda s=slave: "orders" in s.broker.state.topics.topic_config_table)  # type: ignore[misc]
             answer = await caller.pull(slave.broker.address, 0)
             assert bodies(answer) == [b"message %d" % number for number in range(20)]
 
@@ -63,7 +63,7 @@ async def test_offsets_committed_to_the_slave_survive_the_master_s_return(
         await send_many(caller, master.address, 200)
         await caller.commit(master.address, 32)
         await until(lambda: is_level(members))
-        await until(lambda: slave.parts.consumer_offsets.query_offset("billing", "orders", 0) == 32)
+        await until(lambda: slave.state.consumer_offsets.query_offset("billing", "orders", 0) == 32)
         await members.kill_master()
         await caller.commit(slave.address, 120)
         assert await caller.committed(slave.address) == 120

@@ -35,7 +35,7 @@ async def test_each_time_it_waits_longer_until_it_is_a_dead_letter(
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         broker = cluster.master.broker
         addr = broker.address
-        broker.parts.groups.update(SubscriptionGroupConfig("billing", retry_max_times=4))
+        broker.state.groups.update(SubscriptionGroupConfig("billing", retry_max_times=4))
         await caller.send(addr, b"poison", properties="KEYS\x01k")
         message = await next_message(caller, addr, "orders", 0)
         waits: list[int] = []

@@ -276,7 +276,7 @@ async def test_what_was_acknowledged_can_be_read_at_the_successor_however_new_it
         sent = await call.send(cluster.master.broker.address, b"first of all", topic="new")
         assert sent.code == ResponseCode.SUCCESS
         await cluster.kill_master()
-        assert successor.parts.topics.topic_config("new") is None
+        assert successor.state.topics.topic_config("new") is None
         await change(call, successor, "async-master", 0)
         assert bodies(await call.pull(successor.address, 0, topic="new")) == [b"first of all"]
         assert await listed(cluster) == {0: successor.address}
@@ -290,12 +290,12 @@ async def test_topic_that_was_deleted_stays_so_at_the_successor(
         master, successor = cluster.master.broker, cluster.slaves[0].broker
         await call.send(master.address, b"rubbish", topic="gone")
         await trio.sleep(11)
-        assert successor.parts.topics.topic_config("gone") is not None
+        assert successor.state.topics.topic_config("gone") is not None
         await call.pool.call(master.address, DeleteTopicInBrokerRequestHeader("gone"))
         await trio.sleep(11)
         await cluster.kill_master()
         await change(call, successor, "async-master", 0)
-        assert successor.parts.topics.topic_config("gone") is None
+        assert successor.state.topics.topic_config("gone") is None
 
 
 async def test_role_that_cannot_be_is_refused_and_nothing_changes(

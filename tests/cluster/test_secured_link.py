@@ -10,7 +10,7 @@ from tests.broker.ha.support import RawPeer, log_bytes, secret_file, write_priva
 from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker import slave_parts
+from rocketrio_broker import broker
 from rocketrio_broker.broker import open_broker
 from rocketrio_broker.config import BrokerConfig, MasterRole
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -132,7 +132,7 @@ async def test_nobody_at_the_ordinary_port_makes_a_slave_forget_whose_log_it_has
     async def as_apaches(*_: object) -> dict[str, str]:
         return {"brokerName": "broker-a"}
 
-    monkeypatch.setattr(slave_parts, "ask_settings", as_apaches)
+    monkeypatch.setattr(broker, "ask_settings", as_apaches)
     async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
         await replicate(cluster)
         epochs = cluster.slaves[0].broker.store.epochs

@@ -360,7 +360,7 @@ async def test_former_master_brings_progress_that_it_alone_heard_of(
     async with pair() as (cluster, caller):
         former, new = cluster.master, cluster.slaves[0]
         await trio.sleep(12)
-        former.broker.parts.consumer_offsets.commit_offset(GROUP, retry_topic(GROUP), 0, 0)
+        former.broker.state.consumer_offsets.commit_offset(GROUP, retry_topic(GROUP), 0, 0)
         await former.kill()
         await promote(new.broker)
         await former.start()
@@ -402,14 +402,14 @@ async def test_master_that_has_not_taken_over_vouches_for_no_position(
     async with pair() as (cluster, caller):
         master = cluster.master.broker
         beyond = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, 0, SHARED + 1)
-        master.parts.leadership.stand_aside()
+        master.state.leadership.stand_aside()
         answer = await caller.pull(master.address, SHARED, limited_by_bytes=True)
         assert "rocketrioEpoch" not in answer.ext_fields
         refused = await caller.pool.call(master.address, beyond)
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         await caller.commit(master.address, SHARED)
         assert await caller.committed(master.address) == SHARED
-        master.parts.leadership.lead()
+        master.state.leadership.lead()
         answer = await caller.pull(master.address, SHARED, limited_by_bytes=True)
         assert "rocketrioEpoch" in answer.ext_fields
         # What is committed to a master that leads is believed.

@@ -198,7 +198,7 @@ async def test_nobody_believes_a_moved_answer_of_yesterdays_master(
         await wait_given(given, 160)
         await trio.sleep(1)
         await pair.bring_back()
-        pair.former.parts.leadership.lead()
+        pair.former.state.leadership.lead()
         pair.forget_the_new_route()
         with trio.fail_after(GOES_ON_WITHIN):
             await pair.send(160, 10)
@@ -221,7 +221,7 @@ async def test_held_pulls_are_answered_when_another_master_is_found(
         nursery.start_soon(pull)
         await trio.sleep(1)
         assert not answers
-        pair.former.parts.leadership.stand_aside("another", other=pair.master.address)
+        pair.former.state.leadership.stand_aside("another", other=pair.master.address)
         with trio.fail_after(0.1):
             while not answers:  # noqa: ASYNC110
                 await trio.sleep(0.01)
@@ -266,8 +266,8 @@ async def test_requests_of_java_shape_are_refused_and_leave_nothing(
         await refused(ResetOffsetRequestHeader(TOPIC, GROUP, -1, True))
         await refused(EndTransactionRequestHeader("producers", 0, 0, 8, "id"))
         await trio.sleep(12)
-        assert pair.former.parts.consumer_offsets.query_offset(GROUP, TOPIC, 0) == 40
-        assert pair.former.parts.consumers.group(GROUP) is None
+        assert pair.former.state.consumer_offsets.query_offset(GROUP, TOPIC, 0) == 40
+        assert pair.former.state.consumers.group(GROUP) is None
         assert await pair.committed() == 40
         assert await listed(pair.cluster) == {0: pair.master.address}
         status = await pool.call(former, GetBrokerHAStatusRequestHeader())
@@ -294,7 +294,7 @@ async def test_no_name_server_lists_a_master_that_does_not_lead(autojump_clock: 
             is_listed = (await listed(cluster)).get(0) == rival.broker.address
             was_listed = was_listed or is_listed
             assert rival.broker.store.writable or not is_listed
-            if not rival.broker.parts.leadership.leads:
+            if not rival.broker.state.leadership.leads:
                 answer = await call.pull(rival.broker.address, 1)
                 assert answer.code != ResponseCode.PULL_OFFSET_MOVED
         assert was_listed
@@ -309,7 +309,7 @@ async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothin
         await pair.cluster.master.kill()
         await pair.cluster.master.start()
         pool, addr = pair.call.pool, pair.former.address
-        assert pair.former.parts.leadership.stands_aside
+        assert pair.former.state.leadership.stands_aside
         assert len(bodies(await pair.call.pull(addr, 90))) == 10
         for offset in (100, 160):
             answer = await pair.call.pull(addr, offset)

@@ -145,7 +145,7 @@ async def test_master_in_service_does_not_give_way_to_a_stranger_who_has_its_nam
         while trio.current_time() < end:
             await trio.sleep(0.5)
             assert master.store.writable
-            assert master.parts.leadership.leads
+            assert master.state.leadership.leads
             if trio.current_time() < end - 20:  # It is not heard of for two minutes in the end.
                 await register(stranger, cluster.name_server.addr)
         assert (await listed(cluster))[0] == STRANGER_ADDR
@@ -217,7 +217,7 @@ async def test_another_slave_that_proves_itself_tells_of_the_one_that_was_promot
         cluster.memory_network.partition(first.host, second.host)
         await trio.sleep(45)
         assert not first.broker.store.writable
-        assert first.broker.parts.leadership.other == second.broker.address
+        assert first.broker.state.leadership.other == second.broker.address
 
 
 async def test_slave_of_apache_that_was_promoted_is_believed_where_no_proof_is_asked(

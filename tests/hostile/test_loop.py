@@ -18,9 +18,9 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock
 
-from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.server import NameServer
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.bodies.registration import (
@@ -166,9 +166,9 @@ def batch(count: int, body: bytes = b"x", properties: bytes = b"") -> bytes:
     return batch_entry(body, properties) * count
 
 
-def fill(parts: BrokerParts) -> None:
+def fill(state: BrokerState) -> None:
     """Make the tables as large as they may be."""
-    topics, groups, offsets = parts.topics, parts.groups, parts.consumer_offsets
+    topics, groups, offsets = state.topics, state.groups, state.consumer_offsets
     table = {
         name: TopicConfig(name, 8, 8) for number in range(TOPICS) if (name := topic_of(number))
     }
@@ -199,7 +199,7 @@ async def full_broker() -> AsyncGenerator[tuple[EmbeddedCluster, RawClient]]:
         cluster,
         client,
     ):
-        fill(cluster.master.broker.parts)
+        fill(cluster.master.broker.state)
         await trio.sleep(30)
         yield cluster, client
 
@@ -340,7 +340,7 @@ async def test_no_request_holds_a_broker_whose_tables_are_full(autojump_clock: M
             await trio.lowlevel.checkpoint()
             found = await too_long(client, measured, BROKER)
             # A commit in each queue, and the period at which all offsets are written.
-            table = cluster.master.broker.parts.consumer_offsets.table
+            table = cluster.master.broker.state.consumer_offsets.table
             for _ in range(TRIES):
                 for key, queues in table.offsets.items():
                     table.commit(key, 0, queues.get(0, 0) + 1)
@@ -366,19 +366,19 @@ async def test_no_member_of_many_groups_holds_a_broker(autojump_clock: MockClock
     groups = [group_of(number) for number in range(GROUPS_OF_A_MEMBER)]
     producers = [f"p{number}" for number in range(500 - GROUPS_OF_A_MEMBER)]
     async with broker_and_client() as (cluster, client), AsyncExitStack() as stack:
-        parts = cluster.master.broker.parts
+        state = cluster.master.broker.state
         address = cluster.master.broker.address
         members = [
             await stack.enter_async_context(raw_client(cluster.dial, address))
             for _ in range(MEMBERS)
         ]
-        parts.config.replace(
-            attrs.evolve(parts.config.broker, notify_consumer_ids_changed_enable=False)
+        state.config.replace(
+            attrs.evolve(state.config.broker, notify_consumer_ids_changed_enable=False)
         )
         for number, member in enumerate(members):
             await member.ask(34, {}, heartbeat(f"c{number}", groups, producers=producers))
-        parts.config.replace(
-            attrs.evolve(parts.config.broker, notify_consumer_ids_changed_enable=True)
+        state.config.replace(
+            attrs.evolve(state.config.broker, notify_consumer_ids_changed_enable=True)
         )
         with stretches() as measured:
             await trio.lowlevel.checkpoint()

@@ -35,7 +35,7 @@ async def test_apache_slave_is_suggested_while_it_lives(version: str, tmp_path: 
         caller_of(cluster) as caller,
     ):
         master = cluster.master.broker
-        slaves = master.parts.live_slaves
+        slaves = master.state.live_slaves
         for _ in range(20):
             await caller.send(master.address, bytes(1000))
         slave = ApacheBroker(

@@ -1,23 +1,37 @@
-"""The requests that a broker and a name server answer: one file per family of requests, each with a table of its codes.
+"""The requests that a broker answers: one file per family of requests, with a class whose `processors()` has its codes.
 
-    send 10 310 320 | pull 11 361 | query 12 33 | offsets 14 15 29-32 | client_manage 34 35 38 46
-    end_transaction 37 323
-    consumer: send_back 36, queue_locks 41 42, client_calls 222 223 307 309, reply 324 325
-    admin and topics: the codes that consoles and slaves send | name_server: 1xx, 2xx, 3xx of a name server
+A class is given the broker's state (`state.py`). To answer a new code, add a method to a class and to its
+`processors()`; to answer a new family, add a file and its class to `PROCESSORS`.
 
 A code without a processor is answered REQUEST_CODE_NOT_SUPPORTED; `NOT_BUILT_YET` names those that Apache has.
+Invariant: a code has one processor.
 """
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
+from rocketrio_broker.processors.broker_admin import BrokerAdminProcessor
+from rocketrio_broker.processors.client_calls import ClientCallProcessor
+from rocketrio_broker.processors.client_manage import ClientManageProcessor
+from rocketrio_broker.processors.consume_stats import ConsumeStatsProcessor
+from rocketrio_broker.processors.end_transaction import EndTransactionProcessor
+from rocketrio_broker.processors.group_admin import GroupAdminProcessor
+from rocketrio_broker.processors.ha_status import HAStatusProcessor
+from rocketrio_broker.processors.inspection import InspectionProcessor
+from rocketrio_broker.processors.leading import only_while_leading
+from rocketrio_broker.processors.log_check import LogCheckProcessor
+from rocketrio_broker.processors.offsets import OffsetProcessor
 from rocketrio_broker.processors.pull import PullMessageProcessor
 from rocketrio_broker.processors.query import QueryMessageProcessor
+from rocketrio_broker.processors.queue_locks import QueueLockProcessor
+from rocketrio_broker.processors.reply import ReplyMessageProcessor
+from rocketrio_broker.processors.role import RoleProcessor
 from rocketrio_broker.processors.send import SendMessageProcessor
+from rocketrio_broker.processors.send_back import SendBackProcessor
+from rocketrio_broker.processors.topic_admin import TopicAdminProcessor
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.remoting.dispatch import Processor
-
-PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-"""The codes that the second listener does not answer."""
 
 NOT_BUILT_YET: Final = frozenset(
     {
@@ -30,16 +44,40 @@ NOT_BUILT_YET: Final = frozenset(
 """Codes of an Apache broker that are planned for later: none of them may have a processor."""
 
 
-def data_processors(
-    send: SendMessageProcessor, pull: PullMessageProcessor, query: QueryMessageProcessor
-) -> dict[int, Processor]:
-    """Return the processors of requests for messages themselves, by request code."""
-    return {
-        RequestCode.SEND_MESSAGE: send,
-        RequestCode.SEND_MESSAGE_V2: send,
-        RequestCode.SEND_BATCH_MESSAGE: send,
-        RequestCode.PULL_MESSAGE: pull,
-        RequestCode.LITE_PULL_MESSAGE: pull,
-        RequestCode.QUERY_MESSAGE: query.query,
-        RequestCode.VIEW_MESSAGE_BY_ID: query.view,
-    }
+class RequestFamily(Protocol):
+    """A family of requests."""
+
+    def processors(self) -> Mapping[int, Processor]:
+        """Return the methods of this processor by request code."""
+
+
+PROCESSORS: Final[tuple[Callable[[BrokerState], RequestFamily], ...]] = (
+    SendMessageProcessor,
+    PullMessageProcessor,
+    QueryMessageProcessor,
+    OffsetProcessor,
+    ClientManageProcessor,
+    SendBackProcessor,
+    QueueLockProcessor,
+    ReplyMessageProcessor,
+    EndTransactionProcessor,
+    ClientCallProcessor,
+    TopicAdminProcessor,
+    GroupAdminProcessor,
+    ConsumeStatsProcessor,
+    BrokerAdminProcessor,
+    InspectionProcessor,
+    HAStatusProcessor,
+    LogCheckProcessor,
+    RoleProcessor,
+)
+
+
+def processor_table(broker: BrokerState) -> dict[int, Processor]:
+    """Return the processors of all requests by code; they refuse what only a leading broker may answer."""
+    table: dict[int, Processor] = {}
+    for family in PROCESSORS:
+        processors = family(broker).processors()
+        assert not table.keys() & processors.keys(), f"{family} answers a code of another family"
+        table |= processors
+    return only_while_leading(table, broker.leadership)

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-import attrs
-
 from rocketrio_broker.store.put_message import AppendResult
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
-from rocketrio_protocol.frame import Body, FrameDecoder
+from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_codec import encode_header
 from rocketrio_protocol.record.message_id import BATCH_ID_SEPARATOR
 
@@ -28,7 +26,6 @@ _OFFSET_SIZE: Final = 8
 _JSON: Final = SerializeType.JSON
 _FLAG: Final = f'"flag":{FLAG_RESPONSE},"language":"{LanguageCode.PYTHON.name}","opaque":'
 _END: Final = f'"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
-_CODE_0: Final = b'{"code":0,'
 
 
 class SendAnswers:
@@ -135,16 +132,6 @@ def _hex_offsets(offsets: Sequence[int]) -> str:
     """Return all offsets in hexadecimal with one conversion: the ids of a large batch would take half of its time."""
     packed = Struct(f">{len(offsets)}q").pack(*offsets)
     return packed.hex(BATCH_ID_SEPARATOR, _OFFSET_SIZE).upper()
-
-
-def with_code(frame: bytes, code: int, remark: str) -> bytes:
-    """Return the same answer with another code and a remark; the remark is written without escaping."""
-    if frame.startswith(_CODE_0, _PREFIX.size):
-        rest = frame[_PREFIX.size + len(_CODE_0) :]
-        header = b'{"code":%d,"remark":"%s",%s' % (code, remark.encode(), rest)
-        return _PREFIX.pack(4 + len(header), len(header)) + header
-    (only,) = FrameDecoder().feed(frame)
-    return attrs.evolve(RemotingCommand.decode(only), code=code, remark=remark).encode()
 
 
 def pull_answer_frame(

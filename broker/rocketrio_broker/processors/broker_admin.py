@@ -3,19 +3,11 @@
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
-from rocketrio_broker.ha.group_transfer import GroupTransferService
-from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.java_settings import changed_config, java_properties
-from rocketrio_broker.offsets.delayed import DelayOffsets
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.processors.waiting_answers import WaitingAnswers
-from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
 from rocketrio_protocol.bodies.route import KVTable
@@ -45,31 +37,8 @@ _POOLS: Final = ("send", "pull", "litePull", "query", "ack")
 class BrokerAdminProcessor:
     """Answers administrators' requests about the broker itself."""
 
-    def __init__(
-        self,
-        *,
-        config: LiveConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        delay_offsets: DelayOffsets,
-        consumer_offsets: ConsumerOffsetManager,
-        waiting: WaitingAnswers,
-        group_transfer: GroupTransferService,
-        broker_addr: str,
-        ha_addr: str,
-        slave: Callable[[], SlaveStatistics | None],
-    ) -> None:
-        """`slave` returns a slave's view of its replication, None on a master."""
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._delay_offsets = delay_offsets
-        self._consumer_offsets = consumer_offsets
-        self._waiting = waiting
-        self._group_transfer = group_transfer
-        self._broker_addr = broker_addr
-        self._ha_addr = ha_addr
-        self._slave = slave
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -82,24 +51,24 @@ class BrokerAdminProcessor:
         }
 
     def update_broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        before = self._config.broker
+        before = self._broker.config.broker
         after = changed_config(before, parse_properties(request.body))
-        self._config.replace(after)
+        self._broker.config.replace(after)
         if after.store != before.store:
-            self._store.reconfigure(after.store_settings)
+            self._broker.store.reconfigure(after.store_settings)
         if after.broker_permission != before.broker_permission:
-            self._topics.register_again()
+            self._broker.topics.register_again()
         return request.response()
 
     def broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         shown = java_properties(
-            self._config.broker,
-            broker_addr=self._broker_addr,
-            ha_addr=self._ha_addr,
-            configured=self._config.configured,
+            self._broker.config.broker,
+            broker_addr=self._broker.address,
+            ha_addr=self._broker.ha_address,
+            configured=self._broker.config.configured,
         )
         text = format_properties({**shown, REPLICATION_KEY: str(EXCHANGE_VERSION)})
-        version = fastjson.dumps(self._config.data_version).decode()
+        version = fastjson.dumps(self._broker.config.data_version).decode()
         return request.response(admin.GetBrokerConfigResponseHeader(version), text)
 
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -109,7 +78,7 @@ class BrokerAdminProcessor:
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Delete the log's expired files, and with them the entries for them in queues and index."""
-        await self._store.delete_old_files()
+        await self._broker.store.delete_old_files()
         return request.response()
 
     def _runtime_table(self) -> dict[str, str]:
@@ -119,31 +88,32 @@ class BrokerAdminProcessor:
             "startAcceptSendRequestTimeStamp": "0",
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
-            "brokerActive": "false" if self._store.is_slave else "true",
+            "brokerActive": "false" if self._broker.store.is_slave else "true",
         }
         # Requests are executed as they arrive, without the thread pools of Java.
         for pool in _POOLS:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        table |= self._store.runtime_info() | self._delay_table()
+        table |= self._broker.store.runtime_info() | self._delay_table()
         table |= {
-            "rocketrioMessagesCut": str(self._consumer_offsets.messages_cut),
-            "rocketrioOffsetsCut": str(self._consumer_offsets.offsets_cut),
+            "rocketrioMessagesCut": str(self._broker.consumer_offsets.messages_cut),
+            "rocketrioOffsetsCut": str(self._broker.consumer_offsets.offsets_cut),
         }
         return table | self._waits_table() | self._slave_table()
 
     def _delay_table(self) -> dict[str, str]:
         """Return how many messages of each delay level were delivered, and how many there are."""
-        wrapper, _ = self._delay_offsets.answer()
+        wrapper, _ = self._broker.delay_offsets.answer()
+        end_of = self._broker.store.next_queue_offset
         return {
-            f"scheduleMessageOffset_{level}": f"{offset},{self._store.next_queue_offset(SCHEDULE_TOPIC, level - 1)}"
+            f"scheduleMessageOffset_{level}": f"{offset},{end_of(SCHEDULE_TOPIC, level - 1)}"
             for level, offset in wrapper.offset_table.items()
         }
 
     def _slave_table(self) -> dict[str, str]:
         """Return rocketrio's keys about how a slave follows, and how far a long copy is."""
-        slave = self._slave()
+        slave = self._broker.role_service.slave_statistics()
         if slave is None:
             return {}
         table = {
@@ -162,7 +132,10 @@ class BrokerAdminProcessor:
 
     def _waits_table(self) -> dict[str, str]:
         """Return rocketrio's keys about what sends have waited for, and about the slaves that they wait for."""
-        waits, slaves = self._waiting.statistics(), self._group_transfer.statistics()
+        waits, slaves = (
+            self._broker.waiting_answers.statistics(),
+            self._broker.group_transfer.statistics(),
+        )
         table = {
             f"rocketrio{_STATUS_NAMES[code]}": str(count) for code, count in waits.answered.items()
         }

@@ -14,18 +14,14 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.client_housekeeping import send_oneway
+from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.offsets.version import Commit
-from rocketrio_broker.processors.client_manage import tell
 from rocketrio_broker.processors.offsets import usual_boundary
-from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.processors.steps import JoinedBody, steps_of
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
 from rocketrio_protocol.codes import VERSION_5, LanguageCode, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -54,22 +50,8 @@ _NOT_GIVEN: Final = -1
 class ClientCallProcessor:
     """Forwards a console's requests to clients."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        *,
-        config: LiveConfig,
-        topics: TopicConfigManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        groups: SubscriptionGroupManager,
-    ) -> None:
-        self._store = store
-        self._config = config
-        self._topics = topics
-        self._consumers = consumers
-        self._offsets = offsets
-        self._groups = groups
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -84,7 +66,7 @@ class ClientCallProcessor:
 
     async def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(ResetOffsetRequestHeader)
-        if self._store.is_slave:
+        if self._broker.store.is_slave:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, "a slave resets no offsets: ask the master of its name"
             )
@@ -99,7 +81,7 @@ class ClientCallProcessor:
         body = JoinedBody(ResetOffsetBody().to_json(), "offsetTable")
         cpp_body = JoinedBody(ResetOffsetBody().to_list_json(), "offsetTable")
         boundary = usual_boundary(request.version)
-        queue_ids = range(self._topics.topic_config_table[header.topic].write_queue_nums)
+        queue_ids = range(self._broker.topics.topic_config_table[header.topic].write_queue_nums)
         if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
             if header.queue_id not in queue_ids:
                 raise Refused(
@@ -107,7 +89,7 @@ class ClientCallProcessor:
                     f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {len(queue_ids)} queues",
                 )
             queue_ids = range(header.queue_id, header.queue_id + 1)
-        if self._offsets.is_full:
+        if self._broker.consumer_offsets.is_full:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, "the table of offsets is full: nothing is reset"
             )
@@ -116,15 +98,15 @@ class ClientCallProcessor:
             body.add(table.to_json())
             cpp_body.add(table.to_list_json())
             await trio.lowlevel.checkpoint()
-        told = consumer.ResetConsumerClientOffsetRequestHeader(
+        reset = consumer.ResetConsumerClientOffsetRequestHeader(
             header.topic, header.group, header.timestamp, header.is_force
         )
         for member in members:
             is_cpp = member.language is LanguageCode.CPP
             order = RemotingCommand.request(
-                told, cpp_body.joined() if is_cpp else body.joined(), oneway=True
+                reset, cpp_body.joined() if is_cpp else body.joined(), oneway=True
             )
-            tell(member.channel, order, what="reset of offsets", group=header.group)
+            send_oneway(member.channel, order, what="reset of offsets", group=header.group)
         return request.response(body=body.joined())
 
     def _refuse_unknown(
@@ -132,17 +114,19 @@ class ClientCallProcessor:
     ) -> None:
         """Raise Refused for an unknown topic or group, by the rules of 5.x or of 4.x."""
         group, is_5 = header.group, version >= VERSION_5
-        if self._topics.topic_config(header.topic) is None:
+        if self._broker.topics.topic_config(header.topic) is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST if is_5 else ResponseCode.SYSTEM_ERROR,
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
-        is_known = has_members or group in self._groups.subscription_group_table
+        is_known = has_members or group in self._broker.groups.subscription_group_table
         if is_5 and not is_known:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
-        is_idle = not has_members and not self._offsets.query_offsets(group, header.topic)
+        is_idle = not has_members and not self._broker.consumer_offsets.query_offsets(
+            group, header.topic
+        )
         if is_idle and not is_5:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist")
 
@@ -150,27 +134,29 @@ class ClientCallProcessor:
         self, header: ResetOffsetRequestHeader, queue_ids: range, boundary: Boundary
     ) -> dict[MessageQueue, int]:
         """Store where the group continues in each of these queues, and return it."""
-        committed = self._offsets.query_offsets(header.group, header.topic)
+        committed = self._broker.consumer_offsets.query_offsets(header.group, header.topic)
         table = {}
         for queue_id in queue_ids:
             wanted = self._wanted_offset(header, queue_id, boundary)
             is_place = header.offset is not None and header.offset != _NOT_GIVEN
             if header.timestamp == consumer.TO_THE_END and not is_place:
                 # After a change of masters a group may be ahead of what readers see.
-                end = self._store.next_queue_offset(header.topic, queue_id)
+                end = self._broker.store.next_queue_offset(header.topic, queue_id)
                 wanted = max(wanted, min(committed.get(queue_id, 0), end))
             if not header.is_force:
                 wanted = min(wanted, committed.get(queue_id, wanted))
-            queue = MessageQueue(header.topic, self._config.broker.broker_name, queue_id)
+            queue = MessageQueue(header.topic, self._broker.config.broker.broker_name, queue_id)
             table[queue] = wanted
             reset = Commit(wanted, is_reset=True)
-            self._offsets.commit_version(header.group, header.topic, queue_id, reset)
+            self._broker.consumer_offsets.commit_version(
+                header.group, header.topic, queue_id, reset
+            )
         return table
 
     def _wanted_offset(
         self, header: ResetOffsetRequestHeader, queue_id: int, boundary: Boundary
     ) -> int:
-        low, high = self._store.queue_bounds(header.topic, queue_id) or (0, 0)
+        low, high = self._broker.store.queue_bounds(header.topic, queue_id) or (0, 0)
         if header.offset is not None and header.offset != _NOT_GIVEN:
             if not low <= header.offset <= high:
                 raise Refused(
@@ -180,7 +166,9 @@ class ClientCallProcessor:
             return header.offset
         if header.timestamp == consumer.TO_THE_END:
             return high
-        found = self._store.offset_by_time(header.topic, queue_id, header.timestamp, boundary)
+        found = self._broker.store.offset_by_time(
+            header.topic, queue_id, header.timestamp, boundary
+        )
         return max(0, found)
 
     # ---------------------------------------------------------------------------- asking the clients
@@ -217,7 +205,7 @@ class ClientCallProcessor:
 
     async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(consumer.GetConsumerRunningInfoRequestHeader)
-        return await self._hand_on(request, header.consumer_group, header.client_id)
+        return await self._forward(request, header.consumer_group, header.client_id)
 
     async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(consumer.ConsumeMessageDirectlyRequestHeader)
@@ -225,20 +213,20 @@ class ClientCallProcessor:
             _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
         except LocalProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, error.what) from error
-        record = self._store.message_at(physical_offset)
+        record = self._broker.store.message_at(physical_offset)
         if record is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}"
             )
-        request.ext_fields["brokerName"] = self._config.broker.broker_name
+        request.ext_fields["brokerName"] = self._broker.config.broker.broker_name
         request.body = bytes(record)
-        return await self._hand_on(request, header.consumer_group, header.client_id)
+        return await self._forward(request, header.consumer_group, header.client_id)
 
-    async def _hand_on(
+    async def _forward(
         self, request: RemotingCommand, group: str, client_id: str | None
     ) -> RemotingCommand:
         """Forward the request to a member, without the sender's credentials, and return its answer unchanged."""
-        member = self._consumers.channel(group, client_id or "")
+        member = self._broker.consumers.channel(group, client_id or "")
         if member is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
@@ -265,10 +253,10 @@ class ClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"invoke consumer <{group}> <{client_id}> Exception: {error.what}",
             ) from error
-        handed_on = request.response(body=answer.body, code=answer.code, remark=answer.remark)
-        handed_on.ext_fields = dict(answer.ext_fields)
-        return handed_on
+        forwarded = request.response(body=answer.body, code=answer.code, remark=answer.remark)
+        forwarded.ext_fields = dict(answer.ext_fields)
+        return forwarded
 
     def _members(self, group: str) -> list[ClientChannelInfo]:
-        info = self._consumers.group(group)
+        info = self._broker.consumers.group(group)
         return [] if info is None else list(info.channels.values())

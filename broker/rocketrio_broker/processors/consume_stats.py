@@ -8,15 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
-from rocketrio_broker.clients import ConsumerManager
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.offsets.pulls import PullOffsets
 from rocketrio_broker.processors.steps import JoinedBody, steps_of
-from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
     ConsumeStats,
@@ -35,36 +28,13 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock
 
 
 class ConsumeStatsProcessor:
     """Answers requests for the progress in each queue."""
 
-    def __init__(
-        self,
-        *,
-        config: LiveConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumer_offsets: ConsumerOffsetManager,
-        consumers: ConsumerManager,
-        stats: BrokerStatsManager,
-        pull_offsets: PullOffsets,
-        broker_addr: str,
-        wall_clock: WallClock,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumer_offsets = consumer_offsets
-        self._consumers = consumers
-        self._stats = stats
-        self._pull_offsets = pull_offsets
-        self._broker_addr = broker_addr
-        self._wall_clock = wall_clock
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -79,7 +49,7 @@ class ConsumeStatsProcessor:
 
     async def topic_stats_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetTopicStatsInfoRequestHeader)
-        topic = self._topics.topic_config(header.topic)
+        topic = self._broker.topics.topic_config(header.topic)
         if topic is None:
             return _topic_not_exist(request, header.topic)
         body = JoinedBody(TopicStatsTable().to_json(), "offsetTable")
@@ -103,21 +73,23 @@ class ConsumeStatsProcessor:
     async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetConsumeStatsRequestHeader)
         group = header.consumer_group
-        topics = [header.topic] if header.topic else self._consumer_offsets.topics_of_group(group)
+        topics = (
+            [header.topic] if header.topic else self._broker.consumer_offsets.topics_of_group(group)
+        )
         body, _ = await self._progress_body(group, list(self._consumed_topics(group, topics)))
         return request.response(body=body)
 
     def topic_consume_by_who(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.QueryTopicConsumeByWhoRequestHeader)
-        groups = self._consumers.groups_of_topic(header.topic)
-        groups += self._consumer_offsets.groups_of_topic(header.topic)
+        groups = self._broker.consumers.groups_of_topic(header.topic)
+        groups += self._broker.consumer_offsets.groups_of_topic(header.topic)
         return request.response(body=GroupList(list(dict.fromkeys(groups))).to_json())
 
     async def consume_time_span(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         header = request.header(admin.QueryConsumeTimeSpanRequestHeader)
-        topic = self._topics.topic_config(header.topic)
+        topic = self._broker.topics.topic_config(header.topic)
         if topic is None:
             return _topic_not_exist(request, header.topic)
         body = JoinedBody(QueryConsumeTimeSpanBody().to_json(), "consumeTimeSpanSet")
@@ -132,14 +104,14 @@ class ConsumeStatsProcessor:
     ) -> RemotingCommand:
         header = request.header(admin.GetBrokerConsumeStatsRequestHeader)
         topics_of_group: defaultdict[str, list[str]] = defaultdict(list)
-        for topic, group in list(self._consumer_offsets.table):
+        for topic, group in list(self._broker.consumer_offsets.table):
             topics_of_group[group].append(topic)
-        empty = ConsumeStatsList(broker_addr=self._broker_addr).to_classic_json()
+        empty = ConsumeStatsList(broker_addr=self._broker.address).to_classic_json()
         body, total_diff = JoinedBody(empty, "consumeStatsList"), 0
-        for group in list(self._groups.subscription_group_table):
+        for group in list(self._broker.groups.subscription_group_table):
             stats = []
             for topic in self._consumed_topics(group, topics_of_group[group]):
-                config = self._topics.topic_config(topic)
+                config = self._broker.topics.topic_config(topic)
                 if header.is_order and (config is None or not config.order):
                     continue
                 progress, diff = await self._progress_body(group, [topic])
@@ -151,7 +123,7 @@ class ConsumeStatsProcessor:
 
     def view_broker_stats_data(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.ViewBrokerStatsDataRequestHeader)
-        data = self._stats.stats_data(header.stats_name, header.stats_key)
+        data = self._broker.stats.stats_data(header.stats_name, header.stats_key)
         if data is None:
             raise BrokerSystemError(
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
@@ -160,9 +132,9 @@ class ConsumeStatsProcessor:
 
     def _consumed_topics(self, group: str, topics: list[str]) -> Iterator[str]:
         """Yield the topics that exist, and that the group still subscribes to if it is connected."""
-        connected = self._consumers.group(group)
+        connected = self._broker.consumers.group(group)
         for topic in topics:
-            if self._topics.topic_config(topic) is None:
+            if self._broker.topics.topic_config(topic) is None:
                 continue
             if (
                 connected is not None
@@ -174,10 +146,10 @@ class ConsumeStatsProcessor:
 
     async def _progress_body(self, group: str, topics: Sequence[str]) -> tuple[bytes, int]:
         """Return the progress of a group on topics as ConsumeStats, and the number of messages it has not consumed."""
-        tps = sum(self._stats.group_get_tps(topic, group) for topic in topics)
+        tps = sum(self._broker.stats.group_get_tps(topic, group) for topic in topics)
         body, diff = JoinedBody(ConsumeStats({}, tps).to_json(), "offsetTable"), 0
         for topic in topics:
-            config = self._topics.topic_config(topic)
+            config = self._broker.topics.topic_config(topic)
             for queue_ids in steps_of(range(0 if config is None else config.read_queue_nums)):
                 stats = ConsumeStats(self._progress(group, topic, queue_ids), tps)
                 body.add(stats.to_json())
@@ -191,14 +163,14 @@ class ConsumeStatsProcessor:
         table = {}
         for queue_id in queue_ids:
             _, high = self._bounds(topic, queue_id)
-            consumed = max(0, self._consumer_offsets.query_offset(group, topic, queue_id))
+            consumed = max(0, self._broker.consumer_offsets.query_offset(group, topic, queue_id))
             # After a change of masters a group may be ahead of what readers see; then it is not behind.
             high = max(high, consumed)
             table[self._queue(topic, queue_id)] = OffsetWrapper(
                 broker_offset=high,
                 consumer_offset=consumed,
                 last_timestamp=self._store_time(topic, queue_id, consumed - 1, missing=0),
-                pull_offset=self._pull_offsets.of(
+                pull_offset=self._broker.pull_offsets.of(
                     group, topic, queue_id, committed=consumed, end=high
                 ),
             )
@@ -206,7 +178,7 @@ class ConsumeStatsProcessor:
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         low, high = self._bounds(topic, queue_id)
-        consumed = self._consumer_offsets.query_offset(group, topic, queue_id)
+        consumed = self._broker.consumer_offsets.query_offset(group, topic, queue_id)
         span = QueueTimeSpan.of(self._queue(topic, queue_id))
         span.min_time_stamp = self._store_time(topic, queue_id, low)
         span.max_time_stamp = self._store_time(topic, queue_id, high - 1)
@@ -215,18 +187,18 @@ class ConsumeStatsProcessor:
         )
         next_stored = self._store_time(topic, queue_id, max(consumed, 0))
         # Not negative if store times are ahead of the clock.
-        waits_ms = self._wall_clock.now_ms() - next_stored if next_stored >= 0 else 0
+        waits_ms = self._broker.wall_clock.now_ms() - next_stored if next_stored >= 0 else 0
         span.delay_time = max(0, waits_ms)
         return span
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic, self._config.broker.broker_name, queue_id)
+        return MessageQueue(topic, self._broker.config.broker.broker_name, queue_id)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self._store.queue_bounds(topic, queue_id) or (0, 0)
+        return self._broker.store.queue_bounds(topic, queue_id) or (0, 0)
 
     def _store_time(self, topic: str, queue_id: int, offset: int, *, missing: int = -1) -> int:
-        stored = self._store.store_time_at(topic, queue_id, offset) if offset >= 0 else None
+        stored = self._broker.store.store_time_at(topic, queue_id, offset) if offset >= 0 else None
         return missing if stored is None else stored
 
 

@@ -9,13 +9,10 @@ Unlike Java: a request that is not one-way is answered, once flush and replicati
 
 import logging
 
-from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.delayed_puts import stored_message
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.processors.waiting_answers import WaitingAnswers
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
-from rocketrio_broker.transaction.decisions import TransactionDecisions
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.transaction import (
@@ -37,18 +34,9 @@ logger = logging.getLogger("rocketrio_broker.transaction")
 class EndTransactionProcessor:
     """Takes producers' decisions."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        decisions: TransactionDecisions,
-        *,
-        config: LiveConfig,
-        waiting: WaitingAnswers,
-    ) -> None:
-        self._store = store
-        self._decisions = decisions
-        self._config = config
-        self._waiting = waiting
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
+        self._decisions = broker.transaction_decisions
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -59,7 +47,7 @@ class EndTransactionProcessor:
 
     def end_transaction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         header = request.header(EndTransactionRequestHeader)
-        if self._config.broker.is_slave:
+        if self._broker.config.broker.is_slave:
             raise Refused(
                 ResponseCode.SLAVE_NOT_AVAILABLE, "Slave mode end transaction is forbidden."
             )
@@ -92,11 +80,11 @@ class EndTransactionProcessor:
         """
         header = request.header(ResumeCheckHalfMessageRequestHeader)
         _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
-        message = stored_message(self._store, physical_offset)
+        message = stored_message(self._broker.store, physical_offset)
         if message is None or message.topic != TRANS_CHECK_MAX_TIME_TOPIC:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}",
+                f"{header.msg_id} is not a message of {TRANS_CHECK_MAX_TIME_TOPIC}",
             )
         result = self._decisions.resume(message)
         if result.status is not PutStatus.PUT_OK:
@@ -104,7 +92,7 @@ class EndTransactionProcessor:
         return request.response()
 
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
-        message = stored_message(self._store, header.commit_log_offset)
+        message = stored_message(self._broker.store, header.commit_log_offset)
         if message is None or message.topic != TRANS_HALF_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if message.property_value(PROPERTY_PRODUCER_GROUP) != header.producer_group:
@@ -123,7 +111,7 @@ class EndTransactionProcessor:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}".rstrip(": ")
             )
-        if request.is_oneway or not self._waiting.is_needed:
+        if request.is_oneway or not self._broker.waiting_answers.is_needed:
             return request.response()
-        self._waiting.add(result.end_offset, channel, request.response().encode())
+        self._broker.waiting_answers.add(result.end_offset, channel, request.response().encode())
         return None

@@ -10,18 +10,12 @@ import msgspec
 import trio
 
 from rocketrio_broker.attributes import group_attributes
-from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager, ProducerManager
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.ha.live_slaves import LiveSlaves
-from rocketrio_broker.offsets.delayed import DelayOffsets
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.processors.steps import STEP_QUEUES, JoinedBody, steps_of
 from rocketrio_broker.processors.topic_admin import refuse_long_list, refuse_on_slave
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.steps import in_steps
-from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
     Connection,
@@ -51,28 +45,8 @@ _NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the compared group is alrea
 class GroupAdminProcessor:
     """Answers administrators' and slaves' requests about groups."""
 
-    def __init__(
-        self,
-        *,
-        config: LiveConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumer_offsets: ConsumerOffsetManager,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        delay_offsets: DelayOffsets,
-        live_slaves: LiveSlaves,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumer_offsets = consumer_offsets
-        self._consumers = consumers
-        self._producers = producers
-        self._delay_offsets = delay_offsets
-        self._live_slaves = live_slaves
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -95,20 +69,20 @@ class GroupAdminProcessor:
     def update_and_create_group(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        refuse_on_slave(self._config)
+        refuse_on_slave(self._broker.config)
         group = fastjson.loads_bounded(request.body, SubscriptionGroupConfig, what="group settings")
-        self._groups.update(self._checked(group))
+        self._broker.groups.update(self._checked(group))
         return request.response()
 
     def update_and_create_groups(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        refuse_on_slave(self._config)
+        refuse_on_slave(self._broker.config)
         body = fastjson.loads_bounded(
             request.body, SubscriptionGroupConfigList, what="list of group settings"
         )
         refuse_long_list(body.group_config_list)
-        self._groups.update_all([self._checked(group) for group in body.group_config_list])
+        self._broker.groups.update_all([self._checked(group) for group in body.group_config_list])
         return request.response()
 
     def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
@@ -125,24 +99,24 @@ class GroupAdminProcessor:
                 f"The group {group.group_name} cannot have {group.retry_queue_nums} retry queues; "
                 f"0 to {QUEUE_NUMS_LIMIT} are allowed"
             )
-        known = self._groups.subscription_group_table.get(group.group_name)
+        known = self._broker.groups.subscription_group_table.get(group.group_name)
         attributes = group_attributes(group, known)
         return msgspec.structs.replace(group, attributes=attributes)
 
     async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        refuse_on_slave(self._config)
+        refuse_on_slave(self._broker.config)
         header = request.header(admin.DeleteSubscriptionGroupRequestHeader)
-        self._groups.delete(header.group_name)
+        self._broker.groups.delete(header.group_name)
         if header.remove_offset or header.clean_offset:
-            await self._consumer_offsets.remove_group(header.group_name)
+            await self._broker.consumer_offsets.remove_group(header.group_name)
         return request.response()
 
     def all_group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.response(body=self._groups.answer())
+        return request.response(body=self._broker.groups.answer())
 
     def group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetSubscriptionGroupConfigRequestHeader)
-        group = self._groups.subscription_group_table.get(header.group)
+        group = self._broker.groups.subscription_group_table.get(header.group)
         if group is None:
             return request.response(
                 code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -157,12 +131,12 @@ class GroupAdminProcessor:
     ) -> RemotingCommand:
         header = request.header(admin.GetAllConsumerOffsetRequestHeader)
         if header.broker_id is not None and header.ha_addr is not None:
-            self._live_slaves.note_reported(header.broker_id, header.ha_addr)
-        body = await self._consumer_offsets.answer(with_versions=bool(header.versions))
+            self._broker.live_slaves.note_reported(header.broker_id, header.ha_addr)
+        body = await self._broker.consumer_offsets.answer(with_versions=bool(header.versions))
         return request.response(body=body)
 
     def all_delay_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        wrapper, log_end = self._delay_offsets.answer()
+        wrapper, log_end = self._broker.delay_offsets.answer()
         header = admin.GetAllDelayOffsetResponseHeader(log_end)
         return request.response(header, fastjson.dumps(wrapper))
 
@@ -171,7 +145,7 @@ class GroupAdminProcessor:
     ) -> RemotingCommand:
         header = request.header(admin.QueryCorrectionOffsetRequestHeader)
         corrections = await in_steps(self._corrections(header))
-        compared = self._consumer_offsets.query_offsets(header.compare_group, header.topic)
+        compared = self._broker.consumer_offsets.query_offsets(header.compare_group, header.topic)
         for queue_id, offset in compared.items():
             if corrections.get(queue_id, _NO_CORRECTION) > offset:
                 corrections[queue_id] = _NO_CORRECTION
@@ -183,12 +157,12 @@ class GroupAdminProcessor:
         left_out = set((header.filter_groups or "").split(","))
         corrections: dict[int, int] = {}
         count = 0
-        for group in self._consumer_offsets.groups_of_topic(header.topic):
+        for group in self._broker.consumer_offsets.groups_of_topic(header.topic):
             if group in left_out:
                 continue
-            offsets = self._consumer_offsets.query_offsets(group, header.topic)
+            offsets = self._broker.consumer_offsets.query_offsets(group, header.topic)
             for queue_id, offset in offsets.items():
-                bounds = self._store.queue_bounds(header.topic, queue_id)
+                bounds = self._broker.store.queue_bounds(header.topic, queue_id)
                 if bounds is not None and offset >= bounds[0]:
                     corrections[queue_id] = min(offset, corrections.get(queue_id, offset))
                 count += 1
@@ -200,23 +174,25 @@ class GroupAdminProcessor:
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         header = request.header(admin.CloneGroupOffsetRequestHeader)
-        if self._groups.find(header.dest_group) is None:
+        if self._broker.groups.find(header.dest_group) is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.dest_group} not exist!"
             )
         topics = (
             [header.topic]
             if header.topic
-            else self._consumer_offsets.topics_of_group(header.src_group)
+            else self._broker.consumer_offsets.topics_of_group(header.src_group)
         )
         for topic in topics:
-            if self._consumer_offsets.is_full:
+            if self._broker.consumer_offsets.is_full:
                 raise BrokerSystemError(
                     f"The table of offsets is full: those on {topic} are not cloned"
                 )
-            if self._topics.topic_config(topic) is not None:
+            if self._broker.topics.topic_config(topic) is not None:
                 await in_steps(
-                    self._consumer_offsets.clone_offset(header.src_group, header.dest_group, topic)
+                    self._broker.consumer_offsets.clone_offset(
+                        header.src_group, header.dest_group, topic
+                    )
                 )
                 await trio.lowlevel.checkpoint()
         return request.response()
@@ -227,7 +203,7 @@ class GroupAdminProcessor:
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         header = request.header(admin.GetConsumerConnectionListRequestHeader)
-        group = self._consumers.group(header.consumer_group)
+        group = self._broker.consumers.group(header.consumer_group)
         if group is None:
             return request.response(
                 code=ResponseCode.CONSUMER_NOT_ONLINE,
@@ -245,7 +221,7 @@ class GroupAdminProcessor:
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         header = request.header(admin.GetProducerConnectionListRequestHeader)
-        clients = self._producers.clients(header.producer_group)
+        clients = self._broker.producers.clients(header.producer_group)
         if not clients:
             return request.response(
                 code=ResponseCode.SYSTEM_ERROR,

@@ -5,22 +5,14 @@ Answers to: AdminBrokerProcessor.getBrokerHAStatus, DefaultHAService.getRuntimeI
 Unlike Java: a slave's lag is also given in seconds, and there are rocketrio fields (`ha/status.py`).
 """
 
-from collections.abc import Callable
-
 import attrs
 
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.connection import HAConnectionStatistics
-from rocketrio_broker.ha.gate_keeper import GateStatistics
-from rocketrio_broker.ha.level_clock import LevelClock
-from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
-from rocketrio_broker.leadership import Leadership
-from rocketrio_broker.processors.waiting_answers import WaitingAnswers, WaitingStatistics
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import store_timestamp_from
+from rocketrio_broker.waiting_answers import WaitingStatistics
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.ha.status import (
@@ -33,7 +25,6 @@ from rocketrio_protocol.ha.status import (
 )
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock
 
 PUT_OK = "PUT_OK"
 """The name here of a send that got all it waited for, as in RocketMQ's PutMessageStatus."""
@@ -42,42 +33,8 @@ PUT_OK = "PUT_OK"
 class HAStatusProcessor:
     """Combines the statistics of the parts of replication."""
 
-    def __init__(
-        self,
-        *,
-        config: LiveConfig,
-        store: MessageStore,
-        ha_service: HAService,
-        gate: Callable[[], GateStatistics],
-        waiting: WaitingAnswers,
-        live_slaves: LiveSlaves,
-        slave: Callable[[], SlaveStatistics | None],
-        level_clock: LevelClock,
-        wall_clock: WallClock,
-        leadership: Leadership,
-        claims: Callable[[], bool],
-        log_problems: Callable[[], list[str]],
-        role_problem: Callable[[], str | None],
-    ) -> None:
-        """`slave` returns the slave's side of replication, None on a master.
-
-        `claims` returns whether this broker is a master that leads or is about to, `role_problem` what is uncertain
-        about its role. `log_problems` returns what checks found: in the log here and at slaves, and about other brokers
-        with the same name.
-        """
-        self._role_problem = role_problem
-        self._claims = claims
-        self._log_problems = log_problems
-        self._config = config
-        self._store = store
-        self._ha_service = ha_service
-        self._gate = gate
-        self._waiting = waiting
-        self._live_slaves = live_slaves
-        self._slave = slave
-        self._level_clock = level_clock
-        self._wall_clock = wall_clock
-        self._leadership = leadership
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
         self._rates = _Rates()
 
     def processors(self) -> dict[int, Processor]:
@@ -89,10 +46,10 @@ class HAStatusProcessor:
 
     def status(self) -> HARuntimeInfo:
         """Return the body of the answer."""
-        slave = self._slave()
-        end = self._store.max_physical_offset
+        slave = self._broker.role_service.slave_statistics()
+        end = self._broker.store.max_physical_offset
         connections = [
-            self._connection(one, end) for one in self._ha_service.statistics().connections
+            self._connection(one, end) for one in self._broker.ha_service.statistics().connections
         ]
         if slave is not None:
             client = self._client(slave)
@@ -110,25 +67,25 @@ class HAStatusProcessor:
             master_commit_log_max_offset=end,
             in_sync_slave_nums=sum(one.in_sync for one in connections),
             ha_connection_info=connections,
-            rocketrio=self._own(self._ha_service.statistics().last_refusal),
+            rocketrio=self._own(self._broker.ha_service.statistics().last_refusal),
         )
 
     def _own(self, last_problem: str | None) -> OwnStatus:
-        config, store = self._config.broker, self._store
-        transfer = self._ha_service.group_transfer.statistics()
-        gate = self._gate()
-        waits = self._waiting.statistics()
+        config, store = self._broker.config.broker, self._broker.store
+        transfer = self._broker.ha_service.group_transfer.statistics()
+        gate = self._broker.gate_keeper.statistics()
+        waits = self._broker.waiting_answers.statistics()
         epoch = store.epochs.lines[-1] if store.epochs.lines else None
-        slave = self._slave()
+        slave = self._broker.role_service.slave_statistics()
         return OwnStatus(
             role=config.role,
             broker_id=config.broker_id,
-            claims=None if config.is_slave else self._claims(),
-            configured_role=self._config.configured.role,
-            configured_broker_id=self._config.configured.broker_id,
+            claims=None if config.is_slave else self._broker.role_service.claims,
+            configured_role=self._broker.config.configured.role,
+            configured_broker_id=self._broker.config.configured.broker_id,
             refusal=None if config.is_slave else store.refusal or None,
-            standing=self._leadership.standing,
-            stands_aside_for=self._leadership.other,
+            standing=self._broker.leadership.standing,
+            stands_aside_for=self._broker.leadership.other,
             flushed_offset=store.flushed.value,
             min_offset=store.min_physical_offset,
             max_offset=store.max_physical_offset,
@@ -145,21 +102,31 @@ class HAStatusProcessor:
             epoch_id=None if epoch is None else epoch.id,
             epoch_start=None if epoch is None else epoch.start,
             beyond=None if slave is None else _beyond(slave.log.beyond),
-            problems=[*store.problems(), *self._log_problems()],
+            problems=self._problems(),
         )
+
+    def _problems(self) -> list[str]:
+        """Return what checks found: in the log here and at slaves, and about other brokers of the same name."""
+        broker = self._broker
+        return [
+            *broker.store.problems(),
+            *broker.log_check.problems(),
+            *broker.second_history.problems(),
+            *broker.role_service.problems(),
+        ]
 
     def _connection(self, one: HAConnectionStatistics, end: int) -> HAConnectionRuntimeInfo:
         # A slave cannot lack bytes that are deleted here: an empty one is sent the log from its first byte.
-        behind = end - max(one.slave_ack_offset, self._store.min_physical_offset)
+        behind = end - max(one.slave_ack_offset, self._broker.store.min_physical_offset)
         return HAConnectionRuntimeInfo(
             addr=one.addr,
             slave_ack_offset=one.slave_ack_offset,
             diff=behind,
             in_sync=one.slave_request_offset is not None
-            and behind < self._config.broker.ha_slave_fallbehind_max,
+            and behind < self._broker.config.broker.ha_slave_fallbehind_max,
             transferred_byte_in_second=self._rate(one.addr, one.bytes_sent, one.connected_since_ms),
             transfer_from_where=one.transfer_offset,
-            rocketrio_broker_id=self._live_slaves.id_of(one.addr),
+            rocketrio_broker_id=self._broker.live_slaves.id_of(one.addr),
             rocketrio_seconds_behind=self._seconds_behind(one.slave_ack_offset, end),
             rocketrio_report_age=round(one.last_report_age, 3),
             rocketrio_connected_since=one.connected_since_ms,
@@ -170,15 +137,15 @@ class HAStatusProcessor:
         if ack_offset >= end:
             return 0.0
         stored_ms = store_timestamp_from(
-            self._store.read_log, max(ack_offset, self._store.min_physical_offset)
+            self._broker.store.read_log, max(ack_offset, self._broker.store.min_physical_offset)
         )
         if stored_ms is None:
             return None
-        return max(0, self._wall_clock.now_ms() - stored_ms) / 1000
+        return max(0, self._broker.wall_clock.now_ms() - stored_ms) / 1000
 
     def _client(self, slave: SlaveStatistics) -> HAClientRuntimeInfo:
         log, tables = slave.log, slave.tables
-        since, level = log.connected_since_ms, self._level_clock.age_millis()
+        since, level = log.connected_since_ms, self._broker.level_clock.age_millis()
         return HAClientRuntimeInfo(
             master_addr=log.master_ha_addr,
             transferred_byte_in_second=self._rate(_MASTER, log.bytes_received, since),
@@ -187,12 +154,12 @@ class HAStatusProcessor:
             last_write_timestamp=self._time_of(log.last_report_age),
             rocketrio_state=log.state.value,
             rocketrio_local_addr=log.local_addr,
-            rocketrio_acknowledges=self._config.broker.ha_acknowledge,
+            rocketrio_acknowledges=self._broker.config.broker.ha_acknowledge,
             rocketrio_master_offset=log.master_offset,
             rocketrio_verified_offset=log.verified_offset,
             rocketrio_level_age=None if level is None else level / 1000,
             rocketrio_bytes_received=log.bytes_received,
-            rocketrio_last_problem=self._role_problem() or log.last_problem,
+            rocketrio_last_problem=self._broker.role_service.problem or log.last_problem,
             rocketrio_copied_bytes=None if slave.copy is None else slave.copy.copied,
             rocketrio_copy_bytes=None if slave.copy is None else slave.copy.total,
             rocketrio_copy_rate=None if slave.copy is None else round(slave.copy.rate),
@@ -202,11 +169,11 @@ class HAStatusProcessor:
         )
 
     def _rate(self, addr: str, total: int, since_ms: int | None) -> int:
-        now_ms = self._wall_clock.now_ms()
+        now_ms = self._broker.wall_clock.now_ms()
         return self._rates.rate(addr, total, now_ms, since_ms if since_ms is not None else now_ms)
 
     def _time_of(self, age: float | None) -> int:
-        return 0 if age is None else self._wall_clock.now_ms() - round(age * 1000)
+        return 0 if age is None else self._broker.wall_clock.now_ms() - round(age * 1000)
 
 
 _MASTER = "the master"
@@ -214,7 +181,7 @@ _RATE_INTERVAL_MS = 1000
 
 
 @attrs.frozen
-class _Look:
+class _Sample:
     """A counter at one time, and its rate until then."""
 
     at_ms: int
@@ -226,23 +193,23 @@ class _Look:
 class _Rates:
     """Computes bytes per second between two requests at least a second apart, first since the connection began."""
 
-    _looks: dict[str, _Look] = attrs.Factory(dict)
+    _samples: dict[str, _Sample] = attrs.Factory(dict)
 
     def rate(self, key: str, total: int, now_ms: int, since_ms: int) -> int:
-        before = self._looks.get(key)
+        before = self._samples.get(key)
         if before is None or total < before.total or now_ms < before.at_ms:
-            before = _Look(since_ms, 0, 0)
+            before = _Sample(since_ms, 0, 0)
         elif now_ms - before.at_ms < _RATE_INTERVAL_MS:
             return before.rate
         elapsed_ms = max(now_ms - before.at_ms, 1)
         rate = (total - before.total) * 1000 // elapsed_ms
-        self._looks[key] = _Look(now_ms, total, rate)
+        self._samples[key] = _Sample(now_ms, total, rate)
         return rate
 
     def forget_others(self, keys: set[str]) -> None:
         """Drop the counters of all other keys."""
-        for key in self._looks.keys() - keys:
-            del self._looks[key]
+        for key in self._samples.keys() - keys:
+            del self._samples[key]
 
 
 def status_name(code: ResponseCode) -> str:

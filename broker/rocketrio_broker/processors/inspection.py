@@ -9,14 +9,10 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.clients import ConsumerManager, ProducerManager
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.processors.sql_expression import SqlExpressions
 from rocketrio_broker.processors.steps import JoinedBody, steps_of
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.record_filter import CHOSEN, Entry
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
@@ -33,7 +29,6 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import inspection
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock
 
 ENTRIES_LIMIT: Final = 1000
 """The most queue entries in one answer: 100 kB of JSON."""
@@ -42,29 +37,11 @@ NO_FILTER_DATA: Final = "null"
 """The filter data that Apache's brokers report for a subscription by tags: they compile nothing for it."""
 
 
-class LookingProcessor:
+class InspectionProcessor:
     """Answers console queries for queue entries, producers and subscriptions."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        *,
-        config: LiveConfig,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        offsets: ConsumerOffsetManager,
-        broker_addr: str,
-        wall_clock: WallClock,
-        sql: SqlExpressions,
-    ) -> None:
-        self._store = store
-        self._config = config
-        self._consumers = consumers
-        self._producers = producers
-        self._offsets = offsets
-        self._broker_addr = broker_addr
-        self._wall_clock = wall_clock
-        self._sql = sql
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -77,12 +54,12 @@ class LookingProcessor:
 
     def queue_entries(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QueryConsumeQueueRequestHeader)
-        bounds = self._store.queue_bounds(header.topic, header.queue_id)
+        bounds = self._broker.store.queue_bounds(header.topic, header.queue_id)
         if bounds is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
             )
-        entries = self._store.queue_entries(
+        entries = self._broker.store.queue_entries(
             header.topic,
             header.queue_id,
             max(header.queue_offset, bounds[0]),
@@ -102,7 +79,7 @@ class LookingProcessor:
         entries: list[Entry],
     ) -> None:
         """Set for each entry whether the group would receive it, and omit those that would take too long."""
-        subscription = self._consumers.subscription(group, topic)
+        subscription = self._broker.consumers.subscription(group, topic)
         if subscription is None:
             body.filter_data = f"{group}@{topic} is not online!"
             return
@@ -121,16 +98,19 @@ class LookingProcessor:
             codes = set(subscription.code_set)
             takes_all = subscription.sub_string == ALL or not codes
             return [takes_all or code in codes for _, _, code in entries]
-        matches = self._sql.filter(
-            channel, subscription.expression_type, subscription.sub_string, self._config.broker
+        matches = self._broker.sql_expressions.filter(
+            channel,
+            subscription.expression_type,
+            subscription.sub_string,
+            self._broker.config.broker,
         )
-        return [code in CHOSEN for _, _, code in self._store.with_verdicts(entries, matches)]
+        return [code in CHOSEN for _, _, code in self._broker.store.with_verdicts(entries, matches)]
 
     async def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        now_ms, now = self._wall_clock.now_ms(), trio.current_time()
+        now_ms, now = self._broker.wall_clock.now_ms(), trio.current_time()
         body = JoinedBody(ProducerTableInfo().to_classic_json(), "data")
-        for group in list(self._producers.group_channel_table):
-            clients, shown = self._producers.clients(group), []
+        for group in list(self._broker.producers.group_channel_table):
+            clients, shown = self._broker.producers.clients(group), []
             for numbers in steps_of(range(len(clients))):
                 some = [
                     ProducerInfo(
@@ -150,11 +130,13 @@ class LookingProcessor:
 
     def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QueryTopicsByConsumerRequestHeader)
-        topics = TopicList(self._offsets.topics_of_group(header.group), self._broker_addr)
+        topics = TopicList(
+            self._broker.consumer_offsets.topics_of_group(header.group), self._broker.address
+        )
         return request.response(body=topics.to_classic_json())
 
     def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QuerySubscriptionByConsumerRequestHeader)
-        known = self._consumers.subscription(header.group, header.topic)
+        known = self._broker.consumers.subscription(header.group, header.topic)
         body = GroupSubscription(header.group, header.topic, known)
         return request.response(body=body.to_classic_json())

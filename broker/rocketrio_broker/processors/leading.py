@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from rocketrio_broker.leadership import Leadership
-from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.refusal import Refused
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import Channel

@@ -3,10 +3,9 @@
 Only rocketrio has these requests.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rocketrio_protocol.bodies.log_check import LogCheckStatus
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -24,16 +23,8 @@ DEFAULT_RATE: Final = 32 << 20
 class LogCheckProcessor:
     """Answers requests for a broker's LogCheckService."""
 
-    def __init__(
-        self,
-        *,
-        start: Callable[[int], None],
-        status: Callable[[], LogCheckStatus],
-        digest: Callable[[int, int], Awaitable[str | None]],
-    ) -> None:
-        self._start = start
-        self._status = status
-        self._digest = digest
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -47,13 +38,13 @@ class LogCheckProcessor:
         rate = DEFAULT_RATE if header.rate is None else header.rate
         if rate <= 0:
             return request.response(
-                code=ResponseCode.INVALID_PARAMETER, remark=f"a rate is more than 0, not {rate}"
+                code=ResponseCode.INVALID_PARAMETER, remark=f"rate must be more than 0, not {rate}"
             )
         if header.start:
-            self._start(rate)
-        return request.response(body=self._status().to_json())
+            self._broker.log_check.start(rate)
+        return request.response(body=self._broker.log_check.status().to_json())
 
     async def log_digest(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(GetLogDigestRequestHeader)
-        digest = await self._digest(header.start_offset, header.end_offset)
+        digest = await self._broker.log_check.digest(header.start_offset, header.end_offset)
         return request.response(GetLogDigestResponseHeader(digest))

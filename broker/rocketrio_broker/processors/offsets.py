@@ -11,18 +11,10 @@ other clients get the answers and the rule of Apache's brokers, where the last c
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from rocketrio_broker.clients import ConsumerManager
-from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.ha.absence import Absence
-from rocketrio_broker.ha.level_clock import LevelClock
-from rocketrio_broker.leadership import Leadership
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
@@ -45,28 +37,16 @@ def usual_boundary(version: int) -> Boundary:
 class OffsetProcessor:
     """Answers requests for the offsets of groups and queues."""
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        consumer_offsets: ConsumerOffsetManager,
-        level_clock: LevelClock,
-        absence: Absence,
-        leadership: Leadership,
-        epochs: ReaderEpochs,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._consumer_offsets = consumer_offsets
-        self._level_clock = level_clock
-        self._absence = absence
-        self._leadership = leadership
-        self._epochs = epochs
+    def __init__(self, broker: BrokerState) -> None:
+        self._store = broker.store
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._consumers = broker.consumers
+        self._consumer_offsets = broker.consumer_offsets
+        self._level_clock = broker.level_clock
+        self._absence = broker.absence
+        self._leadership = broker.leadership
+        self._epochs = broker.reader_epochs
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -141,7 +121,7 @@ class OffsetProcessor:
         if not self._consumer_offsets.has_room_for(group, topic, queue_id, kept):
             raise BrokerSystemError(
                 f"The offset of {group} on queue {queue_id} of {topic} is not stored: the table of offsets is full; "
-                "delete groups that nobody uses, with their offsets"
+                "delete unused groups, with their offsets"
             )
         if commit is None:
             self._consumer_offsets.commit_offset(group, topic, queue_id, header.commit_offset)
@@ -233,7 +213,7 @@ class OffsetProcessor:
                 f"the last one here is {stands.generation}"
             )
         if header.ownership is None:
-            return self._told_by_a_slave(header, generation)
+            return self._commit_of_slave(header, generation)
         is_owner = self._consumer_offsets.is_owner(
             header.consumer_group, header.topic, header.queue_id, header.ownership
         )
@@ -241,7 +221,7 @@ class OffsetProcessor:
             header.commit_offset, generation, is_owner=is_owner, is_seek=bool(header.seek)
         )
 
-    def _told_by_a_slave(
+    def _commit_of_slave(
         self, header: offset.UpdateConsumerOffsetRequestHeader, generation: Generation
     ) -> Commit:
         """Return a slave's offset as a commit: it is progress, up to where the slave's log and this one part.

@@ -8,11 +8,15 @@ Invariant: a slave moves no reader because the slave is behind: it returns the o
 Invariant: a master that has not taken over moves no reader either: an offset beyond its bounds may come from a slave.
 Invariant: a reader is never moved past a message that its group has not committed: if the log became shorter, or a
 reader lies beyond the end, it is sent back to what its group committed (docs/decisions/0036).
+Invariant: a slave sends a caught-up reader back to the group's preferred broker, and a slave that must not be read from
+sends every reader to the master.
 Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
 Unlike Java: a reader whose newer tags are not known yet is not refused (25) until its next heartbeat, up to 30 s, but
 receives every message: clients filter by tag themselves as well, as the hashes here are not exact.
 Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not store it
 either): reading should not write.
+Unlike Java: a master there suggests the named slave whether or not it exists, and sends every group without a setting
+to slave 1. Its tools write the 1 with every change of a group, so the value does not express a preference.
 Unlike Java: a commit that comes with a pull and lies beyond the end of its queue is not stored: messages that get those
 offsets would be skipped. The commit of a rocketrio client names its claim and generation, and is stored if it raises
 the offset of the queue's present owner; any other case is left to the client's next separate commit (15), which is
@@ -20,36 +24,25 @@ answered.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
 import trio
 
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
-from rocketrio_broker.clients import BROADCASTING, ConsumerManager
-from rocketrio_broker.config import BrokerConfig, LiveConfig
-from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.ha.level_clock import LevelClock
-from rocketrio_broker.ha.live_slaves import LiveSlaves
-from rocketrio_broker.leadership import Leadership
-from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull, HeldPulls
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.offsets.pulls import PullOffsets
-from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
+from rocketrio_broker.clients import BROADCASTING
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.processors.answers import pull_answer_frame
 from rocketrio_broker.processors.leading import refuse_beside_a_master
-from rocketrio_broker.processors.pull_suggestion import suggest_which_broker_id
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.processors.sql_expression import SqlExpressions
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type, tags_codes
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig
-from rocketrio_protocol.codes import MASTER_ID, ResponseCode
+from rocketrio_protocol.codes import MASTER_ID, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import (
     PullMessageRequestHeader,
@@ -58,12 +51,19 @@ from rocketrio_protocol.commands.pull import (
 )
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import answer_of
+from rocketrio_protocol.remoting.dispatch import Processor, answer_of
+from rocketrio_protocol.rendezvous import weight
 
 logger = logging.getLogger("rocketrio_broker.pull")
 
 ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
 """The most bytes of messages in one answer, whatever the settings allow: a frame must hold them, with its header."""
+
+ANY_SLAVE: Final = SubscriptionGroupConfig("").which_broker_when_consume_slowly
+"""The setting of a group without a preference: any slave, once the group is behind memory."""
+
+PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+"""The codes that the second listener does not answer."""
 
 # Plain numbers, because every pull uses them: IntFlag arithmetic takes a microsecond.
 _COMMIT_OFFSET: Final = int(PullSysFlag.COMMIT_OFFSET)
@@ -97,40 +97,27 @@ def code_of_status(status: GetStatus, requested_offset: int) -> ResponseCode:
 class PullMessageProcessor:
     """Answers pulls."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        *,
-        config: LiveConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        held: HeldPulls,
-        stats: BrokerStatsManager,
-        live_slaves: LiveSlaves,
-        level_clock: LevelClock,
-        pull_offsets: PullOffsets,
-        leadership: Leadership,
-        epochs: ReaderEpochs,
-        sql: SqlExpressions,
-    ) -> None:
-        self._store = store
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._held = held
-        self._stats = stats
-        self._live_slaves = live_slaves
-        self._level_clock = level_clock
-        self._pull_offsets = pull_offsets
-        self._leadership = leadership
-        self._epochs = epochs
-        self._sql = sql
+    def __init__(self, broker: BrokerState) -> None:
+        self._store = broker.store
+        self._config = broker.config
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._consumers = broker.consumers
+        self._offsets = broker.consumer_offsets
+        self._held = broker.held_pulls
+        self._stats = broker.stats
+        self._live_slaves = broker.live_slaves
+        self._level_clock = broker.level_clock
+        self._pull_offsets = broker.pull_offsets
+        self._leadership = broker.leadership
+        self._epochs = broker.reader_epochs
+        self._sql = broker.sql_expressions
 
-    def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return dict.fromkeys(PULL_CODES, self.pull)
+
+    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
         header = request.header(PullMessageRequestHeader)
         return self._pull(channel, request, header, is_first=True)
@@ -414,3 +401,45 @@ class PullMessageProcessor:
             header.consumer_group, header.topic, header.queue_id, header.queue_offset,
             result.next_begin_offset, result.status.name, channel.remote_addr,
         )  # fmt: skip
+
+
+def suggest_which_broker_id(
+    group: SubscriptionGroupConfig,
+    *,
+    slave_read_enable: bool,
+    is_behind_memory: bool,
+    own_id: int,
+    live_slaves: Callable[[int], Collection[int]],
+) -> int:
+    """Return the id of the broker that a reader should pull from next; the broker's half of read/write splitting.
+
+        slave_read_enable   behind memory   the group names
+        no                  either          0, the master, whatever its settings say
+        yes                 yes             which_broker_when_consume_slowly; 1, the default, is any slave
+        yes                 no              broker_id (0)
+
+        named       asked broker   suggested
+        0           either         0
+        any slave   master         a live one; without one 0
+        any slave   slave          its own id: it keeps the readers that were sent to it
+        one slave   master         that id while it is live; otherwise as any slave
+        one slave   slave          that id
+
+    Of several slaves each group gets one, by rendezvous hash: groups are spread, all members of a group get the same
+    one, and when a slave connects or leaves, only the groups that must move do.
+
+    `is_behind_memory` is the store's `suggest_pulling_from_slave`. `live_slaves`, called with the named id, returns
+    which slaves can be read from; it is only called if needed.
+    """
+    if not slave_read_enable:
+        return MASTER_ID
+    named = group.which_broker_when_consume_slowly if is_behind_memory else group.broker_id
+    if named == MASTER_ID:
+        return MASTER_ID
+    is_any = is_behind_memory and named == ANY_SLAVE
+    if own_id != MASTER_ID:
+        return own_id if is_any else named
+    live = live_slaves(named)
+    if named in live and not is_any:
+        return named
+    return max(live, key=lambda id_: weight(group.group_name, id_), default=MASTER_ID)

@@ -8,8 +8,8 @@ Unlike Java: an answer has a limit in bytes; Java's of 64 messages can be larger
 from collections.abc import Sequence
 from typing import Final
 
-from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_broker.state import BrokerState
+from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.query import (
     QueryMessageRequestHeader,
@@ -18,6 +18,7 @@ from rocketrio_protocol.commands.query import (
 )
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body
 from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
 
 DEFAULT_QUERY_MAX_NUM: Final = 32
 """The most messages in the answer to a query by unique id (defaultQueryMaxNum)."""
@@ -29,14 +30,20 @@ QUERY_ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
 class QueryMessageProcessor:
     """Answers queries for single messages."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.QUERY_MESSAGE: self.query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
+        }
 
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer QUERY_MESSAGE (12)."""
         header = request.header(QueryMessageRequestHeader)
         max_num = DEFAULT_QUERY_MAX_NUM if header.unique_key_query else header.max_num
-        found = self._store.query_message(
+        found = self._broker.store.query_message(
             header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp
         )
         answer = QueryMessageResponseHeader(
@@ -51,9 +58,8 @@ class QueryMessageProcessor:
         return request.response(answer, b"".join(_that_fit(found.buffers)))
 
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer VIEW_MESSAGE_BY_ID (33)."""
         offset = request.header(ViewMessageRequestHeader).offset
-        record = self._store.message_at(offset)
+        record = self._broker.store.message_at(offset)
         if record is None:
             return request.response(
                 code=ResponseCode.SYSTEM_ERROR,

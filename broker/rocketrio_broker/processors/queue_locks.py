@@ -12,10 +12,9 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.clients import ConsumerManager
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.queue_locks import FORMER_RUN, QueueLocks
+from rocketrio_broker.queue_locks import FORMER_RUN
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -32,12 +31,8 @@ QUEUES_LIMIT: Final = 10_000
 class QueueLockProcessor:
     """Answers requests to lock and unlock queues."""
 
-    def __init__(
-        self, locks: QueueLocks, *, config: LiveConfig, consumers: ConsumerManager
-    ) -> None:
-        self._locks = locks
-        self._config = config
-        self._consumers = consumers
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -48,20 +43,20 @@ class QueueLockProcessor:
 
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to lock")
-        if self._config.broker.is_slave:
+        if self._broker.config.broker.is_slave:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "this broker is a slave: the master of its name locks queues",
             )
         now = trio.current_time()
         holds = request.header(LockBatchMqRequestHeader).holds
-        if holds is None and self._locks.is_unknown(now):
+        if holds is None and self._broker.queue_locks.is_unknown(now):
             # Java's members would stop at "not locked"; after an error they continue for as long as they may.
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"members may have queues since before this broker took over: it locks none for {FORMER_RUN:g} s",
+                f"members may hold locks of the former master: this broker gives none for its first {FORMER_RUN:g} s",
             )
-        held = self._locks.lock(
+        held = self._broker.queue_locks.lock(
             wanted.consumer_group, wanted.mq_set, wanted.client_id, now=now, holds=bool(holds)
         )
         return request.response(body=fastjson.dumps(LockedBatch(held)))
@@ -69,12 +64,12 @@ class QueueLockProcessor:
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to unlock")
         group, client_id = wanted.consumer_group, wanted.client_id
-        if self._consumers.is_anothers(group, client_id, channel, now=trio.current_time()):
+        if self._broker.consumers.is_anothers(group, client_id, channel, now=trio.current_time()):
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"{client_id} of {group} is connected from elsewhere, and works with its queues",
+                f"{client_id} of {group} is connected from another host, and consumes its queues",
             )
-        self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
+        self._broker.queue_locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return request.response()
 
 

@@ -11,18 +11,13 @@ replier gets the result of the push.
 """
 
 import logging
-import random
 from typing import Final
 
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
-from rocketrio_broker.clients import ProducerManager
-from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.processors.answers import SendAnswers
 from rocketrio_broker.processors.client_calls import CALL_TIMEOUT
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -44,7 +39,7 @@ from rocketrio_protocol.record.properties import (
 )
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
+from rocketrio_protocol.remoting.ports import join_addr, split_addr
 
 logger = logging.getLogger("rocketrio_broker.reply")
 
@@ -56,26 +51,8 @@ ReplyHeader = SendReplyMessageRequestHeader | SendReplyMessageRequestHeaderV2
 class ReplyMessageProcessor:
     """Pushes replies to the requesters that wait for them."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        *,
-        config: LiveConfig,
-        topics: TopicConfigManager,
-        producers: ProducerManager,
-        stats: BrokerStatsManager,
-        store_host: bytes,
-        wall_clock: WallClock,
-        rng: random.Random,
-    ) -> None:
-        self._store = store
-        self._config = config
-        self._topics = topics
-        self._producers = producers
-        self._stats = stats
-        self._store_host = store_host
-        self._wall_clock = wall_clock
-        self._rng = rng
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -94,15 +71,15 @@ class ReplyMessageProcessor:
         try:
             topic = self._checked(header)
         except Refused as refusal:
-            return self._answer(request, refusal.response_code, refusal.words)
+            return self._answer(request, refusal.code, refusal.remark)
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = self._rng.randrange(max(topic.write_queue_nums, 1))
+            queue_id = self._broker.rng.randrange(max(topic.write_queue_nums, 1))
         problem = await self._push(channel, request, header)
         stored = self._stored(channel, request, header, queue_id)
         answer = SendMessageResponseHeader(NO_MESSAGE_ID, queue_id, 0)
         if stored is not None:
-            answer.msg_id = offset_message_id(self._store_host, stored.physical_offset)
+            answer.msg_id = offset_message_id(self._broker.store_host, stored.physical_offset)
             answer.queue_offset = stored.queue_offset
         code = ResponseCode.SYSTEM_ERROR if problem else ResponseCode.SUCCESS
         return self._answer(request, code, problem, answer)
@@ -115,16 +92,16 @@ class ReplyMessageProcessor:
         header: SendMessageResponseHeader | None = None,
     ) -> RemotingCommand:
         answer = request.response(header, code=code, remark=problem or None)
-        broker = self._config.broker
+        broker = self._broker.config.broker
         answers = SendAnswers(
-            self._store_host, region_id=broker.region_id, trace_on=broker.trace_on
+            self._broker.store_host, region_id=broker.region_id, trace_on=broker.trace_on
         )
         answer.ext_fields.update(answers.fields_of_error())
         return answer
 
     def _checked(self, header: ReplyHeader) -> TopicConfig:
         name = header.topic
-        topic = self._topics.topic_config(name)
+        topic = self._broker.topics.topic_config(name)
         if name in NOT_SENDABLE_TOPICS:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
@@ -150,10 +127,10 @@ class ReplyMessageProcessor:
         client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null"
-        requester = self._producers.channel(client_id)
+        requester = self._broker.producers.channel(client_id)
         if requester is None:
             return f"push reply message fail, channel of <{client_id}> not found."
-        now_ms = self._wall_clock.now_ms()
+        now_ms = self._broker.wall_clock.now_ms()
         properties[PROPERTY_PUSH_REPLY_TIME] = str(now_ms)
         pushed = PushReplyMessageRequestHeader(
             header.producer_group,
@@ -165,7 +142,7 @@ class ReplyMessageProcessor:
             header.born_timestamp,
             header.flag,
             born_host=channel.remote_addr,
-            store_host=join_addr(*unpack_host(self._store_host)),
+            store_host=join_addr(*unpack_host(self._broker.store_host)),
             store_timestamp=now_ms,
             properties=encode_properties(properties, trailing_separator=False),
             reconsume_times=header.reconsume_times,
@@ -185,10 +162,10 @@ class ReplyMessageProcessor:
     def _stored(
         self, channel: Channel, request: RemotingCommand, header: ReplyHeader, queue_id: int
     ) -> AppendResult | None:
-        broker = self._config.broker
+        broker = self._broker.config.broker
         if not (broker.store_reply_message_enable and broker.broker_permission & Permission.WRITE):
             return None
-        result = self._store.append(
+        result = self._broker.store.append(
             PutMessage(
                 topic=header.topic,
                 queue_id=queue_id,
@@ -198,7 +175,7 @@ class ReplyMessageProcessor:
                 sys_flag=header.sys_flag & ~TRANSACTION_MASK,
                 born_time_ms=header.born_timestamp,
                 born_host=pack_host(*split_addr(channel.remote_addr)),
-                store_host=self._store_host,
+                store_host=self._broker.store_host,
                 reconsume_times=header.reconsume_times or 0,
             )
         )
@@ -207,5 +184,5 @@ class ReplyMessageProcessor:
                 "reply not stored status=%s remark=%s", result.status.name, result.remark
             )
             return None
-        self._stats.put(header.topic, 1, result.size)
+        self._broker.stats.put(header.topic, 1, result.size)
         return result

@@ -13,10 +13,8 @@ the broker after it received the request (36): by 4.x's rule a message sent this
 
 import trio
 
-from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.queue_locks import QueueLocks
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -36,19 +34,11 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 class ResentMessages:
     """Decides which messages have failed too often."""
 
-    def __init__(
-        self,
-        *,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        locks: QueueLocks,
-        at_once: bool,
-    ) -> None:
-        """`at_once`: whether a new topic must be on the disk before its first message is answered."""
-        self._topics = topics
-        self._groups = groups
-        self._locks = locks
-        self._at_once = at_once
+    def __init__(self, broker: BrokerState) -> None:
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._locks = broker.queue_locks
+        self._waits_for_flush = broker.waits_for_flush
 
     def destination(
         self, header: SendHeader, version: int, topic: TopicConfig, queue_id: int
@@ -70,7 +60,7 @@ class ResentMessages:
         known = self._topics.topic_config(dead_letter_topic(group_name))
         dead_letters = known or self._topics.create_in_send_back(dead_letter_topic(group_name))
         if known is None:
-            self._topics.keep_new(at_once=self._at_once)
+            self._topics.keep_new(at_once=self._waits_for_flush)
         return dead_letters, 0, _undelayed(header.properties)
 
 

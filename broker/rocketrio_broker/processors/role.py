@@ -8,12 +8,12 @@
 Answers to: nothing of 4.x; 5.x's controller sends NOTIFY_BROKER_ROLE_CHANGED (1008).
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 import trio
 
-from rocketrio_broker.config import ROLES, LiveConfig, Role
+from rocketrio_broker.config import ROLES, Role
+from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -21,50 +21,22 @@ from rocketrio_protocol.commands.admin import (
     ClaimSlaveIdRequestHeader,
     ClaimSlaveIdResponseHeader,
     HandOverRequestHeader,
-    HandOverResponseHeader,
     TakeOverRequestHeader,
     TakeOverResponseHeader,
 )
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
 CHANGE_LIMIT: Final = 60.0
 """Seconds after which the sender is answered even if the new role does not serve yet; the change continues."""
 
-ChangeRole = Callable[[Role, int], Awaitable[None]]
-GiveId = Callable[[str], Awaitable[int]]
-
-
-class HandsOver(Protocol):
-    """The signature of `HandOver.run`."""
-
-    async def __call__(self, to_id: int | None, *, dry_run: bool) -> HandOverResponseHeader: ...
-
-
-TakesOver = Callable[[TakeOverRequestHeader, Body], Awaitable[str]]
-
 
 class RoleProcessor:
     """Answers requests to change the role, and gives ids to brokers that want to follow."""
 
-    def __init__(
-        self,
-        change: ChangeRole,
-        *,
-        config: LiveConfig,
-        leads: Callable[[], bool],
-        give_id: GiveId,
-        hand_over: HandsOver,
-        take_over: TakesOver,
-    ) -> None:
-        self._hand_over = hand_over
-        self._take_over = take_over
-        self._change = change
-        self._config = config
-        self._leads = leads
-        self._give_id = give_id
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -80,38 +52,44 @@ class RoleProcessor:
         if header.role not in ROLES:
             return request.response(
                 code=ResponseCode.INVALID_PARAMETER,
-                remark=f"there is no role {header.role!r}, only {', '.join(ROLES)}",
+                remark=f"role must be one of {', '.join(ROLES)}, not {header.role!r}",
             )
         try:
             with trio.move_on_after(CHANGE_LIMIT) as waiting:
-                await self._change(cast(Role, header.role), header.broker_id)
+                await self._broker.role_service.change(cast(Role, header.role), header.broker_id)
         except ConfigError as error:
             return request.response(code=ResponseCode.INVALID_PARAMETER, remark=str(error))
         if waiting.cancelled_caught:
             return request.response(
                 code=ResponseCode.SYSTEM_BUSY,
-                remark=f"the role {header.role} does not serve yet after {CHANGE_LIMIT:g} s; it goes on trying",
+                remark=f"the role {header.role} does not serve yet after {CHANGE_LIMIT:g} s; the broker keeps trying",
             )
         return request.response()
 
     async def claim_slave_id(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(ClaimSlaveIdRequestHeader)
-        name = self._config.broker.broker_name
+        name = self._broker.config.broker.broker_name
         if header.broker_name != name:
             return request.response(
                 code=ResponseCode.INVALID_PARAMETER,
                 remark=f"this is a broker of {name}, not of {header.broker_name}",
             )
-        if not self._leads():
+        if not self._broker.leadership.leads:
             return request.response(
                 code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="this broker does not take writes"
             )
-        return request.response(ClaimSlaveIdResponseHeader(await self._give_id(header.broker_addr)))
+        return request.response(
+            ClaimSlaveIdResponseHeader(await self._broker.slave_ids.give(header.broker_addr))
+        )
 
     async def hand_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(HandOverRequestHeader)
-        return request.response(await self._hand_over(header.to_id, dry_run=header.dry_run))
+        return request.response(
+            await self._broker.hand_over.run(header.to_id, dry_run=header.dry_run)
+        )
 
     async def take_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(TakeOverRequestHeader)
-        return request.response(TakeOverResponseHeader(await self._take_over(header, request.body)))
+        return request.response(
+            TakeOverResponseHeader(await self._broker.take_over.step(header, request.body))
+        )

@@ -9,17 +9,13 @@ Answers to: SendMessageProcessor, AbstractSendMessageProcessor; RocketMQ referen
 Unlike Java: code 320 is a batch whatever its field `m` says.
 """
 
-import random
 from functools import lru_cache
 from time import perf_counter
 from typing import Final
 
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
-from rocketrio_broker.config import BrokerConfig, LiveConfig
-from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.namesrv.routes import UNIT, UNIT_SUB
 from rocketrio_broker.processors.answers import SendAnswers
-from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.processors.resent import ResentMessages, SendHeader
 from rocketrio_broker.processors.special_sends import SpecialSends
 from rocketrio_broker.processors.stored_properties import (
@@ -28,12 +24,11 @@ from rocketrio_broker.processors.stored_properties import (
     UNIQUE_KEY_LABEL,
     stored_properties,
 )
-from rocketrio_broker.processors.waiting_answers import WaitingAnswers
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.store.put_times import SHORT
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
@@ -43,6 +38,7 @@ from rocketrio_protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_na
 from rocketrio_protocol.record.layout import TRANSACTION_MASK, SysFlag, pack_host
 from rocketrio_protocol.record.properties import stored_value
 from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import split_addr
 
 _CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
@@ -69,39 +65,29 @@ def _packed_addr(addr: str) -> bytes:
 class SendMessageProcessor:
     """Stores the messages that producers send."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        *,
-        config: LiveConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        special: SpecialSends,
-        resent: ResentMessages,
-        waiting: WaitingAnswers,
-        stats: BrokerStatsManager,
-        store_host: bytes,
-        rng: random.Random,
-    ) -> None:
-        """`resent` decides which messages failed too often, `special` parks those that readers must not see yet.
-
-        `store_host` is the packed address that message ids contain.
-        """
-        self._store = store
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._special = special
-        self._resent = resent
-        self._waiting = waiting
-        self._stats = stats
-        self._store_host = store_host
+    def __init__(self, broker: BrokerState) -> None:
+        self._store = broker.store
+        self._config = broker.config
+        self._topics = broker.topics
+        self._resent = ResentMessages(broker)
+        self._special = SpecialSends(broker)
+        self._waiting = broker.waiting_answers
+        self._stats = broker.stats
+        self._store_host = broker.store_host
         self._answers_of: BrokerConfig | None = None
-        self._rng = rng
-        self._put_times = store.put_times
-        self._waits_for_flush = store.config.flush_disk_type == "sync"
+        self._rng = broker.rng
+        self._put_times = broker.store.put_times
+        self._waits_for_flush = broker.waits_for_flush
 
-    def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Store the message or batch of one request.
 
         The answer is sent here, or later, or never if the request is one-way.

@@ -16,20 +16,13 @@ have is never chosen.
 """
 
 import logging
-import random
-from collections.abc import Callable
 from typing import Final
 
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.namesrv.routes import UNIT_SUB
-from rocketrio_broker.processors.refusal import Refused
 from rocketrio_broker.processors.resent import MAX_RECONSUME_TIMES_VERSION
-from rocketrio_broker.processors.waiting_answers import WaitingAnswers
-from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
+from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -58,30 +51,8 @@ NO_DELAY: Final = 0
 class SendBackProcessor:
     """Stores messages again that consumers could not handle."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        *,
-        put: Callable[[PutMessage], AppendResult],
-        config: LiveConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        waiting: WaitingAnswers,
-        stats: BrokerStatsManager,
-        store_host: bytes,
-        rng: random.Random,
-    ) -> None:
-        """`put` stores a message, delayed if its properties say so."""
-        self._store = store
-        self._put = put
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._waiting = waiting
-        self._stats = stats
-        self._store_host = store_host
-        self._rng = rng
-        self._waits_for_flush = store.config.flush_disk_type == "sync"
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -90,10 +61,10 @@ class SendBackProcessor:
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Store the message again; the answer is sent here, or once the message is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
-        if self._waiting.is_full:
+        if self._broker.waiting_answers.is_full:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]{len(self._waiting)} messages wait for disk or slaves already, try later",
+                f"[OVERLOAD]{len(self._broker.waiting_answers)} messages wait for disk or slaves already, try later",
             )
         group = self._checked_group(header.group)
         if group.retry_queue_nums <= 0:
@@ -115,16 +86,16 @@ class SendBackProcessor:
             )  # fmt: skip
         else:
             level = header.delay_level or FIRST_RETRY_LEVEL + times
-        result = self._put(self._again(message, topic, level))
+        result = self._broker.delayed_puts.put(self._again(message, topic, level))
         if result.status is not PutStatus.PUT_OK:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}".rstrip(": ")
             )
-        self._stats.put(topic.topic_name, 1, result.size)
-        if request.is_oneway or not self._waiting.is_needed:
+        self._broker.stats.put(topic.topic_name, 1, result.size)
+        if request.is_oneway or not self._broker.waiting_answers.is_needed:
             return request.response()
         frame = request.response().encode()
-        self._waiting.add(result.end_offset, channel, frame, late_is_success=True)
+        self._broker.waiting_answers.add(result.end_offset, channel, frame, late_is_success=True)
         return None
 
     def _again(self, message: MessageExt, topic: TopicConfig, level: int) -> PutMessage:
@@ -136,26 +107,26 @@ class SendBackProcessor:
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
         return PutMessage(
             topic=topic.topic_name,
-            queue_id=self._rng.randrange(max(topic.write_queue_nums, 1)),
+            queue_id=self._broker.rng.randrange(max(topic.write_queue_nums, 1)),
             body=message.stored_body,
             properties=encode_properties(properties, trailing_separator=False).encode(),
             flag=message.flag,
             sys_flag=message.sys_flag,
             born_time_ms=message.born_time_ms,
             born_host=pack_host(*message.born_host),
-            store_host=self._store_host,
+            store_host=self._broker.store_host,
             reconsume_times=message.reconsume_times + 1,
         )
 
     # --------------------------------------------------------------------------------- checks, in order
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
-        group = self._groups.find(name)
+        group = self._broker.groups.find(name)
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
             )
-        broker = self._config.broker
+        broker = self._broker.config.broker
         if not broker.broker_permission & Permission.WRITE:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -166,9 +137,9 @@ class SendBackProcessor:
     def _retry_topic(
         self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig
     ) -> TopicConfig:
-        if not self._store.writable:
+        if not self._broker.store.writable:
             # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
-            raise Refused(ResponseCode.SYSTEM_ERROR, self._store.refusal)
+            raise Refused(ResponseCode.SYSTEM_ERROR, self._broker.store.refusal)
         topic = self._created(
             retry_topic(header.group),
             queues=group.retry_queue_nums,
@@ -182,16 +153,16 @@ class SendBackProcessor:
         return topic
 
     def _created(self, name: str, *, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
-        known = self._topics.topic_config(name)
+        known = self._broker.topics.topic_config(name)
         if known is not None:
             return known
-        topic = self._topics.create_in_send_back(name, queue_nums=queues, sys_flag=sys_flag)
-        self._topics.keep_new(at_once=self._waits_for_flush)
+        topic = self._broker.topics.create_in_send_back(name, queue_nums=queues, sys_flag=sys_flag)
+        self._broker.topics.keep_new(at_once=self._broker.waits_for_flush)
         return topic
 
     def _message(self, offset: int) -> MessageExt:
         # A consumer may have received it from the previous master, although it is not confirmed here yet.
-        record = self._store.message_at(offset, unconfirmed=True)
+        record = self._broker.store.message_at(offset, unconfirmed=True)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
-        return MessageExt(bytes(record), 0, len(record), self._config.broker.broker_name)
+        return MessageExt(bytes(record), 0, len(record), self._broker.config.broker.broker_name)

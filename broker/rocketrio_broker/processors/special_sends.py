@@ -13,13 +13,11 @@ code 1, which makes its clients try other brokers; here the code is 13, which do
 
 from typing import Final
 
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.delayed_puts import DelayedPuts, delay_level, half_message
-from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.delayed_puts import delay_level, half_message
 from rocketrio_broker.processors.stored_properties import is_true, property_map
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import PutMessage
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketrio_protocol.record.layout import TRANSACTION_MASK
@@ -37,18 +35,11 @@ _TIMERS: Final = (PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELAY_SEC, PROPERTY_TI
 class SpecialSends:
     """Parks messages that readers must not see yet."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        delayed: DelayedPuts,
-        *,
-        config: LiveConfig,
-        topics: TopicConfigManager,
-    ) -> None:
-        self._store = store
-        self._delayed = delayed
-        self._config = config
-        self._topics = topics
+    def __init__(self, broker: BrokerState) -> None:
+        self._store = broker.store
+        self._delayed = broker.delayed_puts
+        self._config = broker.config
+        self._topics = broker.topics
 
     def parked(self, put: PutMessage, text: str | None, *, is_batch: bool) -> PutMessage:
         """Return the message to store instead; `text` are the properties as they were sent. Raises Refused."""

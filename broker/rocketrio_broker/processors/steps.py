@@ -43,7 +43,7 @@ class JoinedBody:
             self._size += len(part) + 1
         if self._size > ANSWER_SIZE_LIMIT:
             raise BrokerSystemError(
-                f"The answer would have more than {ANSWER_SIZE_LIMIT} bytes: ask for less, a single topic perhaps"
+                f"The answer would have more than {ANSWER_SIZE_LIMIT} bytes: ask for less, for example for one topic"
             )
 
     def joined(self, end: bytes | None = None) -> bytes:

@@ -7,7 +7,7 @@ Answers to: FilterAPI.buildSubscriptionData, ExpressionMessageFilter.
 from functools import lru_cache
 from typing import Final
 
-from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.refusal import Refused
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.record.java_hash import tags_code
 
@@ -49,7 +49,7 @@ def _codes(expression: str) -> frozenset[int]:
     if not tags:
         raise Refused(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"parse the consumer's subscription failed: {expression[:100]!r} names no tag",
+            f"parse the consumer's subscription failed: {expression[:100]!r} contains no tag",
         )
     return frozenset(map(tags_code, tags))
 

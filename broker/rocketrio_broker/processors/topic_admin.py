@@ -14,13 +14,9 @@ import msgspec
 
 from rocketrio_broker.attributes import read_changes, topic_attributes
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.processors.waiting_answers import WaitingAnswers
-from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.deletion import deletion_record
-from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.bodies.topics import (
@@ -37,7 +33,6 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import topic_name_problem
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.topics")
 
@@ -66,26 +61,8 @@ def refuse_long_list(entries: Sized) -> None:
 class TopicAdminProcessor:
     """Answers administrators' requests about topics."""
 
-    def __init__(
-        self,
-        *,
-        config: LiveConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        consumer_offsets: ConsumerOffsetManager,
-        registration: BrokerRegistration,
-        waiting: WaitingAnswers,
-        store_host: bytes,
-        wall_clock: WallClock,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._consumer_offsets = consumer_offsets
-        self._registration = registration
-        self._waiting = waiting
-        self._store_host = store_host
-        self._wall_clock = wall_clock
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -126,12 +103,12 @@ class TopicAdminProcessor:
         self, request: RemotingCommand, topics: Sequence[TopicConfig]
     ) -> RemotingCommand:
         """Create or change all of these topics, or none; the names of their attributes have signs."""
-        refuse_on_slave(self._config)
-        self._topics.update_all([self._checked(topic) for topic in topics])
+        refuse_on_slave(self._broker.config)
+        self._broker.topics.update_all([self._checked(topic) for topic in topics])
         # Messages that survive a power cut cannot be read without their topic. This blocks for some milliseconds.
-        self._topics.table.sync()
+        self._broker.topics.table.sync()
         # The client that created the topic asks for its route next.
-        await self._registration.wait_registered()
+        await self._broker.registration.wait_registered()
         return request.response()
 
     def _checked(self, topic: TopicConfig) -> TopicConfig:
@@ -152,37 +129,38 @@ class TopicAdminProcessor:
             raise BrokerSystemError(
                 f"The topic {name} cannot have perm {topic.perm}; 0 to {MAX_PERM} are allowed"
             )
-        known = self._topics.topic_config(name)
+        known = self._broker.topics.topic_config(name)
         attributes = topic_attributes(name, known, topic.attributes)
         return msgspec.structs.replace(topic, attributes=attributes)
 
     async def delete_topic(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
-        if self._config.broker.is_slave and request.version >= VERSION_5:
+        if self._broker.config.broker.is_slave and request.version >= VERSION_5:
             # Tools of 5.x ask slaves too, and stop at a refusal. The master's deletion arrives here with its log.
             return request.response()
-        refuse_on_slave(self._config)
+        refuse_on_slave(self._broker.config)
         header = request.header(admin.DeleteTopicInBrokerRequestHeader)
         self._refuse_name(header.topic)
-        if not self._store.writable:
+        if not self._broker.store.writable:
             raise BrokerSystemError(
-                "Nothing is deleted while no message is taken", remark=self._store.refusal
+                "A topic cannot be deleted while this broker takes no writes",
+                remark=self._broker.store.refusal,
             )
         # Offsets are deleted first: after a crash in between the topic is consumed again from its beginning, and its
         # old offsets are not taken for those of a new topic.
-        await self._consumer_offsets.remove_topic(header.topic)
-        self._topics.delete(header.topic)
-        self._end_life(header.topic)
+        await self._broker.consumer_offsets.remove_topic(header.topic)
+        self._broker.topics.delete(header.topic)
+        self._delete_queues(header.topic)
         # Write the deletion to the disk with the new state of offsets and queues, so that a recovery begins after the
         # record and does not process it again.
-        await self._consumer_offsets.sync()
-        await self._store.checkpoint()
-        if request.is_oneway or not self._waiting.is_needed:
+        await self._broker.consumer_offsets.sync()
+        await self._broker.store.checkpoint()
+        if request.is_oneway or not self._broker.waiting_answers.is_needed:
             return request.response()
         # The topic is deleted here in any case: a client that repeats the request would delete it a second time.
-        self._waiting.add(
-            self._store.max_physical_offset,
+        self._broker.waiting_answers.add(
+            self._broker.store.max_physical_offset,
             channel,
             request.response().encode(),
             late_is_success=True,
@@ -190,14 +168,14 @@ class TopicAdminProcessor:
         return None
 
     def all_topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        wrapper = self._topics.wrapper()
+        wrapper = self._broker.topics.wrapper()
         if VERSION_5 <= request.version <= VERSION_5_3_3:
             wrapper = _without_attributes(wrapper)
         return request.response(body=fastjson.dumps(with_mappings(wrapper)))
 
     def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetTopicConfigRequestHeader)
-        topic = self._topics.topic_config(header.topic)
+        topic = self._broker.topics.topic_config(header.topic)
         if topic is None:
             return request.response(
                 code=ResponseCode.TOPIC_NOT_EXIST,
@@ -206,34 +184,37 @@ class TopicAdminProcessor:
         return request.response(body=fastjson.dumps(topic))
 
     def system_topic_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.response(body=TopicList(sorted(self._topics.system_topics)).to_json())
+        return request.response(body=TopicList(sorted(self._broker.topics.system_topics)).to_json())
 
     def clean_unused_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        for topic in list(self._store.queues()):
-            if self._topics.topic_config(topic) is None and not self._topics.is_system_topic(topic):
-                if self._config.broker.is_slave:
-                    self._store.delete_topic(topic)
+        topics = self._broker.topics
+        for topic in list(self._broker.store.queues()):
+            if topics.topic_config(topic) is None and not topics.is_system_topic(topic):
+                if self._broker.config.broker.is_slave:
+                    self._broker.store.delete_topic(topic)
                 else:
-                    self._end_life(topic)
+                    self._delete_queues(topic)
         return request.response()
 
-    def _end_life(self, topic: str) -> None:
+    def _delete_queues(self, topic: str) -> None:
         """Delete the topic's queues, here and on every broker that reads this log. Raises BrokerSystemError."""
         record = deletion_record(
             topic,
-            str(self._consumer_offsets.topic_floor(topic)),
-            host=self._store_host,
-            now_ms=self._wall_clock.now_ms(),
+            str(self._broker.consumer_offsets.topic_floor(topic)),
+            host=self._broker.store_host,
+            now_ms=self._broker.wall_clock.now_ms(),
         )
-        result = self._store.append(record)
+        result = self._broker.store.append(record)
         if result.status is not PutStatus.PUT_OK:
-            raise BrokerSystemError(f"The topic {topic} keeps its queues", remark=result.remark)
-        self._store.delete_topic(topic)
+            raise BrokerSystemError(
+                f"The queues of topic {topic} were not deleted", remark=result.remark
+            )
+        self._broker.store.delete_topic(topic)
         logger.info("topic deleted topic=%s offset=%d", topic, result.physical_offset)
 
     def _refuse_name(self, topic: str) -> None:
         problem = topic_name_problem(topic)
-        if problem is None and self._topics.is_system_topic(topic):
+        if problem is None and self._broker.topics.is_system_topic(topic):
             problem = f"The topic[{topic}] is conflict with system topic."
         if problem is not None:
             raise BrokerSystemError(problem)

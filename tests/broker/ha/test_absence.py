@@ -125,6 +125,6 @@ async def test_master_that_stood_still_tells_what_its_slave_took_meanwhile(
         await trio.sleep(12)
         # Just after the slave has copied, so that it has no time to tell.
         assert await call.committed(slave.address) == 10
-        slave.parts.consumer_offsets.commit_offset("billing", "orders", 0, 30)
+        slave.state.consumer_offsets.commit_offset("billing", "orders", 0, 30)
         autojump_clock.jump(35)
         assert await call.committed(master.address) == 30

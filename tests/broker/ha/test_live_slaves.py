@@ -149,7 +149,7 @@ async def test_dead_slave_is_replaced_by_another_and_by_the_master(
         master = cluster.master.broker
         await fill(caller, master.address)
         await trio.sleep(2)
-        assert sorted(master.parts.live_slaves.ids(NAMED, max_physical_offset=0)) == [1, 2]
+        assert sorted(master.state.live_slaves.ids(NAMED, max_physical_offset=0)) == [1, 2]
         assert await suggestion(caller, master.address) == 1
         await cluster.slaves[0].kill()
         await trio.sleep(0.1)
@@ -173,7 +173,7 @@ async def test_live_slaves_follow_a_change_of_roles(autojump_clock: MockClock) -
         successor = cluster.slaves[0].broker
         await successor.role_service.change("async-master", 0)
         await trio.sleep(40)  # The other slave hears of the new master with its next registration.
-        assert list(successor.parts.live_slaves.ids(NAMED, max_physical_offset=0)) == [2]
+        assert list(successor.state.live_slaves.ids(NAMED, max_physical_offset=0)) == [2]
         assert await suggestion(caller, successor.address) == 2
         await successor.role_service.change("slave", 1)
         assert await suggestion(caller, successor.address) == 1  # A slave keeps its readers.
@@ -202,7 +202,7 @@ async def test_group_settings_change_the_suggestion_at_run_time(autojump_clock: 
 async def register_slave(cluster: EmbeddedCluster, caller: Caller, addr: str) -> None:
     """As id 2, for as long as the caller's connection stands."""
     master = cluster.master.broker
-    body = encode_register_body(RegisterBrokerBody(master.parts.topics.registered_wrapper()))
+    body = encode_register_body(RegisterBrokerBody(master.state.topics.registered_wrapper()))
     header = RegisterBrokerRequestHeader(
         "broker-a", addr, "DefaultCluster", "", 2, body_crc32=body_crc32(body)
     )
@@ -213,7 +213,7 @@ async def register_slave(cluster: EmbeddedCluster, caller: Caller, addr: str) ->
 async def test_slave_that_does_not_say_who_it_is_is_looked_up(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         master = cluster.master.broker
-        slaves = master.parts.live_slaves
+        slaves = master.state.live_slaves
         await register_slave(cluster, caller, "10.0.0.77:10911")
         transport = await cluster.dial_from("10.0.0.77")(master.ha_address)
         await transport.send_all(encode_report(0))
@@ -229,7 +229,7 @@ async def test_slave_that_does_not_say_who_it_is_is_looked_up(autojump_clock: Mo
 async def test_slave_that_registers_late_is_looked_up_again(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         master = cluster.master.broker
-        slaves = master.parts.live_slaves
+        slaves = master.state.live_slaves
         transport = await cluster.dial_from("10.0.0.77")(master.ha_address)
         await transport.send_all(encode_report(0))
         await trio.sleep(2)
@@ -244,5 +244,5 @@ async def test_offsets_asked_for_by_others_introduce_nobody(autojump_clock: Mock
         addr = cluster.master.broker.address
         await caller.pool.call(addr, GetAllConsumerOffsetRequestHeader())
         await caller.pool.call(addr, GetAllConsumerOffsetRequestHeader(broker_id=1))
-        slaves = cluster.master.broker.parts.live_slaves
+        slaves = cluster.master.broker.state.live_slaves
         assert slaves == LiveSlaves(connections=slaves._connections)

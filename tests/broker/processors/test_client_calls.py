@@ -72,7 +72,7 @@ async def two_queues(one: Asking, *, committed: int | None = 2) -> None:
             one.put("T", b"%d" % number, queue_id=queue_id)
             await trio.sleep(1)
         if committed is not None:
-            one.broker.parts.consumer_offsets.commit_offset("G", "T", queue_id, committed)
+            one.broker.state.consumer_offsets.commit_offset("G", "T", queue_id, committed)
 
 
 def reset(timestamp: int, *, is_force: bool = True, **fields: int) -> ResetOffsetRequestHeader:
@@ -80,7 +80,7 @@ def reset(timestamp: int, *, is_force: bool = True, **fields: int) -> ResetOffse
 
 
 def offsets(one: Asking) -> dict[int, int]:
-    return one.broker.parts.consumer_offsets.query_offsets("G", "T")
+    return one.broker.state.consumer_offsets.query_offsets("G", "T")
 
 
 async def test_a_reset_without_members_is_stored_at_once(autojump_clock: MockClock) -> None:
@@ -147,7 +147,7 @@ async def test_a_time_after_the_last_message_is_the_end_to_tools_of_5_x(
 ) -> None:
     async with asking() as one:
         await two_queues(one)
-        one.broker.parts.groups.find("G")
+        one.broker.state.groups.find("G")
         request = RemotingCommand.request(reset(one.cluster.wall_clock.now_ms() + 1000))
         request.version = version
         await one.ask(request)
@@ -197,7 +197,7 @@ async def test_reset_by_5_x_of_a_known_group_that_never_committed_is_stored(
     asked = attrs.evolve(RemotingCommand.request(reset(consumer.TO_THE_END)), version=479)
     async with asking() as one:
         await two_queues(one, committed=None)
-        one.broker.parts.groups.find("G")
+        one.broker.state.groups.find("G")
         assert (await one.ask(asked)).code == ResponseCode.SUCCESS
         assert offsets(one) == {0: 4, 1: 4}
 
@@ -224,7 +224,7 @@ async def test_the_recorded_reset_is_answered_as_5_3_3_answered(autojump_clock: 
             CreateTopicRequestHeader("orders", "TBW102", queues, queues, 6, "SINGLE_TAG", False)
         )
         await one.ask(UpdateConsumerOffsetRequestHeader("pushers", "orders", 0, 2))
-        one.broker.parts.groups.find("pushers")
+        one.broker.state.groups.find("pushers")
         answer = await one.ask(exchange.request)
         assert answer.code == exchange.answer.code
         assert ResetOffsetBody.from_json(answer.body) == theirs

@@ -34,7 +34,7 @@ FIRST, SECOND = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 
 
 async def three_messages(one: Asking) -> list[int]:
     """T has three messages in its first queue of two; their store times."""
-    one.broker.parts.topics.update(TopicConfig("T", 2, 2))
+    one.broker.state.topics.update(TopicConfig("T", 2, 2))
     times = []
     for body in (b"a", b"b", b"c"):
         times.append(one.cluster.wall_clock.now_ms())
@@ -58,7 +58,7 @@ async def test_bounds_and_newest_store_time_of_a_topic(autojump_clock: MockClock
 async def test_progress_of_a_group(autojump_clock: MockClock) -> None:
     async with asking() as one:
         times = await three_messages(one)
-        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 2)
+        one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 2)
         answer = await one.ask(admin.GetConsumeStatsRequestHeader("G"))
         stats = ConsumeStats.from_json(answer.body)
         assert stats.offset_table == {
@@ -95,7 +95,7 @@ async def test_topics_that_a_connected_group_left_are_no_part_of_its_progress(
 ) -> None:
     async with asking() as one:
         await three_messages(one)
-        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 2)
+        one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 2)
         data = ConsumerData("G", subscription_data_set=[SubscriptionData("U", sub_version=1)])
         body = fastjson.dumps(HeartbeatData("c1", [data]))
         await one.ask(client.HeartBeatRequestHeader(), body)
@@ -105,7 +105,7 @@ async def test_topics_that_a_connected_group_left_are_no_part_of_its_progress(
 
 async def test_who_consumes_a_topic(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        one.broker.parts.consumer_offsets.commit_offset("gone", "T", 0, 2)
+        one.broker.state.consumer_offsets.commit_offset("gone", "T", 0, 2)
         data = ConsumerData("here", subscription_data_set=[SubscriptionData("T", sub_version=1)])
         body = fastjson.dumps(HeartbeatData("c1", [data]))
         await one.ask(client.HeartBeatRequestHeader(), body)
@@ -116,7 +116,7 @@ async def test_who_consumes_a_topic(autojump_clock: MockClock) -> None:
 async def test_how_far_in_time_a_group_is(autojump_clock: MockClock) -> None:
     async with asking() as one:
         times = await three_messages(one)
-        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 2)
+        one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 2)
         answer = await one.ask(admin.QueryConsumeTimeSpanRequestHeader("T", "G"))
         first, second = QueryConsumeTimeSpanBody.from_json(answer.body).consume_time_span_set
         assert (first.min_time_stamp, first.max_time_stamp) == (times[0], times[2])
@@ -128,8 +128,8 @@ async def test_how_far_in_time_a_group_is(autojump_clock: MockClock) -> None:
 async def test_progress_of_all_groups(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await three_messages(one)
-        one.broker.parts.groups.update(SubscriptionGroupConfig("G"))
-        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 1)
+        one.broker.state.groups.update(SubscriptionGroupConfig("G"))
+        one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 1)
         answer = await one.ask(admin.GetBrokerConsumeStatsRequestHeader(is_order=False))
         body = bytes(answer.body)
         assert b'"totalDiff":2' in body
@@ -195,11 +195,11 @@ async def test_others_are_answered_during_a_question_about_many_queues(
     """The JSON of all steps together is that of all queues."""
     queues = 20 * STEP_QUEUES + 1
     async with asking() as one, one.other_client({}) as other:
-        parts, answered = one.broker.parts, False
+        state, answered = one.broker.state, False
         for topic in ("T", "U"):
-            parts.topics.update(TopicConfig(topic, queues, queues))
-            parts.consumer_offsets.commit_offset("G", topic, queues - 1, 0)
-        parts.groups.find("G")
+            state.topics.update(TopicConfig(topic, queues, queues))
+            state.consumer_offsets.commit_offset("G", topic, queues - 1, 0)
+        state.groups.find("G")
 
         async def ask() -> None:
             nonlocal answered
@@ -223,7 +223,7 @@ async def test_answer_that_no_frame_holds_is_refused(
 ) -> None:
     monkeypatch.setattr(steps, "ANSWER_SIZE_LIMIT", 1000)
     async with asking() as one:
-        one.broker.parts.topics.update(TopicConfig("T", 100, 100))
+        one.broker.state.topics.update(TopicConfig("T", 100, 100))
         answer = await one.ask(admin.GetTopicStatsInfoRequestHeader("T"))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "ask for less" in (answer.remark or "")

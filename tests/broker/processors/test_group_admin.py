@@ -41,7 +41,7 @@ async def test_settings_of_a_group_are_kept_and_looked_up(autojump_clock: MockCl
         everything = await one.ask(admin.GetAllSubscriptionGroupConfigRequestHeader())
         wrapper = fastjson.loads(everything.body, SubscriptionGroupWrapper)
         assert wrapper.subscription_group_table["G"] == wanted
-        assert wrapper.data_version == one.broker.parts.groups.data_version
+        assert wrapper.data_version == one.broker.state.groups.data_version
         unknown = await one.ask(admin.GetSubscriptionGroupConfigRequestHeader("H"))
         assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -61,13 +61,13 @@ async def test_settings_that_5_x_alone_has_are_kept_and_copied_to_slaves(
         assert {name: told[name] for name in body} == body
         assert told["attributes"] == {}
         await trio.sleep(15)
-        kept = one.broker.parts.groups.subscription_group_table["G"]
-        slave = one.cluster.slaves[0].broker.parts.groups.subscription_group_table["G"]
+        kept = one.broker.state.groups.subscription_group_table["G"]
+        slave = one.cluster.slaves[0].broker.state.groups.subscription_group_table["G"]
         assert slave == kept
         assert slave.group_retry_policy == policy
         await one.cluster.kill_master()
         restarted = await one.cluster.restart_master()
-        assert restarted.parts.groups.subscription_group_table["G"] == kept
+        assert restarted.state.groups.subscription_group_table["G"] == kept
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_settings_of_a_group_that_cannot_be_are_refused_with_the_reason(
         answer = await one.ask(UPDATE, json.dumps({"groupName": "G", **member}).encode())
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert reason in (answer.remark or "")
-        assert "G" not in one.broker.parts.groups.subscription_group_table
+        assert "G" not in one.broker.state.groups.subscription_group_table
 
 
 async def test_groups_that_cannot_be_are_refused(autojump_clock: MockClock) -> None:
@@ -105,16 +105,16 @@ async def test_update_group_with_an_impossible_count_of_retry_queues_is_refused(
         refused = await one.ask(UPDATE, fastjson.dumps(group))
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert str(QUEUE_NUMS_LIMIT) in (refused.remark or "")
-        assert "G" not in one.broker.parts.groups.subscription_group_table
+        assert "G" not in one.broker.state.groups.subscription_group_table
 
 
 async def test_a_deleted_group_keeps_its_offsets_unless_asked(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        offsets = one.broker.parts.consumer_offsets
+        offsets = one.broker.state.consumer_offsets
         offsets.commit_offset("G", "T", 0, 1)
         await one.ask(UPDATE, fastjson.dumps(SubscriptionGroupConfig("G")))
         await one.ask(admin.DeleteSubscriptionGroupRequestHeader("G"))
-        assert "G" not in one.broker.parts.groups.subscription_group_table
+        assert "G" not in one.broker.state.groups.subscription_group_table
         assert offsets.query_offset("G", "T", 0) == 1
         await one.ask(admin.DeleteSubscriptionGroupRequestHeader("G", remove_offset=True))
         assert offsets.query_offset("G", "T", 0) == -1
@@ -122,7 +122,7 @@ async def test_a_deleted_group_keeps_its_offsets_unless_asked(autojump_clock: Mo
 
 async def test_all_offsets_are_told(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        one.broker.parts.consumer_offsets.commit_offset("G", "T", 1, 7)
+        one.broker.state.consumer_offsets.commit_offset("G", "T", 1, 7)
         answer = await one.ask(admin.GetAllConsumerOffsetRequestHeader())
         assert bytes(answer.body) == b'{"offsetTable":{"T@G":{1:7}}}'
         assert fastjson.loads(answer.body, ConsumerOffsetWrapper).offset_table == {"T@G": {1: 7}}
@@ -134,8 +134,8 @@ async def test_all_offsets_are_told(autojump_clock: MockClock) -> None:
 
 async def test_a_group_gets_another_ones_offsets(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        offsets = one.broker.parts.consumer_offsets
-        one.broker.parts.topics.update(TopicConfig("T"))
+        offsets = one.broker.state.consumer_offsets
+        one.broker.state.topics.update(TopicConfig("T"))
         offsets.commit_offset("G", "T", 0, 4)
         offsets.commit_offset("G", "unknown", 0, 4)
         await one.ask(admin.CloneGroupOffsetRequestHeader("G", "H"))
@@ -147,7 +147,7 @@ async def test_corrections_are_the_lowest_offsets_of_other_groups(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
-        offsets = one.broker.parts.consumer_offsets
+        offsets = one.broker.state.consumer_offsets
         one.put("T", b"a", b"b", b"c", b"d", b"e")
         one.put("T", b"a", queue_id=1)
         for group, queue_id, value in (
@@ -195,8 +195,8 @@ async def test_clone_for_a_group_that_cannot_be_or_into_a_full_table_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asking() as one:
-        one.broker.parts.topics.update(TopicConfig("T", 1, 1))
-        offsets = one.broker.parts.consumer_offsets
+        one.broker.state.topics.update(TopicConfig("T", 1, 1))
+        offsets = one.broker.state.consumer_offsets
         offsets.commit_offset("G", "T", 0, 5)
         answer = await one.ask(admin.CloneGroupOffsetRequestHeader("G", "a b", "T"))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -92,7 +92,7 @@ async def test_a_slave_tells_whom_it_follows_by_the_address_its_master_knows(
         assert client.rocketrio_verified_offset == client.max_offset
         assert client.rocketrio_level_age is not None
         assert client.rocketrio_level_age < 6
-        now = pair.slave.parts.wall_clock.now_ms()
+        now = pair.slave.state.wall_clock.now_ms()
         assert now - 6000 < client.last_read_timestamp <= now
         assert now - 6000 < client.last_write_timestamp <= now
         own = own_of(status)

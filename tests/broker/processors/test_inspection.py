@@ -83,11 +83,11 @@ async def test_producers_are_listed_by_group(autojump_clock: MockClock) -> None:
         await trio.sleep(7)
         answer = await one.ask(inspection.GetAllProducerInfoRequestHeader())
         ((group, (producer,)),) = ProducerTableInfo.from_json(answer.body).data.items()
-        (member,) = one.broker.parts.producers.group_channel_table["P"].values()
+        (member,) = one.broker.state.producers.group_channel_table["P"].values()
         address = f"/{member.channel.remote_addr}"
         assert address.startswith("/10.0.0.100:")
         assert (group, producer.client_id, producer.remote_ip) == ("P", "c1", address)
-        now_ms = one.broker.parts.wall_clock.now_ms()
+        now_ms = one.broker.state.wall_clock.now_ms()
         assert producer.last_update_timestamp == now_ms - 7000
 
 

@@ -32,7 +32,7 @@ async def knowing_t(**settings: Any) -> AsyncGenerator[Asking]:
     """All brokers know the topic T, which has two queues and no message yet."""
     async with asking(**settings) as one:
         for member in (one.cluster.master, *one.cluster.slaves):
-            member.broker.parts.topics.update(TopicConfig("T", 2, 2))
+            member.broker.state.topics.update(TopicConfig("T", 2, 2))
         yield one
 
 
@@ -61,8 +61,8 @@ async def test_commit_by_5_x_for_a_group_that_is_not_known_is_refused(
     async with knowing_t() as one:
         answer = await one.ask(attrs.evolve(asked, version=479))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert not one.broker.parts.consumer_offsets.offset_table
-        one.broker.parts.groups.find("G")
+        assert not one.broker.state.consumer_offsets.offset_table
+        one.broker.state.groups.find("G")
         assert (await one.ask(attrs.evolve(asked, version=479))).code == ResponseCode.SUCCESS
         assert await committed(one) == 5
 
@@ -74,7 +74,7 @@ async def test_commit_by_5_x_of_a_member_whose_group_could_not_be_kept_is_taken(
     async with knowing_t(groups_limit=1) as one:
         data = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
         await one.ask(HeartBeatRequestHeader(), fastjson.dumps(HeartbeatData("c1", [data])))
-        assert "G" not in one.broker.parts.groups.subscription_group_table
+        assert "G" not in one.broker.state.groups.subscription_group_table
         assert (await one.ask(attrs.evolve(asked, version=479))).code == ResponseCode.SUCCESS
         assert await committed(one) == 5
 
@@ -101,7 +101,7 @@ async def test_a_commit_that_can_be_no_progress_is_refused(
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark is not None
         assert why in answer.remark
-        assert not one.broker.parts.consumer_offsets.offset_table
+        assert not one.broker.state.consumer_offsets.offset_table
 
 
 async def test_a_commit_is_taken_for_the_retry_topic_of_a_long_group(
@@ -142,7 +142,7 @@ async def bounds(one: Asking, topic: str, queue_id: int = 0) -> tuple[int, int]:
 
 async def test_bounds_of_a_queue(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        one.broker.parts.topics.update(TopicConfig("T", 2, 2))
+        one.broker.state.topics.update(TopicConfig("T", 2, 2))
         one.put("T", b"a", b"b", b"c")
         assert await bounds(one, "T") == (0, 3)
         assert await bounds(one, "T", 1) == (0, 0)
@@ -347,7 +347,7 @@ async def test_commit_far_ahead_of_every_generation_is_refused(autojump_clock: M
             for ownership in (None, "1@client"):
                 told = attrs.evolve(commit, generation=generation, ownership=ownership)
                 assert (await one.ask(told)).code == ResponseCode.SYSTEM_ERROR
-        assert not one.broker.parts.consumer_offsets.offset_table
+        assert not one.broker.state.consumer_offsets.offset_table
         told = attrs.evolve(commit, commit_offset=1, generation=f"{LEAD_LIMIT}.{LEAD_LIMIT}")
         assert (await one.ask(told)).code == ResponseCode.SUCCESS
 
@@ -366,12 +366,12 @@ async def test_commit_for_a_topic_or_queue_that_is_not_is_refused(
 ) -> None:
     right = offset.UpdateConsumerOffsetRequestHeader("G", "T", 1, 5)
     async with knowing_t() as one:
-        one.broker.parts.groups.find("G")
+        one.broker.state.groups.find("G")
         for generation in (None, "0.0"):
             answer = await one.ask(attrs.evolve(right, generation=generation, **fields))
             assert answer.code == code
             assert why in (answer.remark or "")
-        assert not one.broker.parts.consumer_offsets.offset_table
+        assert not one.broker.state.consumer_offsets.offset_table
         assert (await one.ask(right)).code == ResponseCode.SUCCESS
         retried = attrs.evolve(right, topic="%RETRY%G", queue_id=0)
         assert (await one.ask(retried)).code == ResponseCode.SUCCESS
@@ -396,7 +396,7 @@ async def test_full_table_of_offsets_takes_what_goes_on_and_nothing_new(
         one.put("T", *[b"x"] * 9)
         assert (await one.ask(commit)).code == ResponseCode.SUCCESS
         monkeypatch.setattr(consumer_offsets, "OFFSETS_SIZE_LIMIT", 10)
-        offsets = one.broker.parts.consumer_offsets
+        offsets = one.broker.state.consumer_offsets
         for fields in ({"queue_id": 1}, {"commit_offset": 4}, {"commit_offset": 8, "reset": True}):
             answer = await one.ask(attrs.evolve(commit, **fields))  # type: ignore[arg-type]
             assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -1,5 +1,7 @@
 """Pulls against a broker in memory: checks in order, codes, filters, suggestions, commits."""
 
+from collections import Counter
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -11,7 +13,7 @@ from tests.cluster.support import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies,
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_broker.processors.pull import code_of_status
+from rocketrio_broker.processors.pull import code_of_status, suggest_which_broker_id
 from rocketrio_broker.store.read import GetStatus
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
@@ -170,7 +172,7 @@ async def test_group_settings_are_checked(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         await fill(caller, addr)
-        groups = cluster.master.broker.parts.groups
+        groups = cluster.master.broker.state.groups
         group = groups.find("billing")
         assert group is not None
         groups.update(msgspec.structs.replace(group, consume_enable=False))
@@ -185,15 +187,15 @@ async def test_commit_flag_stores_the_offset_on_a_master_only(autojump_clock: Mo
         master, slave = cluster.master.broker, cluster.slaves[0].broker
         await fill(caller, master.address)
         await caller.pull(master.address, 2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=2)
-        assert master.parts.consumer_offsets.query_offset("billing", "orders", 0) == 2
+        assert master.state.consumer_offsets.query_offset("billing", "orders", 0) == 2
         await caller.pull(slave.address, 2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=3)
-        assert slave.parts.consumer_offsets.query_offset("billing", "orders", 0) != 3
+        assert slave.state.consumer_offsets.query_offset("billing", "orders", 0) != 3
 
 
 async def committed_by_pull(caller: Caller, cluster: EmbeddedCluster, **fields: Any) -> int:
     master = cluster.master.broker
     await caller.pull(master.address, 0, **fields)
-    return master.parts.consumer_offsets.query_offset("billing", "orders", 0)
+    return master.state.consumer_offsets.query_offset("billing", "orders", 0)
 
 
 async def test_offset_is_stored_only_where_the_flag_says_so_and_it_is_one(
@@ -219,7 +221,7 @@ async def test_held_pull_commits_once(autojump_clock: MockClock, nursery: trio.N
             lambda: caller.pull(master.address, 4, sys_flag=flags, suspend=10, commit_offset=3)
         )
         await trio.sleep(1)
-        offsets = master.parts.consumer_offsets
+        offsets = master.state.consumer_offsets
         assert offsets.query_offset("billing", "orders", 0) == 3
         await caller.commit(master.address, 1)  # Another member, meanwhile.
         await trio.sleep(10)
@@ -277,7 +279,7 @@ async def test_lagging_slave_does_not_move_its_readers(
         await fill(caller, cluster.master.broker.address)
         slave = cluster.slaves[0].broker
         await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
-        await slave.parts.topics.changes.wait_past(0)
+        await slave.state.topics.changes.wait_past(0)
         table = slave.store.queue_table.by_key
         if queue == "absent":
             table.pop(("orders", 0))
@@ -299,7 +301,7 @@ async def test_slave_that_checks_offsets_says_what_a_master_says(autojump_clock:
         await fill(caller, cluster.master.broker.address)
         slave = cluster.slaves[0].broker
         await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
-        await slave.parts.topics.changes.wait_past(0)
+        await slave.state.topics.changes.wait_past(0)
         answer = await caller.pull(slave.address, 9)
         assert answer.code == ResponseCode.PULL_OFFSET_MOVED
         assert answer.ext_fields["nextBeginOffset"] == "4"
@@ -313,8 +315,8 @@ async def test_redirect_of_a_lagging_slave_goes_where_the_group_is_at_home_or_to
         await fill(caller, cluster.master.broker.address)
         slave = cluster.slaves[0].broker
         await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
-        await slave.parts.topics.changes.wait_past(0)
-        slave.parts.groups.update(SubscriptionGroupConfig("billing", broker_id=home))
+        await slave.state.topics.changes.wait_past(0)
+        slave.state.groups.update(SubscriptionGroupConfig("billing", broker_id=home))
         answer = await caller.pull(slave.address, 9)
         assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert answer.ext_fields["suggestWhichBrokerId"] == expected
@@ -329,9 +331,125 @@ async def test_slave_serves_a_topic_that_the_log_brought_before_the_tables(
         await trio.sleep(1)
         await fill(caller, cluster.master.broker.address)
         await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
-        assert "orders" not in slave.parts.topics.topic_config_table
+        assert "orders" not in slave.state.topics.topic_config_table
         await cluster.kill_master()
         answer = await caller.pull(slave.address, 1)
         assert bodies(answer) == [b"1", b"2", b"3"]
         unknown = await caller.pull(slave.address, 0, topic="elsewhere")
         assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+# ------------------------------------------------------------------------------------- suggestions
+
+GROUP = SubscriptionGroupConfig("g", broker_id=0, which_broker_when_consume_slowly=1)
+MOVED = SubscriptionGroupConfig("g", broker_id=2, which_broker_when_consume_slowly=3)
+AT_HOME = SubscriptionGroupConfig("g", broker_id=0, which_broker_when_consume_slowly=0)
+
+
+def suggested(
+    group: SubscriptionGroupConfig,
+    *,
+    slave_read_enable: bool = True,
+    is_behind_memory: bool = True,
+    own_id: int = 0,
+    live: Collection[int] = (1, 2, 3),
+) -> int:
+    return suggest_which_broker_id(
+        group,
+        slave_read_enable=slave_read_enable,
+        is_behind_memory=is_behind_memory,
+        own_id=own_id,
+        live_slaves=lambda named: live,
+    )
+
+
+@pytest.mark.parametrize(
+    ("group", "slave_read_enable", "is_behind_memory", "expected"),
+    [
+        (GROUP, False, False, 0),
+        (GROUP, False, True, 0),
+        (GROUP, True, True, 1),
+        (GROUP, True, False, 0),
+        # Where slaves may not be read the group's own ids do not count either.
+        (MOVED, False, False, 0),
+        (MOVED, False, True, 0),
+        (MOVED, True, True, 3),
+        (MOVED, True, False, 2),
+        # A group that its operator keeps at the master.
+        (AT_HOME, True, True, 0),
+    ],
+)
+def test_table_of_suggestions(
+    group: SubscriptionGroupConfig,
+    slave_read_enable: bool,
+    is_behind_memory: bool,
+    expected: int,
+) -> None:
+    live = (1,) if group is GROUP else (1, 2, 3)
+    found = suggested(
+        group, slave_read_enable=slave_read_enable, is_behind_memory=is_behind_memory, live=live
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        ((3,), 3),
+        ((1, 2, 3), 3),  # The named one, though others live too.
+        ((2,), 2),  # Any other live one for the named one.
+        ((), 0),  # None: the master.
+    ],
+)
+def test_named_slave_then_any_live_slave_then_the_master(
+    live: tuple[int, ...], expected: int
+) -> None:
+    assert suggested(MOVED, live=live) == expected
+
+
+def test_home_may_be_the_first_slave_too() -> None:
+    at_first = SubscriptionGroupConfig("g", broker_id=1)
+    assert {
+        suggested(at_first, is_behind_memory=False, own_id=own_id, live=(1, 2, 3))
+        for own_id in (0, 1, 2)
+    } == {1}
+
+
+@pytest.mark.parametrize(
+    ("group", "own_id", "is_behind_memory", "expected"),
+    [
+        (GROUP, 1, True, 1),
+        (GROUP, 1, False, 0),  # Caught up: home.
+        (GROUP, 2, True, 2),  # Any slave will do, and it is one.
+        (GROUP, 2, False, 0),
+        (MOVED, 3, True, 3),
+        (MOVED, 1, True, 3),  # An operator has named another one.
+        (MOVED, 1, False, 2),
+    ],
+)
+def test_slave_keeps_its_readers_or_sends_them_where_the_group_says(
+    group: SubscriptionGroupConfig, own_id: int, is_behind_memory: bool, expected: int
+) -> None:
+    assert suggested(group, own_id=own_id, is_behind_memory=is_behind_memory, live=()) == expected
+
+
+def test_slave_that_may_not_be_read_sends_everybody_to_the_master() -> None:
+    assert suggested(GROUP, own_id=1, slave_read_enable=False) == 0
+
+
+def groups_by_slave(live: Collection[int]) -> dict[str, int]:
+    return {
+        name: suggested(SubscriptionGroupConfig(name), live=live)
+        for name in (f"group-{number}" for number in range(600))
+    }
+
+
+def test_groups_that_name_no_slave_spread_over_all_of_them() -> None:
+    counts = Counter(groups_by_slave((1, 2, 3)).values())
+    assert sorted(counts) == [1, 2, 3]
+    assert all(150 < count < 250 for count in counts.values())
+
+
+def test_slave_that_goes_moves_its_own_groups_only() -> None:
+    before, after = groups_by_slave((1, 2, 3)), groups_by_slave((2, 3))
+    assert all(after[name] == id_ for name, id_ in before.items() if id_ != 1)

@@ -160,7 +160,7 @@ async def test_reply_to_a_topic_that_nobody_may_write_is_refused(autojump_clock:
     requester = Requester()
     async with asking() as one, one.other_client(requester.processors) as a:
         await beat(a)
-        one.broker.parts.topics.update(TopicConfig("closed", 1, 1, perm=Permission.READ))
+        one.broker.state.topics.update(TopicConfig("closed", 1, 1, perm=Permission.READ))
         answer = await one.ask(reply(topic="closed"), b"x")
         assert answer.code == ResponseCode.NO_PERMISSION
         assert one.broker.store.queue_bounds("closed", 0) is None

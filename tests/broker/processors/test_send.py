@@ -138,7 +138,7 @@ async def test_unknown_topic_is_made_from_its_template(autojump_clock: MockClock
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         await caller.send(addr, b"x", topic="new", default_topic_queue_nums=3)
-        topic = cluster.master.broker.parts.topics.topic_config("new")
+        topic = cluster.master.broker.state.topics.topic_config("new")
         assert topic is not None
         assert (topic.write_queue_nums, topic.read_queue_nums, topic.perm) == (3, 3, 6)
         answer = await caller.send(addr, b"x", topic="other", default_topic="NoTemplate")
@@ -202,7 +202,7 @@ async def test_slave_refuses_messages(autojump_clock: MockClock) -> None:
         for topic in ("orders", "unknown"):
             answer = await caller.send(slave.address, b"x", topic=topic)
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert slave.parts.topics.topic_config("unknown") is None
+        assert slave.state.topics.topic_config("unknown") is None
 
 
 async def test_read_only_broker_refuses_order_topics(autojump_clock: MockClock) -> None:
@@ -249,6 +249,6 @@ async def test_a_topic_made_by_a_unit_mode_producer_is_a_unit_topic(
         )
         answer = await caller.pool.call(broker.address, header, b"x")
         assert answer.code == ResponseCode.SUCCESS
-        made = broker.parts.topics.topic_config(topic)
+        made = broker.state.topics.topic_config(topic)
         assert made is not None
         assert made.topic_sys_flag == flag

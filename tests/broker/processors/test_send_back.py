@@ -90,7 +90,7 @@ async def test_a_dead_letter_keeps_body_and_properties_and_names_its_origin(
             "WAIT": "false",
             "DELAY": "0",
         }
-        topic = back.cluster.master.broker.parts.topics.topic_config("%DLQ%billing")
+        topic = back.cluster.master.broker.state.topics.topic_config("%DLQ%billing")
         assert topic is not None
         assert (topic.read_queue_nums, topic.perm) == (1, 6)
 
@@ -117,7 +117,7 @@ async def test_the_level_of_a_retry_is_asked_for_or_grows_with_its_times(
 
 async def test_after_the_group_s_most_times_it_is_a_dead_letter(autojump_clock: MockClock) -> None:
     async with sent() as back:
-        back.cluster.master.broker.parts.groups.update(
+        back.cluster.master.broker.state.groups.update(
             SubscriptionGroupConfig("billing", retry_max_times=1)
         )
         await back.send_back(1)
@@ -137,7 +137,7 @@ async def test_the_client_s_own_limit_counts_from_3_4_9_on(autojump_clock: MockC
 
 async def test_a_group_without_retry_queues_drops_it(autojump_clock: MockClock) -> None:
     async with sent() as back:
-        back.cluster.master.broker.parts.groups.update(
+        back.cluster.master.broker.state.groups.update(
             SubscriptionGroupConfig("billing", retry_queue_nums=0)
         )
         before = back.cluster.master.broker.store.max_physical_offset
@@ -147,10 +147,10 @@ async def test_a_group_without_retry_queues_drops_it(autojump_clock: MockClock) 
 
 async def test_retry_queues_are_as_many_as_the_group_wants(autojump_clock: MockClock) -> None:
     async with sent() as back:
-        parts = back.cluster.master.broker.parts
-        parts.groups.update(SubscriptionGroupConfig("billing", retry_queue_nums=3))
+        state = back.cluster.master.broker.state
+        state.groups.update(SubscriptionGroupConfig("billing", retry_queue_nums=3))
         await back.send_back(unit_mode=True)
-        retry = parts.topics.topic_config("%RETRY%billing")
+        retry = state.topics.topic_config("%RETRY%billing")
         assert retry is not None
         assert (retry.read_queue_nums, retry.write_queue_nums, retry.topic_sys_flag) == (3, 3, 2)
 
@@ -159,12 +159,12 @@ async def test_what_cannot_be_taken_back_is_refused(autojump_clock: MockClock) -
     async with sent(auto_create_subscription_group=False) as back:
         answer = await back.send_back()
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        parts = back.cluster.master.broker.parts
-        parts.groups.update(SubscriptionGroupConfig("billing"))
+        state = back.cluster.master.broker.state
+        state.groups.update(SubscriptionGroupConfig("billing"))
         answer = await back.send_back(offset=back.offset + 1)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark == f"look message by offset failed, {back.offset + 1}"
-        parts.config.replace(attrs.evolve(parts.config.broker, broker_permission=4))
+        state.config.replace(attrs.evolve(state.config.broker, broker_permission=4))
         assert (await back.send_back()).code == ResponseCode.NO_PERMISSION
 
 
@@ -176,7 +176,7 @@ async def test_a_slave_takes_nothing_back(autojump_clock: MockClock) -> None:
         answer = await back.caller.pool.call(slave.address, header)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "slave" in (answer.remark or "")
-        assert slave.parts.topics.topic_config("%RETRY%billing") is None
+        assert slave.state.topics.topic_config("%RETRY%billing") is None
 
 
 async def test_the_answer_waits_for_the_disk_where_producers_do(autojump_clock: MockClock) -> None:
@@ -200,6 +200,6 @@ async def test_no_more_answers_wait_than_may(
     async with sent(store=attrs.evolve(SMALL_STORE, flush_disk_type="sync")) as back:
         broker = back.cluster.master.broker
         before = broker.store.max_physical_offset
-        monkeypatch.setattr(broker.parts.waiting_answers, "_limit", 0)
+        monkeypatch.setattr(broker.state.waiting_answers, "_limit", 0)
         assert (await back.send_back()).code == ResponseCode.SYSTEM_BUSY
         assert broker.store.max_physical_offset == before

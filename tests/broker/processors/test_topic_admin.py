@@ -28,7 +28,7 @@ async def test_a_created_topic_has_its_route_when_the_answer_comes(
         assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
         route = await one.ask_name_server(cluster.GetRouteInfoRequestHeader("T"))
         assert TopicRouteData.from_json(route.body).queue_datas[0].read_queue_nums == 4
-        assert one.broker.parts.topics.topic_config("T") == TopicConfig("T", 4, 4, 6, order=True)
+        assert one.broker.state.topics.topic_config("T") == TopicConfig("T", 4, 4, 6, order=True)
 
 
 def listed(*topics: dict[str, object]) -> RemotingCommand:
@@ -39,7 +39,7 @@ def listed(*topics: dict[str, object]) -> RemotingCommand:
 
 async def test_a_list_of_topics_is_made_at_once(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        topics = one.broker.parts.topics
+        topics = one.broker.state.topics
         before = topics.data_version.counter
         answer = await one.ask(
             listed(
@@ -75,7 +75,7 @@ async def test_a_list_with_a_topic_that_cannot_be_makes_none(
     async with asking() as one:
         answer = await one.ask(listed({"topicName": "T"}, odd))
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert one.broker.parts.topics.topic_config("T") is None
+        assert one.broker.state.topics.topic_config("T") is None
 
 
 async def test_a_list_has_a_limit(autojump_clock: MockClock) -> None:
@@ -88,8 +88,8 @@ async def test_a_list_has_a_limit(autojump_clock: MockClock) -> None:
             body = json.dumps({"groupConfigList": groups[:count]}).encode()
             request = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
             assert (await one.ask(RemotingCommand(code=request, body=body))).code == code
-        assert "g2" in one.broker.parts.groups.subscription_group_table
-        assert "g3" not in one.broker.parts.groups.subscription_group_table
+        assert "g2" in one.broker.state.groups.subscription_group_table
+        assert "g3" not in one.broker.state.groups.subscription_group_table
 
 
 async def test_a_topic_can_be_changed(autojump_clock: MockClock) -> None:
@@ -105,11 +105,11 @@ async def test_names_that_no_topic_may_have_are_refused(
     autojump_clock: MockClock, topic: str
 ) -> None:
     async with asking() as one:
-        before = one.broker.parts.topics.data_version
+        before = one.broker.state.topics.data_version
         assert (await one.ask(create(topic))).code == ResponseCode.SYSTEM_ERROR
         delete = admin.DeleteTopicInBrokerRequestHeader(topic)
         assert (await one.ask(delete)).code == ResponseCode.SYSTEM_ERROR
-        assert one.broker.parts.topics.data_version == before
+        assert one.broker.state.topics.data_version == before
 
 
 @pytest.mark.parametrize("queues", [-1, 65_537])
@@ -136,7 +136,7 @@ async def test_settings_that_no_peer_could_read_are_refused(
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark is not None
         assert field in answer.remark
-        assert one.broker.parts.topics.topic_config("T") is None
+        assert one.broker.state.topics.topic_config("T") is None
 
 
 FIFO = "+message.type=FIFO,+reserve.time=-1"
@@ -152,11 +152,11 @@ async def test_attributes_are_kept_reported_and_copied_to_slaves(autojump_clock:
         everything = await one.ask(admin.GetAllTopicConfigRequestHeader())
         assert json.loads(bytes(everything.body))["topicConfigTable"]["T"]["attributes"] == kept
         await trio.sleep(15)
-        slave = one.cluster.slaves[0].broker.parts.topics.topic_config("T")
+        slave = one.cluster.slaves[0].broker.state.topics.topic_config("T")
         assert slave == TopicConfig("T", 9, 9, attributes=kept)
         await one.cluster.kill_master()
         restarted = await one.cluster.restart_master()
-        assert restarted.parts.topics.topic_config("T") == slave
+        assert restarted.state.topics.topic_config("T") == slave
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_table_for_slaves_of_5_x_that_would_drop_theirs_has_no_attributes(
             "topicName": "T",
             **{k: v for k, v in table["plain"].items() if k not in ("topicName", "attributes")},
         }
-        kept = one.broker.parts.topics.topic_config("T")
+        kept = one.broker.state.topics.topic_config("T")
         assert kept is not None
         assert kept.attributes
 
@@ -190,11 +190,11 @@ async def test_message_of_another_type_than_the_topics_is_stored(autojump_clock:
 async def test_attributes_that_are_refused_change_nothing(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await one.ask(attrs.evolve(create("T"), attributes=FIFO))
-        before = one.broker.parts.topics.data_version
+        before = one.broker.state.topics.data_version
         answer = await one.ask(attrs.evolve(create("T", queues=9), attributes="+message.type=ODD"))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "message.type=ODD" in (answer.remark or "")
-        assert one.broker.parts.topics.data_version == before
+        assert one.broker.state.topics.data_version == before
 
 
 async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
@@ -203,12 +203,12 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
     async with asking() as one:
         await one.ask(create("T"))
         one.put("T", b"a")
-        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 1)
+        one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 1)
         answer = await one.ask(admin.DeleteTopicInBrokerRequestHeader("T"))
         assert answer.code == ResponseCode.SUCCESS
-        assert one.broker.parts.topics.topic_config("T") is None
+        assert one.broker.state.topics.topic_config("T") is None
         assert one.broker.store.queue_bounds("T", 0) is None
-        assert one.broker.parts.consumer_offsets.query_offset("G", "T", 0) == -1
+        assert one.broker.state.consumer_offsets.query_offset("G", "T", 0) == -1
 
 
 async def test_a_topic_made_anew_has_no_message_of_the_deleted_one_after_a_crash(
@@ -234,13 +234,13 @@ async def test_deletion_that_cannot_be_in_the_log_changes_nothing(
     async with asking() as one:
         await one.ask(create("T"))
         one.put("T", b"a")
-        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 1)
+        one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 1)
         one.broker.store.refuse_writes("of a test")
         answer = await one.ask(admin.DeleteTopicInBrokerRequestHeader("T"))
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "of a test")
-        assert one.broker.parts.topics.topic_config("T") is not None
+        assert one.broker.state.topics.topic_config("T") is not None
         assert one.broker.store.queue_bounds("T", 0) == (0, 1)
-        assert one.broker.parts.consumer_offsets.query_offset("G", "T", 0) == 1
+        assert one.broker.state.consumer_offsets.query_offset("G", "T", 0) == 1
 
 
 async def test_topics_are_looked_up(autojump_clock: MockClock) -> None:
@@ -248,8 +248,8 @@ async def test_topics_are_looked_up(autojump_clock: MockClock) -> None:
         await one.ask(create("T"))
         everything = await one.ask(admin.GetAllTopicConfigRequestHeader())
         wrapper = fastjson.loads(everything.body, TopicConfigSerializeWrapper)
-        assert wrapper.topic_config_table == one.broker.parts.topics.topic_config_table
-        assert wrapper.data_version == one.broker.parts.topics.data_version
+        assert wrapper.topic_config_table == one.broker.state.topics.topic_config_table
+        assert wrapper.data_version == one.broker.state.topics.data_version
         single = await one.ask(admin.GetTopicConfigRequestHeader("T", logical=True))
         assert fastjson.loads(single.body, TopicConfig) == wrapper.topic_config_table["T"]
         unknown = await one.ask(admin.GetTopicConfigRequestHeader("U"))
@@ -301,9 +301,9 @@ async def test_slave_answers_a_deletion_of_5_x_and_waits_for_its_masters(
         await trio.sleep(15)
         answer = await slave.ask(attrs.evolve(delete, version=479))
         assert answer.code == ResponseCode.SUCCESS
-        assert slave.broker.parts.topics.topic_config("T") is not None
+        assert slave.broker.state.topics.topic_config("T") is not None
         assert slave.broker.store.queue_bounds("T", 0) == (0, 1)
         assert (await one.ask(attrs.evolve(delete, version=479))).code == ResponseCode.SUCCESS
         await trio.sleep(15)
-        assert slave.broker.parts.topics.topic_config("T") is None
+        assert slave.broker.state.topics.topic_config("T") is None
         assert slave.broker.store.queue_bounds("T", 0) is None

@@ -27,7 +27,7 @@ ROUND = 30.0
 
 def offsets(producer: TransactionProducer) -> tuple[int, int]:
     """Progress on both topics."""
-    query = producer.cluster.master.broker.parts.consumer_offsets.query_offset
+    query = producer.cluster.master.broker.state.consumer_offsets.query_offset
     return query("CID_RMQ_SYS_TRANS", HALF, 0), query("CID_RMQ_SYS_TRANS", OPERATIONS, 0)
 
 
@@ -209,7 +209,7 @@ async def test_progress_waits_for_slaves_that_could_take_over(autojump_clock: Mo
         await producer.end(await producer.send(b"x"), COMMIT)
         connection = producer.cluster.master.broker.ha_service.connections[0]
         behind = connection.slave_ack_offset - 1
-        check_service = producer.cluster.master.broker.parts.live_slaves
+        check_service = producer.cluster.master.broker.state.live_slaves
         check_service.watch([Behind(behind)])
         await trio.sleep(5 * ROUND)
         assert offsets(producer) == (-1, -1)
@@ -266,12 +266,12 @@ async def test_message_whose_record_is_gone_is_passed_over(
     async with producing() as producer:
         await producer.send(b"old", properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x0190")
         await trio.sleep(ROUND + 1)
-        parts = producer.cluster.master.broker.parts
-        ((offset, half),) = parts.ledger.open.items()
-        parts.ledger.open[offset] = attrs.evolve(half, physical_offset=1 << 30)
+        state = producer.cluster.master.broker.state
+        ((offset, half),) = state.ledger.open.items()
+        state.ledger.open[offset] = attrs.evolve(half, physical_offset=1 << 30)
         await trio.sleep(100)
         assert "not in the log any more" in caplog.text
-        assert parts.ledger.open == {}
+        assert state.ledger.open == {}
 
 
 async def test_resent_half_message_is_asked_about_once(autojump_clock: MockClock) -> None:

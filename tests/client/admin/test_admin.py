@@ -125,7 +125,7 @@ async def test_topic_that_nobody_knows_any_more_is_not_deleted_where_it_was(
     async with open_admin(client=client) as admin:
         await admin.create_topic("orders")
         await admin.topic("orders")
-        cluster.master.broker.parts.topics.delete("orders")
+        cluster.master.broker.state.topics.delete("orders")
         cluster.master.broker.registration.register_now()
         await trio.sleep(2)
         await client.name_servers.delete_topic("orders")

@@ -263,7 +263,7 @@ async def test_a_topic_that_may_not_be_read_is_not_taken_for_consumed() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
         closed = TopicConfig("closed", read_queue_nums=2, write_queue_nums=3, perm=Permission.WRITE)
-        cluster.master.broker.parts.topics.update(closed)
+        cluster.master.broker.state.topics.update(closed)
         with trio.fail_after(LIMIT):
             shown: Done = await run("topic", "show", "closed")
             assert shown.out.splitlines()[0].endswith(

@@ -119,7 +119,7 @@ async def test_static_member_needs_a_name_and_a_time(
 async def test_producer_that_closes_right_after_its_first_send_is_forgotten(
     cluster: EmbeddedCluster, delay: float
 ) -> None:
-    producers = cluster.master.broker.parts.producers
+    producers = cluster.master.broker.state.producers
     cluster.memory_network.delay(CLIENT_HOST, MASTER_HOST, delay)
     for _ in range(
         20
@@ -137,9 +137,9 @@ async def test_closed_producer_does_not_end_the_connection_of_others(
     async with open_producer(client=client, group="short") as producer:
         await producer.send(Message("orders", b""))
     async with open_consumer("orders", group="g", client=client) as consumer:
-        [channel] = cluster.master.broker.parts.consumers.channels("g")
+        [channel] = cluster.master.broker.state.consumers.channels("g")
         await trio.sleep(300)
-        assert cluster.master.broker.parts.consumers.channels("g") == [channel]
+        assert cluster.master.broker.state.consumers.channels("g") == [channel]
         assert len(consumer.assignment) == 4
 
 
@@ -153,4 +153,4 @@ async def test_producer_opened_again_at_once_stays_known(
     async with open_producer(client=client, group="short") as producer:
         await producer.send(Message("orders", b""))
         await trio.sleep(1)
-        assert len(cluster.master.broker.parts.producers.clients("short")) == 1
+        assert len(cluster.master.broker.state.producers.clients("short")) == 1

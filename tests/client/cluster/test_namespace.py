@@ -95,7 +95,7 @@ async def test_messages_stay_in_their_namespace(
             await pipeline.send(Message("orders", b"pipeline"), queue=sent.queue)
         await other.send(Message("orders", b"outside"))
     assert sent.queue.topic == "orders"
-    assert "ns%orders" in cluster.master.broker.parts.topics.topic_config_table
+    assert "ns%orders" in cluster.master.broker.state.topics.topic_config_table
     messages: list[MessageExt] = []
     async with open_consumer("orders", group="g", start_from="earliest", client=tenant) as consumer:
         assert {queue.topic for queue in consumer.assignment} == {"orders"}
@@ -211,7 +211,7 @@ async def test_failed_message_of_a_namespace_comes_again(
             await consumer.run(handle)
     assert seen == [("orders", 0), ("orders", 1)]
     if not orderly:
-        assert "%RETRY%ns%g" in cluster.master.broker.parts.topics.topic_config_table
+        assert "%RETRY%ns%g" in cluster.master.broker.state.topics.topic_config_table
 
 
 async def test_tables_hold_short_names(tenant: ClientInstance) -> None:

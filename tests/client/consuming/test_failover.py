@@ -110,7 +110,7 @@ async def test_silent_master_holds_reading_up_for_two_seconds(
 
 
 def committed_at_the_slave(cluster: EmbeddedCluster) -> int:
-    offsets = cluster.slaves[0].broker.parts.consumer_offsets
+    offsets = cluster.slaves[0].broker.state.consumer_offsets
     return sum(offsets.query_offsets("g", TOPIC).values())
 
 

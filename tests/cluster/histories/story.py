@@ -182,7 +182,7 @@ def _is_at_rest(world: World) -> bool:
 
 def _state(world: World, member: Member) -> BrokerState:
     broker = member.broker
-    store, parts = broker.store, broker.parts
+    store, state = broker.store, broker.state
     log_begin, log = whole_log(store)
     slave = broker.statistics().slave
     return BrokerState(
@@ -193,8 +193,8 @@ def _state(world: World, member: Member) -> BrokerState:
         offsets=world.offsets(member),
         passing=_queues(store, PASSING, PASSING_QUEUES),
         passing_offsets=world.offsets(member, group=PASSERS, topic=PASSING),
-        topics=tuple(sorted(map(_topic_text, parts.topics.topic_config_table.values()))),
-        groups=tuple(sorted(map(str, parts.groups.subscription_group_table.values()))),
+        topics=tuple(sorted(map(_topic_text, state.topics.topic_config_table.values()))),
+        groups=tuple(sorted(map(str, state.groups.subscription_group_table.values()))),
         replication="" if slave is None else f"{slave.log.state.value}; {slave.log.last_problem}",
         used=stored_messages(world, member),
         used_offsets=progress_of_groups(world, member),

@@ -235,7 +235,7 @@ class World:
         """Queue id and offset of a group, as the broker has them in memory; nothing while it is down."""
         if not member.is_running:
             return ()
-        queues = member.broker.parts.consumer_offsets.query_offsets(group, topic)
+        queues = member.broker.state.consumer_offsets.query_offsets(group, topic)
         return tuple(sorted(queues.items()))
 
     def all_offsets(self) -> tuple[tuple[int, int, int], ...]:
@@ -398,7 +398,7 @@ class World:
     async def _watch_standing(self, member: Member) -> None:
         """Until it is down; then this waits for nothing."""
         number, broker = self.number(member.host), member.broker
-        leadership = broker.parts.leadership
+        leadership = broker.state.leadership
         while member.is_running and member.broker is broker:
             seen = leadership.changes.value
             if leadership.leads:

@@ -81,7 +81,7 @@ async def test_assigned_queues_and_explicit_offsets_bound_what_is_read(
 async def test_a_pattern_matches_whole_names_and_no_system_topic(autojump_clock: MockClock) -> None:
     async with loaded() as cluster:
         for name in SYSTEM_TOPICS:
-            cluster.master.broker.parts.topics.update(TopicConfig(name, 1, 1))
+            cluster.master.broker.state.topics.update(TopicConfig(name, 1, 1))
         await trio.sleep(5)  # The broker registers its new topics.
         async with open_admin(name_servers=cluster.name_servers, dial=cluster.dial) as admin:
             assert set(await admin.topics(include_system=True)) >= SYSTEM_TOPICS
@@ -210,7 +210,7 @@ async def test_a_slave_that_has_not_heard_of_the_topic_is_no_obstacle(
         await trio.sleep(2)
         options = read_options(cluster, readFrom="slave")
         found = await discover(options, dial=cluster.dial)
-        cluster.slaves[0].broker.parts.topics.delete("orders")
+        cluster.slaves[0].broker.state.topics.delete("orders")
         assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
 
 

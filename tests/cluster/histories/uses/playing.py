@@ -81,7 +81,7 @@ def is_all_done(world: World) -> bool:
 
 def _is_all_delivered(master: Member) -> bool:
     queues = master.broker.store.queues().get(SCHEDULE_TOPIC, {})
-    delivered = master.broker.parts.delay_offsets.offset_table
+    delivered = master.broker.state.delay_offsets.offset_table
     return all(
         delivered.get(queue_id + 1, 0) == queue.max_offset for queue_id, queue in queues.items()
     )
@@ -89,13 +89,13 @@ def _is_all_delivered(master: Member) -> bool:
 
 def _is_all_decided(master: Member) -> bool:
     _, end = master.broker.store.queue_bounds(TRANS_HALF_TOPIC, 0) or (0, 0)
-    return master.broker.parts.ledger.progress()[0] == end
+    return master.broker.state.ledger.progress()[0] == end
 
 
 def _is_read(master: Member, kept: Kept) -> bool:
     if not kept.group:
         return True
-    committed = master.broker.parts.consumer_offsets.query_offsets(kept.group, kept.topic)
+    committed = master.broker.state.consumer_offsets.query_offsets(kept.group, kept.topic)
     return all(
         committed.get(queue_id, 0)
         == (master.broker.store.queue_bounds(kept.topic, queue_id) or (0, 0))[1]
@@ -126,7 +126,7 @@ def _stored(world: World, message: MessageExt) -> Stored:
 
 def progress_of_groups(world: World, member: Member) -> tuple[tuple[str, str, int, int], ...]:
     """Group, topic, queue id and offset, as a broker has them."""
-    table = member.broker.parts.consumer_offsets
+    table = member.broker.state.consumer_offsets
     return tuple(
         (kept.group, kept.topic, queue_id, offset)
         for kept in kept_of(world.schedule.uses)

@@ -9,9 +9,9 @@ import trio.testing
 from trio.testing import MockClock
 
 from rocketrio_broker.processors.answers import SendAnswers
-from rocketrio_broker.processors.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.store.put_times import PutTimes
+from rocketrio_broker.waiting_answers import WaitingAnswers
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand

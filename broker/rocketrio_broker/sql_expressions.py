@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.processors.refusal import Refused
+from rocketrio_broker.refusal import Refused
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.server_limits import host_of
@@ -87,8 +87,8 @@ class SqlExpressions:
         if until > now + COMPILE_BURST / COMPILE_RATE:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"clients at {host} have brought {COMPILE_BURST} characters of new SQL92 expressions in a short time;"
-                " try again in a few seconds",
+                f"clients at {host} have sent more than {COMPILE_BURST} characters of new SQL92 expressions "
+                "in a short time; try again in a few seconds",
             )
         if len(self._paid_until) >= _HOSTS_KEPT:
             self._paid_until = {each: at for each, at in self._paid_until.items() if at > now}

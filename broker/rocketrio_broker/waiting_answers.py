@@ -20,15 +20,17 @@ Unlike Java: there is neither a future nor a timer per message, and a message th
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import Final, Protocol
 
 import attrs
 import trio
 
-from rocketrio_broker.processors.answers import with_code
 from rocketrio_broker.store.put_times import PutTimes
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.remoting.channel import Channel
 
 logger = logging.getLogger("rocketrio_broker")
@@ -43,6 +45,11 @@ _FLUSH_SLAVE_TIMEOUT: Final = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
 _SLAVE_NOT_AVAILABLE: Final = int(ResponseCode.SLAVE_NOT_AVAILABLE)
 
 _NOTE_AGAIN_AFTER: Final = 1.0  # seconds
+
+_PREFIX: Final = Struct(">iI")
+"""The two lengths before a header."""
+_CODE_0: Final = b'{"code":0,'
+"""The beginning of the headers that `processors/answers.py` writes."""
 
 _REMARKS: Final = {
     _FLUSH_DISK_TIMEOUT: "stored, but not flushed to disk in time",
@@ -87,12 +94,12 @@ class LastWait:
     """The slave whose report released it, or was the last one before its time was up."""
 
     def __str__(self) -> str:
-        told = [self.code.name]
+        texts = [self.code.name]
         if self.flush_seconds is not None:
-            told.append(f"flush_ms={self.flush_seconds * 1000:.1f}")
+            texts.append(f"flush_ms={self.flush_seconds * 1000:.1f}")
         if self.slave_seconds is not None:
-            told.append(f"slaves_ms={self.slave_seconds * 1000:.1f} slave={self.slave}")
-        return " ".join(told)
+            texts.append(f"slaves_ms={self.slave_seconds * 1000:.1f} slave={self.slave}")
+        return " ".join(texts)
 
 
 @attrs.frozen
@@ -386,3 +393,13 @@ class WaitingAnswers:
         if not code or waiting.late_is_success:
             return waiting.frame
         return with_code(waiting.frame, code, waiting.remark)
+
+
+def with_code(frame: bytes, code: int, remark: str) -> bytes:
+    """Return the same answer with another code and a remark; the remark is written without escaping."""
+    if frame.startswith(_CODE_0, _PREFIX.size):
+        rest = frame[_PREFIX.size + len(_CODE_0) :]
+        header = b'{"code":%d,"remark":"%s",%s' % (code, remark.encode(), rest)
+        return _PREFIX.pack(4 + len(header), len(header)) + header
+    (only,) = FrameDecoder().feed(frame)
+    return attrs.evolve(RemotingCommand.decode(only), code=code, remark=remark).encode()

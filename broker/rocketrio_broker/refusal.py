@@ -10,7 +10,8 @@ from rocketrio_protocol.errors import Error
 class Refused(Error):
     """A request is refused with `code` and `remark`, and without a response header."""
 
+    code: ResponseCode
+    remark: str
+
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark, code=code, remark=remark)
-        self.response_code = code
-        self.words = remark

@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.filter.sql92 import Matcher
-from rocketrio_broker.processors.refusal import Refused
-from rocketrio_broker.processors.sql_expression import COMPILE_BURST, COMPILE_RATE, SqlExpressions
+from rocketrio_broker.refusal import Refused
+from rocketrio_broker.sql_expressions import COMPILE_BURST, COMPILE_RATE, SqlExpressions
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.codes import ResponseCode

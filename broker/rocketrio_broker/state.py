@@ -1,0 +1,256 @@
+"""The state of one broker: its settings, its store, its tables and its services, as plain attributes.
+
+Every processor is given this object and takes from it what it needs. `open_broker` makes it, and adds the parts that
+need the network before the first request is served.
+
+    config/topics.json, subscriptionGroup.json, consumerOffset.json     loaded by `load`
+
+Invariant: this module does not import `processors/`, so that they may import it.
+Answers to: the fields of BrokerController.
+"""
+
+import random
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from rocketrio_broker.addresses import BrokerAddresses
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
+from rocketrio_broker.client_housekeeping import ClientHousekeepingService
+from rocketrio_broker.clients import ConsumerManager, ProducerManager
+from rocketrio_broker.config import BrokerConfig, LiveConfig
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.delayed_puts import DelayedPuts
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.absence import Absence
+from rocketrio_broker.ha.gate_keeper import GateKeeper
+from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.level_clock import LevelClock
+from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.held_writes import HeldWrites
+from rocketrio_broker.kept_tables import keep_tables
+from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.long_polling import HeldPulls
+from rocketrio_broker.offsets.delayed import DelayOffsets
+from rocketrio_broker.offsets.deleted_topics import DeletedTopics
+from rocketrio_broker.offsets.manager import ConsumerOffsetManager, count_unread
+from rocketrio_broker.offsets.pulls import PullOffsets
+from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
+from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
+from rocketrio_broker.queue_locks import QueueLocks
+from rocketrio_broker.schedule import ScheduleMessageService
+from rocketrio_broker.sql_expressions import SqlExpressions, load_parser
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.dispatch import DelayLevels
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.transaction.check import TransactionCheckService
+from rocketrio_broker.transaction.decisions import TransactionDecisions
+from rocketrio_broker.transaction.ledger import TransactionLedger
+from rocketrio_broker.waiting_answers import WaitingAnswers
+from rocketrio_protocol.remoting.ports import WallClock
+
+if TYPE_CHECKING:
+    from rocketrio_broker.ha import HAService
+    from rocketrio_broker.ha.known_slaves import KnownSlaves
+    from rocketrio_broker.ha.peers import Peers
+    from rocketrio_broker.ha.second_history import SecondHistory
+    from rocketrio_broker.ha.slave_ids import SlaveIds
+    from rocketrio_broker.hand_over import HandOver, TakeOver
+    from rocketrio_broker.log_check_service import LogCheckService
+    from rocketrio_broker.registration import BrokerRegistration
+    from rocketrio_broker.role import RoleService
+
+
+class Service(Protocol):
+    """A part that runs until it is cancelled."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None: ...
+
+
+class BrokerState:
+    """What one broker knows and has, for as long as its store is open."""
+
+    registration: "BrokerRegistration"
+    ha_service: "HAService"
+    peers: "Peers"
+    """The other brokers of its name."""
+    known_slaves: "KnownSlaves"
+    role_service: "RoleService"
+    """Runs the current role, and changes it."""
+    hand_over: "HandOver"
+    """Makes the broker change places with a slave."""
+    take_over: "TakeOver"
+    slave_ids: "SlaveIds"
+    log_check: "LogCheckService"
+    second_history: "SecondHistory"
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        *,
+        addresses: BrokerAddresses,
+        disk: Disk,
+        wall_clock: WallClock,
+        rng: random.Random,
+        configured: BrokerConfig | None = None,
+    ) -> None:
+        """Create it without the parts above, which `open_broker` sets before it serves.
+
+        `configured` are the settings before the role file changed them.
+        """
+        self.store = store
+        self.disk = disk
+        self.wall_clock = wall_clock
+        self.rng = rng
+        self.address = addresses.address
+        """The address that clients use."""
+        self.ha_address = addresses.ha_address
+        """The address that slaves use."""
+        self.store_host = addresses.store_host
+        """`address` in the form that stored messages and their ids contain."""
+        self.config = LiveConfig(config, wall_clock=wall_clock, configured=configured)
+        self.leadership = Leadership()
+        self.held_writes = HeldWrites()
+
+        def file(name: str) -> ConfigFile:
+            return ConfigFile(config.config_directory / name, disk=disk)
+
+        # ------------------------------------------------------------------------ topics, groups, offsets
+        self.topics = TopicConfigManager(
+            config=self.config, file=file("topics.json"), wall_clock=wall_clock
+        )
+        self.groups = SubscriptionGroupManager(
+            config=self.config, file=file("subscriptionGroup.json"), wall_clock=wall_clock
+        )
+        self.consumer_offsets = ConsumerOffsetManager(
+            file=file("consumerOffset.json"),
+            disk=disk,
+            flush_interval=config.flush_consumer_offset_interval,
+            log_end=lambda: store.max_physical_offset,
+            log_epoch=lambda: self.reader_epochs.current,
+        )
+        store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
+        self.reader_epochs = ReaderEpochs(store, self.consumer_offsets)
+        self.deleted_topics = DeletedTopics(store.dispatcher, self.consumer_offsets)
+        self.pull_offsets = PullOffsets()
+        self.stats = BrokerStatsManager(lambda: self.config.broker.cluster_name)
+
+        # ------------------------------------------------------------------------ clients and what they wait for
+        self.consumers = ConsumerManager()
+        self.producers = ProducerManager()
+        self.client_housekeeping = ClientHousekeepingService(
+            config=self.config,
+            consumers=self.consumers,
+            producers=self.producers,
+            groups=self.groups,
+        )
+        self.sql_expressions = SqlExpressions()
+        self.queue_locks = QueueLocks(file(LOCKS_FILE))
+        self.held_pulls = HeldPulls()
+
+        # ------------------------------------------------------------------------ replication
+        self.gate_keeper = GateKeeper(
+            store.read_gate,
+            store.appended,
+            store.flushed,
+            timeout=config.slave_timeout,
+            in_sync_slaves=config.in_sync_slaves,
+            serves_unconfirmed=lambda: self.config.broker.ha_unconfirmed_reads == "serve",
+        )
+        self.group_transfer = GroupTransferService(
+            is_required=config.role == "sync-master",
+            in_sync_slaves=config.in_sync_slaves,
+            slave_fallbehind_max=config.ha_slave_fallbehind_max,
+            max_physical_offset=store.max_physical_offset,
+            gate_keeper=self.gate_keeper,
+        )
+        self.live_slaves = LiveSlaves(config.ha_slave_fallbehind_max)
+        self.absence = Absence(heartbeat_interval=config.ha_send_heartbeat_interval)
+        self.level_clock = LevelClock(
+            file_size=config.store.mapped_file_size_commit_log,
+            dispatched=lambda: store.dispatched.value,
+        )
+
+        # ------------------------------------------------------------------------ puts
+        self.waits_for_flush = config.store.flush_disk_type == "sync"
+        """Whether a message, or a new topic, must be on the disk before its sender is answered."""
+        self.waiting_answers = WaitingAnswers(
+            store.flushed if self.waits_for_flush else None,
+            self.group_transfer,
+            flush_timeout=config.store.sync_flush_timeout,
+            slave_timeout=config.slave_timeout,
+            early=store.epochs,
+            put_times=store.put_times,
+        )
+        self.delay_offsets = DelayOffsets(
+            file("delayOffset.json"), log_end=lambda: store.max_physical_offset
+        )
+        self._delay_levels = DelayLevels(config.store.message_delay_level)
+        self.delayed_puts = DelayedPuts(store, self._delay_levels)
+        self.ledger = TransactionLedger(store)
+        self.transaction_decisions = TransactionDecisions(
+            store,
+            self.ledger,
+            delayed_puts=self.delayed_puts,
+            topics=self.topics,
+            store_host=self.store_host,
+            wall_clock=wall_clock,
+        )
+
+    def __repr__(self) -> str:
+        return f"<BrokerState of {self.address}>"
+
+    def load(self) -> None:
+        """Load the tables from their files."""
+        self.topics.load()
+        self.groups.load()
+        self.consumer_offsets.load()
+        self.queue_locks.load()
+        load_parser(self.config.broker)
+
+    def keep_tables(self) -> AbstractAsyncContextManager[None]:
+        """Keep the tables in their files around everything that changes them."""
+        tables = (self.topics.table, self.groups.table)
+        return keep_tables(self.consumer_offsets, self.queue_locks, tables, disk=self.disk)
+
+    async def sync_tables(self) -> None:
+        """Write topics and groups through to the disk. Raises ConfigFileError."""
+        for table in (self.topics.table, self.groups.table):
+            await self.disk.run(table.sync)
+
+    def delayed_messages(self) -> ScheduleMessageService:
+        """Return the service that delivers delayed messages, for a master that takes writes."""
+        return ScheduleMessageService(
+            self.store,
+            levels=self._delay_levels,
+            offsets=self.delay_offsets,
+            disk=self.disk,
+            wall_clock=self.wall_clock,
+            flush_interval=self.config.broker.flush_delay_offset_interval,
+        )
+
+    def leading_services(self) -> Sequence[Service]:
+        """Return the services that a master starts before it takes writes, because writes depend on what they load."""
+        return (
+            self.absence,
+            self.gate_keeper,
+            TransactionCheckService(
+                self.store,
+                self.ledger,
+                self.transaction_decisions,
+                config=self.config,
+                producers=self.producers,
+                consumer_offsets=self.consumer_offsets,
+                replicated=lambda: min(
+                    self.store.read_gate.end.value,
+                    self.live_slaves.common_offset(
+                        max_physical_offset=self.store.max_physical_offset
+                    ),
+                ),
+                wall_clock=self.wall_clock,
+            ),
+        )
