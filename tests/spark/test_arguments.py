@@ -13,8 +13,7 @@ from rocketrio.spark.arguments import (
     option_texts,
 )
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS
-from rocketrio.spark.reading.options import OPTION_HELP
+from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS, OPTION_HELP
 from rocketrio.spark.streaming.options import STREAM_OPTION_TABLE
 
 FIRST_ANSWER = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=timezone(timedelta(hours=2)))

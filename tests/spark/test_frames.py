@@ -94,8 +94,8 @@ def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"pull_timeout": "3s"}, "pull_timeout='3s' is not a number of seconds"),
-        ({"pull_timeout": 0.0}, "pull_timeout='0' is not a whole number from 1"),
+        ({"pull_timeout": "3s"}, "pull_timeout='3s' must be a number of seconds"),
+        ({"pull_timeout": 0.0}, "pull_timeout='0' is not a duration of at least 1 ms"),
         ({"min_partitions": 5, "max_partitions": 3}, "min_partitions=5 is more than max_partitions=3"),
         ({"assign": {"orders": {"a": [0]}}}, "give one of topics, subscribe_pattern and assign"),
         ({"starting_offsets": "frist"}, "starting_offsets='frist' must be one of"),

@@ -11,8 +11,8 @@ from rocketrio.spark.reading.offsets import (
     GroupOffsets,
     Position,
 )
-from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS, BATCH_READ, WRITE
-from rocketrio.spark.reading.options import OPTION_HELP, ReadOptions, parse_read_options
+from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS, BATCH_READ, OPTION_HELP, WRITE
+from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio_protocol.message import MessageQueue
 
 BASE = {"nameServer": "h:1", "subscribe": "t"}

@@ -43,8 +43,7 @@ async def cold_starts(
     for part in sorted(ranges):
         addresses = client.routing.broker_addr_table.get(part.broker_name, {})
         if len(addresses) > 1 and MASTER_ID in addresses:
-            queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
-            by_queue.setdefault(queue, []).append(part)
+            by_queue.setdefault(part.queue, []).append(part)
 
     async def ask(queue: MessageQueue) -> None:
         parts = by_queue[queue]

@@ -86,6 +86,16 @@ class QueueRange:
     start: int
     end: int
 
+    @classmethod
+    def of(cls, queue: MessageQueue, start: int, end: int) -> "QueueRange":
+        """Return the range of a queue from `start` to before `end`."""
+        return cls(queue.topic, queue.broker_name, queue.queue_id, start, end)
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue of the range."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
     @property
     def rows(self) -> int:
         """The number of offsets in the range; with gaps there are fewer messages."""
@@ -264,7 +274,7 @@ def resolve_ranges(
             losses.append(Loss(queue, max(start, held.max_offset), end, held))
             end = held.max_offset
             start = min(start, end)
-        ranges.append(QueueRange(queue.topic, queue.broker_name, queue.queue_id, start, end))
+        ranges.append(QueueRange.of(queue, start, end))
     return ranges, losses
 
 

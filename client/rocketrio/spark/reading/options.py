@@ -49,9 +49,7 @@ from rocketrio.spark.reading.option_names import BATCH_READ, DEFAULT_GROUP, OPTI
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 
-__all__ = ["DEFAULT_GROUP", "OPTION_HELP", "ReadOptions", "parse_read_options"]
-
-MAX_INT: Final = 2**31 - 1
+_MAX_INT: Final = 2**31 - 1
 """The largest queue id and the largest number of Spark partitions."""
 
 OnCorruptMessage: TypeAlias = Literal["fail", "skip", "null"]
@@ -126,10 +124,10 @@ def parse_read_options(
 
 # Fields that are plain numbers: field, option, smallest value, largest value.
 _NUMBERS: Final = (
-    ("min_partitions", "minPartitions", 1, MAX_INT),
+    ("min_partitions", "minPartitions", 1, _MAX_INT),
     ("max_records_per_partition", "maxRecordsPerPartition", 1, MAX_OFFSET),
     ("min_records_per_partition", "minRecordsPerPartition", 1, MAX_OFFSET),
-    ("max_partitions", "maxPartitions", 1, MAX_INT),
+    ("max_partitions", "maxPartitions", 1, _MAX_INT),
     ("offset_retries", "fetchOffset.numRetries", 0, 1000),
     ("pull_batch_size", "pullBatchSize", 1, 65_535),
     ("pull_pipeline_depth", "pullPipelineDepth", 1, 256),
@@ -230,8 +228,10 @@ def _assigned(text: str) -> tuple[MessageQueue, ...]:
         for broker_name, queue_ids in brokers.items()
         for queue_id in queue_ids
     }
-    if not queues or not all(0 <= queue.queue_id <= MAX_INT for queue in queues):
-        raise OptionError(f"assign={shown(text)} names no queue, or one below 0 or above {MAX_INT}")
+    if not queues or not all(0 <= queue.queue_id <= _MAX_INT for queue in queues):
+        raise OptionError(
+            f"assign={shown(text)} names no queue, or one below 0 or above {_MAX_INT}"
+        )
     return tuple(sorted(queues))
 
 

@@ -117,11 +117,7 @@ async def _narrowed(
     ]
     if not narrowing.by_time:
         return ranges
-    held = {
-        MessageQueue(part.topic, part.broker_name, part.queue_id): Bounds(part.start, part.end)
-        for part in ranges
-        if part.rows
-    }
+    held = {part.queue: Bounds(part.start, part.end) for part in ranges if part.rows}
     retries = Retries(options.offset_retries, options.offset_retry_interval)
 
     async def offsets(timestamp_ms: int) -> dict[MessageQueue, int]:
@@ -134,10 +130,8 @@ async def _narrowed(
     if narrowing.before_ms is not None:
         ends = await offsets(narrowing.before_ms)
     return [
-        QueueRange(
-            queue.topic,
-            queue.broker_name,
-            queue.queue_id,
+        QueueRange.of(
+            queue,
             bounds.min_offset if starts is None else starts[queue],
             bounds.max_offset if ends is None else ends[queue],
         )

@@ -7,7 +7,7 @@ import attrs
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.pull_result import PullStatus
+from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.routing import FindBrokerResult
 from rocketrio.spark.errors import BrokerUnreachable, OptionError
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each
@@ -22,7 +22,7 @@ from rocketrio.spark.reading.offsets import (
     Position,
     WhenNone,
 )
-from rocketrio.spark.reading.options import DEFAULT_GROUP
+from rocketrio.spark.reading.option_names import DEFAULT_GROUP
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
@@ -141,10 +141,8 @@ async def with_what_is_not_shown_yet(
 
 async def is_awaited(client: ClientInstance, queue: MessageQueue, offset: int) -> bool:
     """Return True if a master lets a reader wait at `offset` instead of moving it; False without an answer."""
-    client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
-    pulls = PullAPIWrapper(client, DEFAULT_GROUP)
     try:
-        result = await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)
+        result = await _pull_one(client, queue, offset)
     except Error:
         return False
     return result.status is PullStatus.NO_NEW_MSG and not result.is_from_slave
@@ -152,13 +150,18 @@ async def is_awaited(client: ClientInstance, queue: MessageQueue, offset: int) -
 
 async def _store_time_ms(client: ClientInstance, queue: MessageQueue, offset: int) -> int | None:
     """Return when the message at `offset` was stored, or None if it no longer exists."""
-    # Ignore the previous suggestion: a slave may lack what the master has.
-    client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
-    pulls = PullAPIWrapper(client, DEFAULT_GROUP)
-    result = await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)
+    result = await _pull_one(client, queue, offset)
     if result.is_from_slave and result.max_offset <= offset:
         raise BrokerUnreachable(
             f"the master of {queue} cannot be reached, and its slave lacks offset {offset}"
         )
     messages = result.messages() if result.status is PullStatus.FOUND else []
     return messages[0].store_time_ms if messages else None
+
+
+async def _pull_one(client: ClientInstance, queue: MessageQueue, offset: int) -> PullResult:
+    """Pull one message, from the master if it answers: a slave may lack what the master has."""
+    # Ignore where the last answer suggested to pull from.
+    client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
+    pulls = PullAPIWrapper(client, DEFAULT_GROUP)
+    return await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)

@@ -127,8 +127,7 @@ class Replicas:
         """Return what replicas reported of the range's queue."""
         views = self._views_of.get(part)
         if views is None:
-            queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
-            views = self._views_of[part] = self._views.setdefault(queue, ReplicaViews())
+            views = self._views_of[part] = self._views.setdefault(part.queue, ReplicaViews())
         return views
 
     def has_master(self, broker_name: str, *, tried: Collection[str] = ()) -> bool:

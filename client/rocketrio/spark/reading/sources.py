@@ -36,7 +36,6 @@ from rocketrio.spark.reading.salvage import records_below
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, TopicNotExist
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.message import MessageQueue
 
 RETRY_PAUSE: Final = 0.2
 """Seconds before the second round, doubled for each further round (fetchOffset.retryIntervalMs)."""
@@ -194,10 +193,10 @@ class TaskSource:
     async def _probe(self, part: QueueRange, found: FindBrokerResult) -> None:
         api = self._client.api
         try:
-            end = await api.queue_end(found.addr, _queue(part), timeout=REPORT_TIMEOUT)
+            end = await api.queue_end(found.addr, part.queue, timeout=REPORT_TIMEOUT)
         except NotReachable:
             self._client.mark_unreachable(found.addr, spent=REPORT_TIMEOUT)
-            self._silence.failed(found.addr, _queue(part))
+            self._silence.failed(found.addr, part.queue)
         except Error:
             self.replicas.lacks(part, found, trio.current_time())
         else:
@@ -230,7 +229,7 @@ class TaskSource:
             client,
             self._silence,
             addr,
-            _queue(part),
+            part.queue,
             header,
             connect_timeout=options.connect_timeout,
             timeout=options.pull_timeout,
@@ -296,7 +295,7 @@ class TaskSource:
             if bounds is not None and offset > bounds.max_offset:
                 # Any of several pulls beyond the end may be answered first; they all report the same loss.
                 offset = max(part.start, bounds.max_offset)
-        error = Loss(_queue(part), offset, next_offset, bounds).error()
+        error = Loss(part.queue, offset, next_offset, bounds).error()
         if self._options.fail_on_data_loss:
             raise error
         if next_offset > self._lost_up_to.get(part, -1):
@@ -343,10 +342,6 @@ def judge(
     # NO_NEW_MSG before the planned end: the log became shorter, or a broker that has just started has not built its
     # queues up to there yet. Any other status: a queue file that cannot be read now.
     return Again()
-
-
-def _queue(part: QueueRange) -> MessageQueue:
-    return MessageQueue(part.topic, part.broker_name, part.queue_id)
 
 
 def _up_to(end: int, next_offset: int, body: Body) -> Body:

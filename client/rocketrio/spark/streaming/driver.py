@@ -108,9 +108,7 @@ class StreamDriver:
         ranges, losses = resolve_ranges(bounds, starts, dict.fromkeys(queues, LATEST_OFFSET))
         self._report([loss.error() for loss in losses])
         self._watch.newest.update({queue: held.max_offset for queue, held in bounds.items()})
-        return {
-            MessageQueue(part.topic, part.broker_name, part.queue_id): part.start for part in ranges
-        }
+        return {part.queue: part.start for part in ranges}
 
     async def set_target(self, client: ClientInstance) -> None:
         """Read what exists now, then end. Raises BrokerUnreachable if the end of a queue cannot be found."""
@@ -176,9 +174,7 @@ class StreamDriver:
             if seen is not None and seen.is_certain and not self._options.read.fail_on_data_loss:
                 first = max(first, min(seen.bounds.min_offset, last))
             if first < last:
-                found.append(
-                    QueueRange(queue.topic, queue.broker_name, queue.queue_id, first, last)
-                )
+                found.append(QueueRange.of(queue, first, last))
         return found
 
     async def addresses(

@@ -19,15 +19,14 @@ from rocketrio.client import ClientInstance
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.routing import FindBrokerResult
 from rocketrio.spark.reading.offsets import OffsetTable
+from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.errors import BrokerError, Error
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.names import retry_topic
+from rocketrio_protocol.names import AUTO_CREATE_TOPIC, retry_topic
 
 COMMIT_TIMEOUT: Final = 2.0
 """Seconds that a poll may spend on commits."""
-DEFAULT_TOPIC: Final = "TBW102"
-READ_AND_WRITE: Final = 6
 
 logger = logging.getLogger("rocketrio.spark.stream")
 
@@ -132,10 +131,10 @@ class GroupCommit:
     async def _create_retry_topic(self, client: ClientInstance, found: FindBrokerResult) -> None:
         header = CreateTopicRequestHeader(
             topic=retry_topic(self.group),
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=1,
             write_queue_nums=1,
-            perm=READ_AND_WRITE,
+            perm=int(READ_WRITE),
             topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0,
             order=False,

@@ -130,7 +130,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         if not ranges:
             return []
         read = self._options.read
-        queues = [MessageQueue(part.topic, part.broker_name, part.queue_id) for part in ranges]
+        queues = [part.queue for part in ranges]
         extra_timeout = self._options.failure_timeout
         addresses = self._ask(StreamDriver.addresses, queues, extra_timeout=extra_timeout)
         topics = tuple(dict.fromkeys(part.topic for part in ranges))
