@@ -109,7 +109,7 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     ),
     "endingOffsets": ({"endingOffsets": "earliest"}, "must be one of: latest, or JSON"),
     "endingTimestamp": ({"endingTimestamp": -1}, f"{NUMBER} 0, of milliseconds since 1970"),
-    "endingOffsetsByTimestamp": ({"endingOffsetsByTimestamp": _of_queues(-1)}, "epoch milliseconds are wanted"),
+    "endingOffsetsByTimestamp": ({"endingOffsetsByTimestamp": _of_queues(-1)}, "a queue id and epoch milliseconds"),
     "failOnDataLoss": ({"failOnDataLoss": "never"}, TRUTH),
     "schemaMode": ({"schemaMode": "avro"}, "must be one of: rocketmq, kafka"),
     "includeHeaders": ({"includeHeaders": True}, "needs schemaMode=kafka"),

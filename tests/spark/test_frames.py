@@ -100,7 +100,7 @@ def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Pa
         ({"assign": {"orders": {"a": [0]}}}, "give one of topics, subscribe_pattern and assign"),
         ({"starting_offsets": "frist"}, "starting_offsets='frist' must be one of"),
         ({"name_servers": "here"}, "name_servers='here' is not host:port"),
-        ({"columns": ["bdy"]}, "columns: 'bdy' is none; did you mean body?"),
+        ({"columns": ["bdy"]}, "columns: 'bdy' is not a column; did you mean body?"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_refused_at_once_and_by_name(

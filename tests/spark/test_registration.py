@@ -32,7 +32,7 @@ def test_both_classes_have_the_name_and_the_schema() -> None:
 def test_wrong_options_are_refused_while_planning() -> None:
     with pytest.raises(OptionError, match="unknown option 'bogus'"):
         DefaultSource({**OPTIONS, "bogus": "1"}).schema()
-    with pytest.raises(OptionError, match="'nothing' is none"):
+    with pytest.raises(OptionError, match="'nothing' is not a column"):
         DefaultSource({**OPTIONS}).reader(StructType().add("nothing", BinaryType()))
 
 
@@ -41,7 +41,7 @@ def test_writers_refuse_on_the_driver_what_is_wrong() -> None:
         assert isinstance(source.writer(SCHEMA, False), DataSourceArrowWriter)
         assert isinstance(source.streamWriter(SCHEMA, False), STREAM_WRITER)
         for make in (source.writer, source.streamWriter):
-            with pytest.raises(SchemaError, match="column 'x' is none"):
+            with pytest.raises(SchemaError, match="column 'x' is not a field"):
                 make(StructType().add("x", BinaryType()), False)
         with pytest.raises(OptionError, match=r"mode overwrite: .*give .mode\('append'\)"):
             source.writer(SCHEMA, True)

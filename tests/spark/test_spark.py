@@ -121,7 +121,7 @@ def test_registering_checks_the_workers_python(spark: SparkSession, cluster: Run
             {"startingOffset": "latest"},
             r"\[ROCKETMQ_OPTION\] unknown option 'startingoffset'; did you mean",
         ),
-        ({"columns": "offsets"}, r"\[ROCKETMQ_OPTION\] columns: 'offsets' is none"),
+        ({"columns": "offsets"}, r"\[ROCKETMQ_OPTION\] columns: 'offsets' is not a column"),
         ({"subscribe": "nothing"}, r"\[ROCKETMQ_TOPIC_NOT_FOUND\].*nothing"),
         (
             {"endingOffsets": '{"orders":{"broker-a":{"0":9999,"1":0,"2":0,"3":0}}}'},

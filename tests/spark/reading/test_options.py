@@ -343,7 +343,7 @@ def test_one_time_wins_over_times_and_times_over_offsets_as_in_kafka(word: str) 
         ({"startingOffsetsByTimestamp": "{"}, "startingOffsetsByTimestamp is not JSON"),
         (
             {"startingOffsetsByTimestamp": '{"t":{"b":{"0":-1}}}'},
-            "has '0': -1 for t on b; a queue id and epoch milliseconds are wanted",
+            "has '0': -1 for t on b; it must be a queue id and epoch milliseconds",
         ),
         ({"endingOffsetsByTimestamp": '{"t":{"b":{"0":"x"}}}'}, "endingOffsetsByTimestamp has"),
         (

@@ -68,11 +68,15 @@ def test_a_users_schema_chooses_columns() -> None:
 @pytest.mark.parametrize(
     ("schema", "given", "why"),
     [
-        (StructType().add("payload", BinaryType()), {}, "'payload' is none. There are topic"),
+        (
+            StructType().add("payload", BinaryType()),
+            {},
+            "'payload' is not a column. Available: topic",
+        ),
         (
             StructType().add("value", BinaryType()),
             {},
-            "'value' is a column of schemaMode=kafka. Otherwise there are topic",
+            "'value' is a column of schemaMode=kafka. Otherwise available: topic",
         ),
         (
             StructType().add("queue_offset", LongType(), nullable=False),
@@ -131,12 +135,14 @@ def test_columns_are_those_of_the_library() -> None:
     ],
 )
 def test_a_former_name_of_a_column_is_refused_with_the_one_there_is(former: str, name: str) -> None:
-    with pytest.raises(OptionError, match=f"{former!r} is none; did you mean {name}?"):
+    with pytest.raises(OptionError, match=f"{former!r} is not a column; did you mean {name}?"):
         table_schema(_options(columns=f"body,{former}"))
 
 
 def test_an_unknown_column_names_the_known_ones() -> None:
-    with pytest.raises(OptionError, match=r"'offsets' is none.* There are topic, broker_name"):
+    with pytest.raises(
+        OptionError, match=r"'offsets' is not a column.* Available: topic, broker_name"
+    ):
         table_schema(_options(columns="offsets"))
     with pytest.raises(OptionError, match="'offset' is a column of schemaMode=kafka"):
         table_schema(_options(columns="offset"))

@@ -97,40 +97,55 @@ def test_a_frame_of_our_source_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("ddl", "said"),
     [
-        ("keys string", "a column body (or value) is wanted, binary or string"),
-        ("body int", "column body is int; binary or string is wanted: to_json(struct("),
-        ("value struct<a:int>", "column value is struct<a:int>; binary or string is wanted"),
-        ("body binary, value binary", "columns body and value both say the same"),
-        ("body binary, key int", "column key is int; binary or string is wanted"),
-        ("body binary, keys array<string>", "column keys is array<string>; binary or string"),
-        ("body binary, tags binary", "column tags is binary; string is wanted"),
-        ("body binary, topic int", "column topic is int; string is wanted"),
-        ("body binary, properties string", "column properties is string; map<string,string> is"),
-        ("body binary, properties map<string,int>", "is map<string,int>; map<string,string> is"),
-        ("body binary, headers map<string,string>", "; array<struct<key:string,value:binary>> is"),
+        ("keys string", "there must be a column body (or value), binary or string"),
+        ("body int", "column body must be binary or string, not int: to_json(struct("),
+        ("value struct<a:int>", "column value must be binary or string, not struct<a:int>"),
+        ("body binary, value binary", "columns body and value set the same field"),
+        ("body binary, key int", "column key must be binary or string, not int"),
+        (
+            "body binary, keys array<string>",
+            "column keys must be binary or string, not array<string>",
+        ),
+        ("body binary, tags binary", "column tags must be string, not binary"),
+        ("body binary, topic int", "column topic must be string, not int"),
+        (
+            "body binary, properties string",
+            "column properties must be map<string,string>, not string",
+        ),
+        (
+            "body binary, properties map<string,int>",
+            "must be map<string,string>, not map<string,int>",
+        ),
+        (
+            "body binary, headers map<string,string>",
+            "must be array<struct<key:string,value:binary>>",
+        ),
         (
             "body binary, headers array<struct<key:string,value:binary>>, properties map<string,string>",
-            "columns headers and properties both say the same",
+            "columns headers and properties set the same field",
         ),
-        ("body binary, sharding_key int", "column sharding_key is int; binary or string is wanted"),
-        ("body binary, partition string", "column partition is string; int is wanted"),
-        ("body binary, queue_id double", "column queue_id is double; int is wanted"),
+        ("body binary, sharding_key int", "column sharding_key must be binary or string, not int"),
+        ("body binary, partition string", "column partition must be int, not string"),
+        ("body binary, queue_id double", "column queue_id must be int, not double"),
         (
             "body binary, broker_name int, queue_id int",
-            "column broker_name is int; string is wanted",
+            "column broker_name must be string, not int",
         ),
-        ("body binary, delay_level string", "column delay_level is string; int is wanted"),
-        ("body binary, flag boolean", "column flag is boolean; int is wanted"),
+        ("body binary, delay_level string", "column delay_level must be int, not string"),
+        ("body binary, flag boolean", "column flag must be int, not boolean"),
         (
             "body binary, delay_time_ms bigint",
             "column delay_time_ms: not supported yet: delays other than by",
         ),
         ("body binary, deliver_time timestamp", "column deliver_time: not supported yet"),
-        ("body binary, tag string", "column 'tag' is none of a message; did you mean tags?"),
-        ("body binary, price int", "There are body, value, topic, "),
-        ("body binary, shardingKey string", "is none of a message; did you mean sharding_key?"),
-        ("body binary, delayLevel int", "is none of a message; did you mean delay_level?"),
-        ("body binary, broker_name string", "column broker_name is there without queue_id"),
+        ("body binary, tag string", "column 'tag' is not a field of a message; did you mean tags?"),
+        ("body binary, price int", "Available: body, value, topic, "),
+        (
+            "body binary, shardingKey string",
+            "is not a field of a message; did you mean sharding_key?",
+        ),
+        ("body binary, delayLevel int", "is not a field of a message; did you mean delay_level?"),
+        ("body binary, broker_name string", "column broker_name is given without queue_id"),
         (
             "body binary, sharding_key string, partition int",
             "columns sharding_key and partition each choose a queue",
@@ -145,5 +160,5 @@ def test_each_wrong_column_is_refused_with_its_type_and_what_is_wanted(ddl: str,
 
 
 def test_without_option_and_column_no_topic_is_known() -> None:
-    with pytest.raises(SchemaError, match="neither an option topic is given nor a column topic"):
+    with pytest.raises(SchemaError, match="give the option topic, or a column topic"):
         columns("body binary", OPTIONS)

@@ -215,8 +215,8 @@ def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
 @pytest.mark.parametrize(
     ("expressions", "given", "said"),
     [
-        (["id AS body"], {}, r"\[ROCKETMQ_SCHEMA\] column body is bigint; binary or string is wanted"),
-        (["'x' AS body", "id AS price"], {}, r"\[ROCKETMQ_SCHEMA\] column 'price' is none of a message"),
+        (["id AS body"], {}, r"\[ROCKETMQ_SCHEMA\] column body must be binary or string, not bigint"),
+        (["'x' AS body", "id AS price"], {}, r"\[ROCKETMQ_SCHEMA\] column 'price' is not a field of a message"),
         (["'x' AS body"], {"maxInFligth": "3"}, "unknown option 'maxinfligth'; did you mean maxInFlight"),
         (["'x' AS body"], {"startingOffsets": "latest"}, "is an option of a read"),
         (["'x' AS body"], {"secretKey": "s"}, "secretkey: not supported yet: authentication"),

@@ -121,7 +121,7 @@ def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
         option=option,
         example='{"orders":{"broker-a":{"0":1234,"1":-2}}}',
         least=EARLIEST_OFFSET,
-        wanted="a queue id and an offset are wanted, -2 for earliest, -1 for latest",
+        wanted="it must be a queue id and an offset, -2 for earliest, -1 for latest",
     )
 
 
@@ -132,7 +132,7 @@ def parse_timestamp_table(text: str, *, option: str) -> dict[MessageQueue, int]:
         option=option,
         example='{"orders":{"broker-a":{"0":1700000000000}}}',
         least=0,
-        wanted="a queue id and epoch milliseconds are wanted",
+        wanted="it must be a queue id and epoch milliseconds",
     )
 
 

@@ -128,8 +128,8 @@ def table_schema(options: ReadOptions) -> StructType:
 def _unknown(name: str, options: ReadOptions) -> str:
     columns = tuple(known_columns(options))
     if name.lower() in map(str.lower, KAFKA_COLUMNS):
-        return f"is a column of schemaMode=kafka. Otherwise there are {', '.join(columns)}"
-    return f"is none{suggestion(name, columns)} There are {', '.join(columns)}"
+        return f"is a column of schemaMode=kafka. Otherwise available: {', '.join(columns)}"
+    return f"is not a column{suggestion(name, columns)} Available: {', '.join(columns)}"
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:

@@ -133,11 +133,11 @@ def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
         role, fits, wanted = _ROLES[by_lower[lower]]
         if role in places:
             raise SchemaError(
-                f"columns {names[role]} and {field.name} both say the same of a message; drop one"
+                f"columns {names[role]} and {field.name} set the same field of a message; drop one of them"
             )
         if not fits(field.dataType):
             raise SchemaError(
-                f"column {field.name} is {field.dataType.simpleString()}; {wanted} is wanted"
+                f"column {field.name} must be {wanted}, not {field.dataType.simpleString()}"
                 f"{': to_json(struct(...)) makes one of several columns' if role == 'body' else ''}"
             )
         places[role], names[role] = place, field.name
@@ -150,7 +150,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
 def _unknown(name: str) -> str:
     near = suggestion(name, tuple(_ROLES))
     return (
-        f"column {name!r} is none of a message{near} There are {', '.join(_ROLES)}; drop it,"
+        f"column {name!r} is not a field of a message{near} Available: {', '.join(_ROLES)}; drop it,"
         " or put it into the body or the properties"
     )
 
@@ -160,9 +160,9 @@ def _check_whole(
 ) -> None:
     """Raise SchemaError unless all required columns exist and none exclude each other."""
     if "body" not in places:
-        raise SchemaError("a column body (or value) is wanted, binary or string")
+        raise SchemaError("there must be a column body (or value), binary or string")
     if "topic" not in places and options.topic is None:
-        raise SchemaError("neither an option topic is given nor a column topic, string")
+        raise SchemaError("give the option topic, or a column topic of strings")
     ways = [role for role in ("sharding_key", "partition", "queue_id") if role in places]
     if len(ways) > 1:
         raise SchemaError(
@@ -170,6 +170,6 @@ def _check_whole(
         )
     if "broker_name" in places and "queue_id" not in places:
         raise SchemaError(
-            "column broker_name is there without queue_id: give both, or partition, the place in the"
+            "column broker_name is given without queue_id: give both, or partition, the place in the"
             " topic's sorted list of queues, or neither"
         )
