@@ -12,7 +12,7 @@ Answers to: the fields of BrokerController.
 import random
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -64,6 +64,10 @@ if TYPE_CHECKING:
     from rocketrio_broker.role import RoleService
 
 
+LONG_ANSWERS_AT_ONCE: Final = 8
+"""Answers that are joined from steps at the same time, for all connections: 128 MiB if each fills a frame."""
+
+
 class Service(Protocol):
     """A part that runs until it is cancelled."""
 
@@ -108,6 +112,8 @@ class BrokerState:
         self.rng = rng
         self.address = addresses.address
         """The address that clients use."""
+        self.long_answers = trio.Semaphore(LONG_ANSWERS_AT_ONCE)
+        """The places of requests whose answers are joined from steps."""
         self.ha_address = addresses.ha_address
         """The address that slaves use."""
         self.store_host = addresses.store_host

@@ -18,7 +18,7 @@ from rocketrio_broker.client_housekeeping import send_oneway
 from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.processors.offsets import usual_boundary
-from rocketrio_broker.processors.steps import JoinedBody, steps_of
+from rocketrio_broker.processors.steps import JoinedBody, at_most, steps_of
 from rocketrio_broker.refusal import Refused
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
@@ -55,8 +55,9 @@ class ClientCallProcessor:
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
+        places = self._broker.long_answers
         return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: at_most(places, self.reset_offset),
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,

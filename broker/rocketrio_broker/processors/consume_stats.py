@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from rocketrio_broker.processors.steps import JoinedBody, steps_of
+from rocketrio_broker.processors.steps import JoinedBody, at_most, steps_of
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
@@ -38,12 +38,13 @@ class ConsumeStatsProcessor:
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
+        places = self._broker.long_answers
         return {
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats_info,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_TOPIC_STATS_INFO: at_most(places, self.topic_stats_info),
+            RequestCode.GET_CONSUME_STATS: at_most(places, self.consume_stats),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.topic_consume_by_who,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.consume_time_span,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: at_most(places, self.consume_time_span),
+            RequestCode.GET_BROKER_CONSUME_STATS: at_most(places, self.broker_consume_stats),
             RequestCode.VIEW_BROKER_STATS_DATA: self.view_broker_stats_data,
         }
 

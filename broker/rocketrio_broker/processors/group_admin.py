@@ -11,7 +11,7 @@ import trio
 
 from rocketrio_broker.attributes import group_attributes
 from rocketrio_broker.clients import ClientChannelInfo
-from rocketrio_broker.processors.steps import STEP_QUEUES, JoinedBody, steps_of
+from rocketrio_broker.processors.steps import STEP_QUEUES, JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.topic_admin import refuse_long_list, refuse_on_slave
 from rocketrio_broker.refusal import Refused
 from rocketrio_broker.state import BrokerState
@@ -50,6 +50,7 @@ class GroupAdminProcessor:
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
+        places = self._broker.long_answers
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_and_create_group,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_and_create_groups,
@@ -60,8 +61,12 @@ class GroupAdminProcessor:
             RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offset,
             RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction_offset,
             RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connection_list,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connection_list,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: at_most(
+                places, self.consumer_connection_list
+            ),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: at_most(
+                places, self.producer_connection_list
+            ),
         }
 
     # ---------------------------------------------------------------------------------- settings

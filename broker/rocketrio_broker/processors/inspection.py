@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.processors.steps import JoinedBody, steps_of
+from rocketrio_broker.processors.steps import JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type
 from rocketrio_broker.refusal import Refused
 from rocketrio_broker.state import BrokerState
@@ -45,9 +45,10 @@ class InspectionProcessor:
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
+        places = self._broker.long_answers
         return {
             RequestCode.QUERY_CONSUME_QUEUE: self.queue_entries,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: at_most(places, self.producers),
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
         }

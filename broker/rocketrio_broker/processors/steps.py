@@ -3,11 +3,16 @@
 An answer with thousands of queues is encoded as the JSON of a few hundred at a time, joined at the end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
+import trio
+
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
 
 STEP_QUEUES: Final = 256
 """The number of queues of one step: some 3 ms."""
@@ -19,6 +24,19 @@ def steps_of(numbers: range) -> Iterator[range]:
     """Split a range of queue numbers into steps; the caller needs a checkpoint between two of them."""
     for start in range(numbers.start, numbers.stop, STEP_QUEUES):
         yield range(start, min(start + STEP_QUEUES, numbers.stop))
+
+
+def at_most(
+    places: trio.Semaphore,
+    process: Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand]],
+) -> Processor:
+    """Return the processor with a limit on how many of its requests are processed at once; further requests wait."""
+
+    async def wait_and_process(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        async with places:
+            return await process(channel, request)
+
+    return wait_and_process
 
 
 class JoinedBody:
