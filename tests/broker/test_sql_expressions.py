@@ -62,7 +62,7 @@ async def test_a_group_gets_what_its_heartbeat_chooses(autojump_clock: MockClock
         assert bodies(await pull(one, sys_flag=0, expression=None)) == [b"4"]
 
 
-async def test_all_that_is_not_chosen_is_passed_over(autojump_clock: MockClock) -> None:
+async def test_pull_skips_messages_that_the_expression_rejects(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await fill(one)
         answer = await pull(one, expression="size > 100")
@@ -121,7 +121,7 @@ async def test_a_wrong_expression_of_a_heartbeat_is_refused_at_the_pull(
         assert "its end" in (answer.remark or "")
 
 
-async def test_an_expression_that_was_not_taken_says_why() -> None:
+async def test_refused_expression_has_a_reason() -> None:
     expressions, channel = SqlExpressions(), Channel()
     off = attrs.evolve(BrokerConfig(), enable_property_filter=False)
     with pytest.raises(Refused, match="does not support consumer to filter message by SQL92"):
@@ -163,7 +163,7 @@ async def test_hosts_that_compile_nothing_are_forgotten(autojump_clock: MockCloc
     assert len(expressions._paid_until) <= 1000
 
 
-async def test_too_long_an_expression_is_refused_and_counts_for_nothing() -> None:
+async def test_too_long_expression_is_refused_without_using_the_limit() -> None:
     expressions = SqlExpressions()
     for _ in range(20):
         with pytest.raises(Refused, match="is the limit"):

@@ -162,7 +162,7 @@ async def test_what_is_flushed_already_is_answered_at_once(
     assert lines.heard == [(0, 1, OK)]
 
 
-async def test_late_flush_is_told_as_flush_disk_timeout(
+async def test_late_flush_is_answered_as_flush_disk_timeout(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     lines = without_slaves()
@@ -315,7 +315,7 @@ async def test_the_remark_is_there_in_every_encoding(
 # --- the rest ----------------------------------------------------------------------------------
 
 
-async def test_a_change_of_role_answers_everybody_with_what_is_so(
+async def test_change_of_role_answers_every_waiting_send_with_its_state(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     lines = Lines()
@@ -348,7 +348,7 @@ async def test_line_has_a_limit() -> None:
     assert lines.waiting.is_full
 
 
-def test_who_waits_for_nothing_needs_no_line() -> None:
+def test_answer_that_waits_for_nothing_needs_no_line() -> None:
     slaves = SetSlaves(is_required=False)
     nothing = WaitingAnswers(None, slaves, flush_timeout=5.0, slave_timeout=3.0)
     assert not nothing.is_needed
@@ -357,7 +357,7 @@ def test_who_waits_for_nothing_needs_no_line() -> None:
     assert WaitingAnswers(Watermark(), slaves, flush_timeout=5.0, slave_timeout=3.0).is_needed
 
 
-async def test_statistics_tell_what_the_last_put_waited_for(
+async def test_statistics_have_what_the_last_put_waited_for(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     lines = Lines()

@@ -19,7 +19,7 @@ from rocketrio_protocol.commands import admin, cluster
 UPDATE = admin.UpdateBrokerConfigRequestHeader()
 
 
-async def test_a_changed_setting_takes_effect_and_is_shown(autojump_clock: MockClock) -> None:
+async def test_changed_setting_takes_effect_and_is_reported(autojump_clock: MockClock) -> None:
     async with asking() as one:
         before = fastjson.loads(
             (await one.ask(admin.GetBrokerConfigRequestHeader())).ext_fields["version"].encode(),
@@ -46,7 +46,7 @@ async def test_a_changed_setting_takes_effect_and_is_shown(autojump_clock: MockC
         (b"maxTransferBytesOnMessageInMemory=0", ResponseCode.SYSTEM_ERROR, "must be"),
     ],
 )
-async def test_a_setting_that_cannot_change_is_refused_with_the_reason(
+async def test_change_of_a_fixed_setting_is_refused_with_the_reason(
     autojump_clock: MockClock, text: bytes, code: int, told: str
 ) -> None:
     async with asking() as one:
@@ -57,7 +57,9 @@ async def test_a_setting_that_cannot_change_is_refused_with_the_reason(
         assert one.broker.config == before
 
 
-async def test_a_broker_made_read_only_says_so_in_its_routes(autojump_clock: MockClock) -> None:
+async def test_broker_made_read_only_registers_the_new_permission(
+    autojump_clock: MockClock,
+) -> None:
     async with asking() as one:
         await one.ask(UPDATE, b"brokerPermission=4")
         await one.broker.registration.wait_registered()
@@ -134,7 +136,7 @@ async def test_runtime_information_has_the_keys_that_tools_read(autojump_clock: 
 @pytest.mark.parametrize(
     "code", [RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE]
 )
-async def test_files_past_their_time_go_at_once_when_asked(
+async def test_expired_files_are_deleted_on_request(
     autojump_clock: MockClock, code: RequestCode
 ) -> None:
     hour = datetime.fromtimestamp(START_MS / 1000).hour  # The virtual clock starts there.

@@ -83,7 +83,7 @@ def offsets(one: Asking) -> dict[int, int]:
     return one.broker.state.consumer_offsets.query_offsets("G", "T")
 
 
-async def test_a_reset_without_members_is_stored_at_once(autojump_clock: MockClock) -> None:
+async def test_reset_without_members_is_stored_immediately(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await two_queues(one)
         answer = await one.ask(reset(0))
@@ -94,7 +94,9 @@ async def test_a_reset_without_members_is_stored_at_once(autojump_clock: MockClo
         assert offsets(one) == {0: 4, 1: 4}
 
 
-async def test_the_end_is_never_before_what_was_committed(autojump_clock: MockClock) -> None:
+async def test_reset_to_the_end_is_never_before_the_committed_offset(
+    autojump_clock: MockClock,
+) -> None:
     """Readers of a new master see less than they saw, until its slaves have said what they have."""
     async with asking() as one:
         await two_queues(one, committed=3)
@@ -109,7 +111,7 @@ async def test_the_end_is_never_before_what_was_committed(autojump_clock: MockCl
         assert offsets(one) == {0: 4, 1: 4}
 
 
-async def test_members_are_told_where_to_go_on(autojump_clock: MockClock) -> None:
+async def test_reset_is_sent_to_all_members(autojump_clock: MockClock) -> None:
     java, cpp = Member(), Member()
     async with (
         asking() as one,
@@ -132,7 +134,7 @@ async def test_members_are_told_where_to_go_on(autojump_clock: MockClock) -> Non
         assert bytes(cpp.asked[0].body).startswith(b'{"offsetTable":[')
 
 
-async def test_without_force_nothing_is_skipped(autojump_clock: MockClock) -> None:
+async def test_reset_without_force_skips_nothing(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await two_queues(one)
         await one.ask(reset(consumer.TO_THE_END, is_force=False))
@@ -142,7 +144,7 @@ async def test_without_force_nothing_is_skipped(autojump_clock: MockClock) -> No
 
 
 @pytest.mark.parametrize(("version", "place"), [(407, 3), (479, 4)])
-async def test_a_time_after_the_last_message_is_the_end_to_tools_of_5_x(
+async def test_reset_by_5_x_to_a_time_after_the_last_message_is_the_end(
     autojump_clock: MockClock, version: int, place: int
 ) -> None:
     async with asking() as one:
@@ -154,7 +156,7 @@ async def test_a_time_after_the_last_message_is_the_end_to_tools_of_5_x(
         assert offsets(one) == {0: place, 1: place}
 
 
-async def test_one_queue_to_one_offset_as_5_x_asks(autojump_clock: MockClock) -> None:
+async def test_reset_by_5_x_of_one_queue_to_one_offset_is_stored(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await two_queues(one)
         await one.ask(reset(0, queue_id=1, offset=3))
@@ -164,7 +166,7 @@ async def test_one_queue_to_one_offset_as_5_x_asks(autojump_clock: MockClock) ->
         assert offsets(one) == {0: 2, 1: 3}
 
 
-async def test_what_cannot_be_reset_is_refused(autojump_clock: MockClock) -> None:
+async def test_impossible_reset_is_refused(autojump_clock: MockClock) -> None:
     async with asking(slaves=1) as one:
         answer = await one.ask(reset(0))
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -175,7 +177,7 @@ async def test_what_cannot_be_reset_is_refused(autojump_clock: MockClock) -> Non
         assert (await one.pool.call(slave, reset(0))).code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_reset_by_5_x_of_what_is_not_known_is_refused_with_its_code(
+async def test_reset_by_5_x_of_an_unknown_topic_or_group_is_refused_with_its_code(
     autojump_clock: MockClock,
 ) -> None:
     asked = attrs.evolve(RemotingCommand.request(reset(0)), version=479)
@@ -202,7 +204,7 @@ async def test_reset_by_5_x_of_a_known_group_that_never_committed_is_stored(
         assert offsets(one) == {0: 4, 1: 4}
 
 
-async def test_a_group_with_a_member_that_cannot_be_told_is_not_reset(
+async def test_reset_of_a_group_with_a_too_old_member_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one, one.other_client({}) as old:
@@ -214,7 +216,7 @@ async def test_a_group_with_a_member_that_cannot_be_told_is_not_reset(
         assert offsets(one) == {0: 2, 1: 2}
 
 
-async def test_the_recorded_reset_is_answered_as_5_3_3_answered(autojump_clock: MockClock) -> None:
+async def test_recorded_reset_is_answered_as_by_5_3_3(autojump_clock: MockClock) -> None:
     (exchange,) = exchanges_of("5.3.3", "broker", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     assert exchange.answer is not None
     theirs = ResetOffsetBody.from_json(exchange.answer.body)
@@ -230,7 +232,7 @@ async def test_the_recorded_reset_is_answered_as_5_3_3_answered(autojump_clock: 
         assert ResetOffsetBody.from_json(answer.body) == theirs
 
 
-async def test_offsets_in_memory_are_asked_of_all_members(autojump_clock: MockClock) -> None:
+async def test_consumer_status_is_collected_from_all_members(autojump_clock: MockClock) -> None:
     first = Member(body=ConsumerStatusBody({QUEUES[0]: 5}).to_json())
     second = Member(body=ConsumerStatusBody({QUEUES[1]: 6}).to_json())
     silent = Member(delay=60.0)
@@ -254,7 +256,7 @@ async def test_offsets_in_memory_are_asked_of_all_members(autojump_clock: MockCl
         assert table == {"c2": {QUEUES[1]: 6}}
 
 
-async def test_running_info_is_handed_on_both_ways(autojump_clock: MockClock) -> None:
+async def test_running_info_is_forwarded_to_the_member_and_back(autojump_clock: MockClock) -> None:
     (recorded,) = [
         exchange
         for exchange in exchanges_of("5.3.3", "broker", RequestCode.GET_CONSUMER_RUNNING_INFO)
@@ -271,7 +273,9 @@ async def test_running_info_is_handed_on_both_ways(autojump_clock: MockClock) ->
         assert member.asked[0].ext_fields.keys() == recorded.request.ext_fields.keys()
 
 
-async def test_a_client_that_is_too_old_or_too_slow_is_named(autojump_clock: MockClock) -> None:
+async def test_forwarded_request_to_an_old_or_slow_client_is_refused_with_its_id(
+    autojump_clock: MockClock,
+) -> None:
     member = Member(delay=60.0)
     async with asking() as one, one.other_client(member.processors) as a:
         await beat(a, "c1", version=61)
@@ -287,7 +291,9 @@ async def test_a_client_that_is_too_old_or_too_slow_is_named(autojump_clock: Moc
             assert trio.current_time() - begin == 10.0
 
 
-async def test_a_message_to_consume_now_goes_with_the_request(autojump_clock: MockClock) -> None:
+async def test_message_to_consume_directly_is_sent_with_the_request(
+    autojump_clock: MockClock,
+) -> None:
     member = Member(body=b'{"consumeResult":"CR_SUCCESS"}')
     async with asking() as one, one.other_client(member.processors) as a:
         await beat(a, "c1")
@@ -309,7 +315,7 @@ async def test_a_message_to_consume_now_goes_with_the_request(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("queue_id", [2, -2, 10**9])
-async def test_reset_of_a_queue_that_is_not_is_refused(
+async def test_reset_of_an_unknown_queue_is_refused(
     autojump_clock: MockClock, queue_id: int
 ) -> None:
     async with asking() as one:

@@ -24,7 +24,7 @@ from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 
 
-async def test_a_heartbeat_makes_the_group_its_retry_topic_and_a_member(
+async def test_heartbeat_creates_the_group_its_retry_topic_and_the_member(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -73,7 +73,7 @@ async def test_expressions_are_checked_before_a_consumer_starts(
         assert answer.code == code
 
 
-async def test_a_heartbeat_in_the_form_of_cpp_clients_is_understood(
+async def test_heartbeat_of_a_cpp_client_is_decoded(
     autojump_clock: MockClock,
 ) -> None:
     body = (
@@ -96,7 +96,7 @@ async def test_a_heartbeat_in_the_form_of_cpp_clients_is_understood(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"clientID":3}', b"\xff"])
-async def test_a_heartbeat_that_cannot_be_read_is_answered(
+async def test_malformed_heartbeat_is_answered_with_an_error(
     autojump_clock: MockClock, body: bytes
 ) -> None:
     async with asking() as one:
@@ -106,7 +106,7 @@ async def test_a_heartbeat_that_cannot_be_read_is_answered(
         assert "heartbeat" in answer.remark
 
 
-async def test_no_more_grace_is_granted_than_the_broker_is_set_to(
+async def test_static_grace_is_limited_by_the_setting_of_the_broker(
     autojump_clock: MockClock,
 ) -> None:
     async with asking(static_member_grace_limit=20.0) as one:

@@ -70,7 +70,7 @@ async def test_progress_of_a_group(autojump_clock: MockClock) -> None:
         assert ConsumeStats.from_json(nobody.body).total_diff == 3
 
 
-async def test_what_was_pulled_and_not_committed_is_in_flight(autojump_clock: MockClock) -> None:
+async def test_pulled_and_uncommitted_messages_are_in_flight(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await three_messages(one)
         everything = PullMessageRequestHeader(
@@ -82,7 +82,7 @@ async def test_what_was_pulled_and_not_committed_is_in_flight(autojump_clock: Mo
         assert (first.consumer_offset, first.pull_offset) == (0, 3)
 
 
-def test_a_queue_that_began_anew_has_no_more_in_flight_than_it_holds() -> None:
+def test_recreated_queue_has_no_more_in_flight_than_it_holds() -> None:
     offsets = PullOffsets()
     offsets.pulled("G", "T", 0, 90)
     assert offsets.of("G", "T", 0, committed=0, end=5) == 5
@@ -90,7 +90,7 @@ def test_a_queue_that_began_anew_has_no_more_in_flight_than_it_holds() -> None:
     assert offsets.of("G", "T", 1, committed=2, end=5) == 2
 
 
-async def test_topics_that_a_connected_group_left_are_no_part_of_its_progress(
+async def test_topics_that_a_connected_group_unsubscribed_are_not_in_its_progress(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -103,7 +103,9 @@ async def test_topics_that_a_connected_group_left_are_no_part_of_its_progress(
         assert ConsumeStats.from_json(answer.body).offset_table == {}
 
 
-async def test_who_consumes_a_topic(autojump_clock: MockClock) -> None:
+async def test_groups_of_a_topic_are_those_connected_and_those_with_offsets(
+    autojump_clock: MockClock,
+) -> None:
     async with asking() as one:
         one.broker.state.consumer_offsets.commit_offset("gone", "T", 0, 2)
         data = ConsumerData("here", subscription_data_set=[SubscriptionData("T", sub_version=1)])
@@ -113,7 +115,7 @@ async def test_who_consumes_a_topic(autojump_clock: MockClock) -> None:
         assert GroupList.from_json(answer.body).group_list == ["here", "gone"]
 
 
-async def test_how_far_in_time_a_group_is(autojump_clock: MockClock) -> None:
+async def test_time_span_of_a_group_is_that_of_its_messages(autojump_clock: MockClock) -> None:
     async with asking() as one:
         times = await three_messages(one)
         one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 2)
@@ -138,7 +140,7 @@ async def test_progress_of_all_groups(autojump_clock: MockClock) -> None:
         assert b'"totalDiff":0' in bytes(ordered.body)
 
 
-async def test_what_was_sent_and_pulled_is_counted(autojump_clock: MockClock) -> None:
+async def test_sent_and_pulled_messages_are_counted(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster(cluster_name="lab") as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
 
@@ -170,7 +172,7 @@ async def test_what_was_sent_and_pulled_is_counted(autojump_clock: MockClock) ->
         ]
 
 
-async def test_a_statistic_that_does_not_exist_is_said_to(autojump_clock: MockClock) -> None:
+async def test_unknown_statistic_is_answered_with_an_error(autojump_clock: MockClock) -> None:
     async with asking() as one:
         header = admin.ViewBrokerStatsDataRequestHeader("TOPIC_PUT_NUMS", "T")
         answer = await one.ask(header)
@@ -189,7 +191,7 @@ async def test_a_statistic_that_does_not_exist_is_said_to(autojump_clock: MockCl
     ],
     ids=["202", "208", "303", "317", "222"],
 )
-async def test_others_are_answered_during_a_question_about_many_queues(
+async def test_others_are_answered_during_a_request_about_many_queues(
     autojump_clock: MockClock, header: RequestHeader, code_count: int
 ) -> None:
     """The JSON of all steps together is that of all queues."""
@@ -218,7 +220,7 @@ async def test_others_are_answered_during_a_question_about_many_queues(
         assert turns > 5
 
 
-async def test_answer_that_no_frame_holds_is_refused(
+async def test_answer_larger_than_a_frame_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "ANSWER_SIZE_LIMIT", 1000)

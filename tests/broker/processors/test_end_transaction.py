@@ -38,7 +38,7 @@ async def test_committed_message_is_the_one_that_was_sent(autojump_clock: MockCl
         assert filtered.code == ResponseCode.SUCCESS
 
 
-async def test_rolled_back_message_is_seen_by_nobody(autojump_clock: MockClock) -> None:
+async def test_rolled_back_message_is_not_delivered(autojump_clock: MockClock) -> None:
     async with producing() as producer:
         half = await producer.send(b"never")
         assert (await producer.end(half, ROLLBACK)).code == ResponseCode.SUCCESS
@@ -47,7 +47,7 @@ async def test_rolled_back_message_is_seen_by_nobody(autojump_clock: MockClock) 
         assert operation.body == b"0"
 
 
-async def test_unknown_leaves_it_open(autojump_clock: MockClock) -> None:
+async def test_undecided_transaction_stays_open(autojump_clock: MockClock) -> None:
     async with producing() as producer:
         half = await producer.send(b"later")
         assert (await producer.end(half, UNKNOWN)).code == ResponseCode.SUCCESS
@@ -68,7 +68,7 @@ async def test_second_decision_changes_nothing(autojump_clock: MockClock, second
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_commit_of_what_was_rolled_back_is_refused(
+async def test_commit_after_a_rollback_is_refused(
     autojump_clock: MockClock, restarts: bool
 ) -> None:
     """Its message will not come, and 0 would say that it is stored."""
@@ -110,7 +110,9 @@ async def test_second_decision_after_a_restart_changes_nothing(autojump_clock: M
         assert await producer.seen_bodies() == [b"once"]
 
 
-async def test_late_commit_of_what_was_copied_decides_the_copy(autojump_clock: MockClock) -> None:
+async def test_late_commit_of_a_copied_half_message_decides_the_copy(
+    autojump_clock: MockClock,
+) -> None:
     async with producing() as producer:
         half = await producer.send(b"late")
         await trio.sleep(100)
@@ -185,7 +187,7 @@ async def test_commit_is_answered_when_slaves_have_it(autojump_clock: MockClock)
         assert (late.code, (late.remark or "")[:6]) == (ResponseCode.SLAVE_NOT_AVAILABLE, "stored")
 
 
-async def test_broker_can_be_told_to_take_no_transactions(autojump_clock: MockClock) -> None:
+async def test_broker_with_transactions_off_refuses_them(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedCluster(reject_transaction_message=True) as cluster,
         caller_of(cluster) as call,
@@ -196,7 +198,7 @@ async def test_broker_can_be_told_to_take_no_transactions(autojump_clock: MockCl
         assert cluster.master.broker.store.queue_bounds(HALF, 0) is None
 
 
-async def test_given_up_message_is_asked_about_again_when_an_operator_says_so(
+async def test_given_up_message_is_checked_again_on_request_of_an_operator(
     autojump_clock: MockClock,
 ) -> None:
     async with producing(transaction_check_max=1) as producer:
@@ -235,7 +237,7 @@ async def test_mark_on_a_resent_message_begins_no_transaction(autojump_clock: Mo
         assert messages(found)[0].sys_flag & 0xC == 0
 
 
-async def test_batch_is_no_transaction(autojump_clock: MockClock) -> None:
+async def test_batch_with_the_transaction_mark_is_refused(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         addr = cluster.master.broker.address
         body = encode_batch([(0, b"x", b"")])

@@ -80,7 +80,7 @@ async def test_settings_that_5_x_alone_has_are_kept_and_copied_to_slaves(
         ),
     ],
 )
-async def test_settings_of_a_group_that_cannot_be_are_refused_with_the_reason(
+async def test_impossible_settings_of_a_group_are_refused_with_the_reason(
     autojump_clock: MockClock, member: dict[str, object], reason: str
 ) -> None:
     async with asking() as one:
@@ -90,7 +90,7 @@ async def test_settings_of_a_group_that_cannot_be_are_refused_with_the_reason(
         assert "G" not in one.broker.state.groups.subscription_group_table
 
 
-async def test_groups_that_cannot_be_are_refused(autojump_clock: MockClock) -> None:
+async def test_impossible_group_names_are_refused(autojump_clock: MockClock) -> None:
     async with asking() as one:
         for body in (fastjson.dumps(SubscriptionGroupConfig("a b")), b"{}", b""):
             assert (await one.ask(UPDATE, body)).code == ResponseCode.SYSTEM_ERROR
@@ -108,7 +108,7 @@ async def test_update_group_with_an_impossible_count_of_retry_queues_is_refused(
         assert "G" not in one.broker.state.groups.subscription_group_table
 
 
-async def test_a_deleted_group_keeps_its_offsets_unless_asked(autojump_clock: MockClock) -> None:
+async def test_deleted_group_keeps_its_offsets_unless_requested(autojump_clock: MockClock) -> None:
     async with asking() as one:
         offsets = one.broker.state.consumer_offsets
         offsets.commit_offset("G", "T", 0, 1)
@@ -120,7 +120,7 @@ async def test_a_deleted_group_keeps_its_offsets_unless_asked(autojump_clock: Mo
         assert offsets.query_offset("G", "T", 0) == -1
 
 
-async def test_all_offsets_are_told(autojump_clock: MockClock) -> None:
+async def test_all_offsets_are_answered(autojump_clock: MockClock) -> None:
     async with asking() as one:
         one.broker.state.consumer_offsets.commit_offset("G", "T", 1, 7)
         answer = await one.ask(admin.GetAllConsumerOffsetRequestHeader())
@@ -132,7 +132,7 @@ async def test_all_offsets_are_told(autojump_clock: MockClock) -> None:
         assert fastjson.loads(delays.body, DelayOffsetWrapper).offset_table == {}
 
 
-async def test_a_group_gets_another_ones_offsets(autojump_clock: MockClock) -> None:
+async def test_clone_gives_a_group_the_offsets_of_another(autojump_clock: MockClock) -> None:
     async with asking() as one:
         offsets = one.broker.state.consumer_offsets
         one.broker.state.topics.update(TopicConfig("T"))
@@ -182,7 +182,7 @@ async def test_connections_are_listed(autojump_clock: MockClock) -> None:
             assert connection.client_addr.startswith("10.0.0.100:")
 
 
-async def test_a_slave_changes_no_groups_by_request(autojump_clock: MockClock) -> None:
+async def test_slave_refuses_changes_of_groups(autojump_clock: MockClock) -> None:
     async with asking(slaves=1) as one:
         slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
         update = await slave.ask(UPDATE, fastjson.dumps(SubscriptionGroupConfig("G")))
@@ -191,7 +191,7 @@ async def test_a_slave_changes_no_groups_by_request(autojump_clock: MockClock) -
         assert delete.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_clone_for_a_group_that_cannot_be_or_into_a_full_table_is_refused(
+async def test_clone_for_an_impossible_group_or_into_a_full_table_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asking() as one:

@@ -47,7 +47,7 @@ class Pair(MasterAndSlave):
                 await trio.sleep(0.01)
 
 
-async def test_a_master_tells_of_each_slave(autojump_clock: MockClock) -> None:
+async def test_master_status_has_each_slave(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         pair = Pair(cluster, call)
         await pair.send(b"x" * 5000)
@@ -69,7 +69,7 @@ async def test_a_master_tells_of_each_slave(autojump_clock: MockClock) -> None:
         assert own.last_problem is None
 
 
-async def test_a_slave_tells_whom_it_follows_by_the_address_its_master_knows(
+async def test_slave_status_has_its_master_and_the_address_known_there(
     autojump_clock: MockClock,
 ) -> None:
     await trio.sleep(1)
@@ -99,7 +99,7 @@ async def test_a_slave_tells_whom_it_follows_by_the_address_its_master_knows(
         assert (own.role, own.broker_id, own.refusal) == ("slave", 1, None)
 
 
-async def test_a_slave_that_gets_nothing_is_told_in_bytes_and_seconds(
+async def test_status_of_a_lagging_slave_has_bytes_and_seconds(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
@@ -123,7 +123,9 @@ async def test_a_slave_that_gets_nothing_is_told_in_bytes_and_seconds(
         assert problem
 
 
-async def test_what_the_last_synchronous_put_waited_for(autojump_clock: MockClock) -> None:
+async def test_status_has_what_the_last_synchronous_put_waited_for(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedCluster(slaves=1, role="sync-master") as cluster, caller_of(cluster) as call:
         pair = Pair(cluster, call)
         await pair.send()
@@ -147,7 +149,7 @@ async def test_what_the_last_synchronous_put_waited_for(autojump_clock: MockCloc
         assert own.answered["FLUSH_SLAVE_TIMEOUT"] == 1
 
 
-async def test_a_refused_slave_is_a_problem_until_one_of_its_host_follows(
+async def test_refused_slave_is_a_problem_until_one_of_its_host_follows(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
@@ -168,7 +170,7 @@ async def test_a_refused_slave_is_a_problem_until_one_of_its_host_follows(
         assert own_of(await status_of(call, pair.master)).last_problem is None
 
 
-async def test_why_no_writes_are_taken(autojump_clock: MockClock) -> None:
+async def test_status_has_the_reason_why_writes_are_refused(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         pair = Pair(cluster, call)
         pair.master.store.refuse_writes("somebody else is master")
@@ -179,7 +181,9 @@ async def test_why_no_writes_are_taken(autojump_clock: MockClock) -> None:
         assert (own.role, own.broker_id, own.refusal) == ("slave", 3, None)
 
 
-async def test_rate_is_that_since_the_last_look_a_second_ago(autojump_clock: MockClock) -> None:
+async def test_rate_is_measured_since_the_last_request_a_second_ago(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         pair = Pair(cluster, call)
         await pair.send()

@@ -92,7 +92,7 @@ async def test_commit_by_5_x_of_a_member_whose_group_could_not_be_kept_is_taken(
         ({"consumer_group": " "}, "group is blank"),
     ],
 )
-async def test_a_commit_that_can_be_no_progress_is_refused(
+async def test_impossible_commit_is_refused(
     autojump_clock: MockClock, fields: dict[str, object], why: str
 ) -> None:
     async with asking() as one:
@@ -176,14 +176,16 @@ async def test_offsets_by_store_time(autojump_clock: MockClock) -> None:
         assert none.header(TimestampResponseHeader).timestamp == -1
 
 
-async def test_a_slave_takes_commits_too(autojump_clock: MockClock) -> None:
+async def test_slave_takes_commits(autojump_clock: MockClock) -> None:
     async with knowing_t(slaves=1) as one:
         slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
         await slave.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
         assert await committed(slave) == 5
 
 
-async def test_slave_has_what_it_told_of_an_empty_queue(autojump_clock: MockClock) -> None:
+async def test_offset_reported_by_a_slave_for_an_empty_queue_is_kept(
+    autojump_clock: MockClock,
+) -> None:
     """Otherwise it tells it again every second, and never counts as level with its master."""
     async with knowing_t() as one:
         told = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 0, "0.0")
@@ -236,7 +238,7 @@ async def commit(
     return answer.outcome, answer.generation, answer.standing_offset
 
 
-async def test_who_claims_nothing_gets_apache_s_answers(autojump_clock: MockClock) -> None:
+async def test_client_without_a_claim_gets_the_answers_of_apache(autojump_clock: MockClock) -> None:
     async with knowing_t() as one:
         stored = await one.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
         assert stored.ext_fields == {}
@@ -246,7 +248,7 @@ async def test_who_claims_nothing_gets_apache_s_answers(autojump_clock: MockCloc
         assert (await one.ask(query)).ext_fields == {}
 
 
-async def test_a_claim_is_answered_also_where_nothing_was_committed(
+async def test_claim_without_a_commit_is_answered(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing_t() as one:
@@ -258,7 +260,7 @@ async def test_a_claim_is_answered_also_where_nothing_was_committed(
         assert again.ownership != first.ownership
 
 
-async def test_a_late_commit_of_who_lost_the_queue_does_not_lower(
+async def test_late_commit_of_a_former_owner_does_not_lower_the_offset(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing_t() as one:
@@ -273,7 +275,7 @@ async def test_a_late_commit_of_who_lost_the_queue_does_not_lower(
         assert await committed(one) == 50
 
 
-async def test_an_owner_that_does_not_know_of_a_plain_lowering_goes_on(
+async def test_owner_continues_after_a_plain_lowering_that_it_does_not_know(
     autojump_clock: MockClock,
 ) -> None:
     """As when a Java member's last commit comes after ours took its queue over."""
@@ -285,7 +287,7 @@ async def test_an_owner_that_does_not_know_of_a_plain_lowering_goes_on(
         assert await commit(one, 110, owner) == ("stored", "0.1", 110)
 
 
-async def test_a_reset_overrules_running_consumers_until_they_have_heard_of_it(
+async def test_reset_overrules_running_consumers_until_they_know_it(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing_t() as one:
@@ -300,7 +302,7 @@ async def test_a_reset_overrules_running_consumers_until_they_have_heard_of_it(
         assert await commit(one, 20, again) == ("stored", "1.0", 20)
 
 
-async def test_a_slave_tells_no_offset_beyond_the_end_of_the_queue(
+async def test_offset_of_a_slave_beyond_the_end_of_the_queue_is_limited(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -311,7 +313,7 @@ async def test_a_slave_tells_no_offset_beyond_the_end_of_the_queue(
             assert await committed(one, zero=False, queue_id=queue_id) == stands
 
 
-async def test_slave_takes_what_another_slave_tells_beyond_its_own_end(
+async def test_slave_takes_an_offset_of_another_slave_beyond_its_own_end(
     autojump_clock: MockClock,
 ) -> None:
     """A former master lacks what members have read at the next one, and does not decide what was lost."""
@@ -333,7 +335,7 @@ async def test_slave_takes_what_another_slave_tells_beyond_its_own_end(
         assert await told(12, f"{line.number + 1}.300.next.{line.id}") == (12, "0.0", 12)
 
 
-async def test_what_is_no_generation_is_refused(autojump_clock: MockClock) -> None:
+async def test_malformed_generation_is_refused(autojump_clock: MockClock) -> None:
     async with knowing_t() as one:
         header = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 4, "first")
         assert (await one.ask(header)).code == ResponseCode.SYSTEM_ERROR
@@ -361,7 +363,7 @@ async def test_commit_far_ahead_of_every_generation_is_refused(autojump_clock: M
         ({"topic": "%RETRY%G", "queue_id": 1}, ResponseCode.SYSTEM_ERROR, "has 1 queues"),
     ],
 )
-async def test_commit_for_a_topic_or_queue_that_is_not_is_refused(
+async def test_commit_for_an_unknown_topic_or_queue_is_refused(
     autojump_clock: MockClock, fields: dict[str, Any], code: ResponseCode, why: str
 ) -> None:
     right = offset.UpdateConsumerOffsetRequestHeader("G", "T", 1, 5)
@@ -388,7 +390,7 @@ async def test_commit_for_a_queue_with_messages_is_taken_though_the_topic_has_fe
             assert (await one.ask(commit)).code == ResponseCode.SUCCESS
 
 
-async def test_full_table_of_offsets_takes_what_goes_on_and_nothing_new(
+async def test_full_table_of_offsets_takes_known_queues_and_nothing_new(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5)

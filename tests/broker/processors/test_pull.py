@@ -48,7 +48,7 @@ async def fill(caller: Caller, addr: str, tags: str = "aabb") -> None:
         await caller.send(addr, b"%d" % number, properties=f"TAGS\x01{tag}")
 
 
-async def test_bounds_and_next_offset_are_always_told(autojump_clock: MockClock) -> None:
+async def test_every_pull_answer_has_bounds_and_next_offset(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         await fill(caller, addr)
@@ -81,7 +81,7 @@ async def test_number_of_messages_is_limited(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize(
     ("in_memory", "count", "count_by_bytes"), [(1 << 20, 32, 50), (0, 8, 50), (400, 8, 50)]
 )
-async def test_readers_of_ours_are_limited_by_bytes_alone(
+async def test_rocketrio_readers_are_limited_by_bytes_alone(
     in_memory: int, count: int, count_by_bytes: int, autojump_clock: MockClock
 ) -> None:
     store = attrs.evolve(SMALL_STORE, access_message_in_memory_max_bytes=in_memory)
@@ -152,7 +152,9 @@ async def heartbeat(caller: Caller, addr: str, **fields: Any) -> None:
     assert (await caller.pool.call(addr, HeartBeatRequestHeader(), body)).code == 0
 
 
-async def test_pull_without_expression_goes_by_the_heartbeat(autojump_clock: MockClock) -> None:
+async def test_pull_without_expression_uses_that_of_the_heartbeat(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         await fill(caller, addr)
@@ -237,7 +239,7 @@ async def test_second_listener_answers_all_but_pulls(autojump_clock: MockClock) 
         assert bodies(await caller.pull(addr, 0)) == [b"x"]
 
 
-async def test_reader_behind_memory_is_sent_to_the_slave_and_home(
+async def test_reader_behind_memory_is_sent_to_the_slave_and_later_back(
     autojump_clock: MockClock,
 ) -> None:
     store = attrs.evolve(SMALL_STORE, access_message_in_memory_max_bytes=10_000)
@@ -295,7 +297,7 @@ async def test_lagging_slave_does_not_move_its_readers(
         assert answer.ext_fields["suggestWhichBrokerId"] == "0"
 
 
-async def test_slave_that_checks_offsets_says_what_a_master_says(autojump_clock: MockClock) -> None:
+async def test_slave_that_checks_offsets_answers_as_a_master(autojump_clock: MockClock) -> None:
     store = attrs.evolve(SMALL_STORE, offset_check_in_slave=True)
     async with EmbeddedCluster(slaves=1, store=store) as cluster, caller_of(cluster) as caller:
         await fill(caller, cluster.master.broker.address)
@@ -308,7 +310,7 @@ async def test_slave_that_checks_offsets_says_what_a_master_says(autojump_clock:
 
 
 @pytest.mark.parametrize(("home", "expected"), [(2, "2"), (1, "0")])
-async def test_redirect_of_a_lagging_slave_goes_where_the_group_is_at_home_or_to_the_master(
+async def test_lagging_slave_redirects_to_the_broker_of_the_group_or_to_the_master(
     home: int, expected: str, autojump_clock: MockClock
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
@@ -407,7 +409,7 @@ def test_named_slave_then_any_live_slave_then_the_master(
     assert suggested(MOVED, live=live) == expected
 
 
-def test_home_may_be_the_first_slave_too() -> None:
+def test_preferred_broker_may_be_the_first_slave() -> None:
     at_first = SubscriptionGroupConfig("g", broker_id=1)
     assert {
         suggested(at_first, is_behind_memory=False, own_id=own_id, live=(1, 2, 3))
@@ -433,7 +435,7 @@ def test_slave_keeps_its_readers_or_sends_them_where_the_group_says(
     assert suggested(group, own_id=own_id, is_behind_memory=is_behind_memory, live=()) == expected
 
 
-def test_slave_that_may_not_be_read_sends_everybody_to_the_master() -> None:
+def test_slave_that_may_not_be_read_sends_every_reader_to_the_master() -> None:
     assert suggested(GROUP, own_id=1, slave_read_enable=False) == 0
 
 
@@ -450,6 +452,6 @@ def test_groups_that_name_no_slave_spread_over_all_of_them() -> None:
     assert all(150 < count < 250 for count in counts.values())
 
 
-def test_slave_that_goes_moves_its_own_groups_only() -> None:
+def test_slave_that_leaves_moves_only_its_own_groups() -> None:
     before, after = groups_by_slave((1, 2, 3)), groups_by_slave((2, 3))
     assert all(after[name] == id_ for name, id_ in before.items() if id_ != 1)

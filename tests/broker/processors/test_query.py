@@ -32,7 +32,7 @@ async def test_unknown_key_is_not_found(autojump_clock: MockClock) -> None:
         assert (await caller.pool.call(addr, asked)).code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_of_more_than_a_frame_holds_the_newest_are_answered(
+async def test_query_with_more_than_a_frame_answers_the_newest(
     autojump_clock: MockClock,
 ) -> None:
     size, count = 2 << 20, 9  # 18 MiB

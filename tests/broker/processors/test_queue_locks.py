@@ -38,7 +38,7 @@ async def test_recorded_locks_are_answered_as_apache_answered(autojump_clock: Mo
                 assert (answer.code, bytes(answer.body)) == (0, bytes(exchange.answer.body))
 
 
-async def test_a_queue_is_free_for_others_when_it_was_unlocked(autojump_clock: MockClock) -> None:
+async def test_unlocked_queue_is_free_for_others(autojump_clock: MockClock) -> None:
     async with asking() as one:
         for client_id, held in (("a", [Q0]), ("b", [])):
             answer = await one.ask(LockBatchMqRequestHeader(), batch(client_id))
@@ -49,7 +49,7 @@ async def test_a_queue_is_free_for_others_when_it_was_unlocked(autojump_clock: M
         assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == [Q0]
 
 
-async def test_nobody_lets_go_of_the_locks_of_a_member_that_is_connected(
+async def test_locks_of_a_connected_member_are_not_released_by_another_host(
     autojump_clock: MockClock,
 ) -> None:
     data = HeartbeatData("a", [ConsumerData("G")], [])
@@ -75,7 +75,9 @@ async def test_nobody_lets_go_of_the_locks_of_a_member_that_is_connected(
         assert await holder() == [Q0]
 
 
-async def test_a_member_that_is_silent_is_spoken_for_by_others(autojump_clock: MockClock) -> None:
+async def test_locks_of_a_silent_member_are_released_by_another_host(
+    autojump_clock: MockClock,
+) -> None:
     data = HeartbeatData("a", [ConsumerData("G")], [])
     async with asking() as own, own.other_client({}, host="10.9.9.9") as moved:
         await own.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
@@ -85,7 +87,7 @@ async def test_a_member_that_is_silent_is_spoken_for_by_others(autojump_clock: M
         assert answer.code == ResponseCode.SUCCESS
 
 
-async def test_a_queue_is_free_a_minute_after_its_holder_was_last_heard(
+async def test_queue_is_free_a_minute_after_the_last_lock_of_its_holder(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -96,7 +98,7 @@ async def test_a_queue_is_free_a_minute_after_its_holder_was_last_heard(
             assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == held
 
 
-async def test_a_slave_locks_nothing_and_a_former_master_knows_no_locks(
+async def test_slave_locks_nothing_and_a_former_master_forgets_its_locks(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
@@ -121,7 +123,7 @@ async def test_a_slave_locks_nothing_and_a_former_master_knows_no_locks(
         assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == [Q0]
 
 
-async def test_a_body_that_is_none_is_refused(autojump_clock: MockClock) -> None:
+async def test_malformed_body_is_refused(autojump_clock: MockClock) -> None:
     async with asking() as one:
         answer = await one.ask(LockBatchMqRequestHeader(), b"{")
         assert answer.code == ResponseCode.SYSTEM_ERROR

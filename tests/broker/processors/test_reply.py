@@ -56,7 +56,7 @@ def reply(
     )
 
 
-async def test_a_reply_reaches_who_waits_and_is_stored(autojump_clock: MockClock) -> None:
+async def test_reply_is_pushed_to_the_requester_and_stored(autojump_clock: MockClock) -> None:
     requester = Requester()
     async with asking() as one, one.other_client(requester.processors) as a:
         await beat(a)
@@ -79,7 +79,7 @@ async def test_a_reply_reaches_who_waits_and_is_stored(autojump_clock: MockClock
         assert [message.body for message in messages(pulled)] == [b"the answer"]
 
 
-async def test_the_long_header_is_a_reply_too(autojump_clock: MockClock) -> None:
+async def test_reply_with_the_long_header_is_pushed(autojump_clock: MockClock) -> None:
     requester = Requester()
     async with asking() as one, one.other_client(requester.processors) as a:
         await beat(a)
@@ -102,7 +102,7 @@ async def test_a_reply_need_not_be_stored(autojump_clock: MockClock) -> None:
         assert one.broker.store.max_physical_offset == 0
 
 
-async def test_who_left_gets_no_reply(autojump_clock: MockClock) -> None:
+async def test_reply_to_a_requester_that_left_is_refused(autojump_clock: MockClock) -> None:
     requester = Requester()
     async with asking() as one:
         async with one.other_client(requester.processors) as a:
@@ -113,7 +113,9 @@ async def test_who_left_gets_no_reply(autojump_clock: MockClock) -> None:
         assert answer.remark == "push reply message fail, channel of <asker> not found."
 
 
-async def test_who_leaves_one_group_gets_replies_still(autojump_clock: MockClock) -> None:
+async def test_requester_that_leaves_one_group_still_gets_replies(
+    autojump_clock: MockClock,
+) -> None:
     requester = Requester()
     async with asking() as one, one.other_client(requester.processors) as a:
         await beat(a)
@@ -126,7 +128,7 @@ async def test_who_leaves_one_group_gets_replies_still(autojump_clock: MockClock
 @pytest.mark.parametrize(
     ("requester", "seconds"), [(Requester(code=1), 0.0), (Requester(delay=60.0), 10.0)]
 )
-async def test_a_requester_that_does_not_take_it_is_told_to_the_replier(
+async def test_refusal_of_the_requester_is_answered_to_the_replier(
     autojump_clock: MockClock, requester: Requester, seconds: float
 ) -> None:
     async with asking() as one, one.other_client(requester.processors) as a:
@@ -147,7 +149,7 @@ async def test_a_requester_that_does_not_take_it_is_told_to_the_replier(
         (reply(properties="a\x01b"), ResponseCode.SYSTEM_ERROR),
     ],
 )
-async def test_what_is_no_reply_is_refused(
+async def test_malformed_reply_is_refused(
     autojump_clock: MockClock, header: SendReplyMessageRequestHeaderV2, code: int
 ) -> None:
     async with asking() as one:
@@ -156,7 +158,9 @@ async def test_what_is_no_reply_is_refused(
         assert answer.ext_fields["TRACE_ON"] == "true"
 
 
-async def test_reply_to_a_topic_that_nobody_may_write_is_refused(autojump_clock: MockClock) -> None:
+async def test_reply_to_a_topic_without_write_permission_is_refused(
+    autojump_clock: MockClock,
+) -> None:
     requester = Requester()
     async with asking() as one, one.other_client(requester.processors) as a:
         await beat(a)

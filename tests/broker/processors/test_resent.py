@@ -36,7 +36,7 @@ async def test_a_dead_letter_does_not_wait(autojump_clock: MockClock) -> None:
         assert (message.body, message.property_value("DELAY")) == (b"dead", "0")
 
 
-async def test_what_a_group_in_order_gives_up_is_a_dead_letter_at_once(
+async def test_message_of_an_orderly_group_becomes_a_dead_letter_at_once(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
@@ -50,7 +50,7 @@ async def test_what_a_group_in_order_gives_up_is_a_dead_letter_at_once(
         assert bodies(await caller.pull(addr, 0, topic=RETRY)) == [b"not any more"]
 
 
-async def test_a_group_that_nobody_knows_is_refused(autojump_clock: MockClock) -> None:
+async def test_message_for_an_unknown_group_is_refused(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedCluster(auto_create_subscription_group=False) as cluster,
         caller_of(cluster) as caller,

@@ -84,7 +84,7 @@ async def test_long_header_and_code_10_store_the_same(autojump_clock: MockClock)
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
-async def test_every_encoding_is_answered_in_kind(
+async def test_answer_has_the_encoding_of_its_request(
     autojump_clock: MockClock, serialize_type: SerializeType
 ) -> None:
     async with (

@@ -155,7 +155,7 @@ async def test_retry_queues_are_as_many_as_the_group_wants(autojump_clock: MockC
         assert (retry.read_queue_nums, retry.write_queue_nums, retry.topic_sys_flag) == (3, 3, 2)
 
 
-async def test_what_cannot_be_taken_back_is_refused(autojump_clock: MockClock) -> None:
+async def test_impossible_send_back_is_refused(autojump_clock: MockClock) -> None:
     async with sent(auto_create_subscription_group=False) as back:
         answer = await back.send_back()
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -168,7 +168,7 @@ async def test_what_cannot_be_taken_back_is_refused(autojump_clock: MockClock) -
         assert (await back.send_back()).code == ResponseCode.NO_PERMISSION
 
 
-async def test_a_slave_takes_nothing_back(autojump_clock: MockClock) -> None:
+async def test_slave_refuses_messages_sent_back(autojump_clock: MockClock) -> None:
     async with sent(slaves=1) as back:
         await trio.sleep(12)
         slave = back.cluster.slaves[0].broker
@@ -187,14 +187,14 @@ async def test_the_answer_waits_for_the_disk_where_producers_do(autojump_clock: 
         assert broker.statistics().waits.answered[ResponseCode.SUCCESS] == 2
 
 
-async def test_it_is_success_though_slaves_are_late(autojump_clock: MockClock) -> None:
+async def test_answer_is_success_even_if_slaves_are_late(autojump_clock: MockClock) -> None:
     async with sent(role="sync-master") as back:
         before = back.cluster.master.broker.store.max_physical_offset
         assert (await back.send_back(-1)).code == ResponseCode.SUCCESS
         assert back.cluster.master.broker.store.max_physical_offset > before
 
 
-async def test_no_more_answers_wait_than_may(
+async def test_send_is_refused_when_too_many_answers_wait(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with sent(store=attrs.evolve(SMALL_STORE, flush_disk_type="sync")) as back:

@@ -8,7 +8,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import Channel
 
 
-async def test_at_most_so_many_requests_are_processed_at_once(autojump_clock: MockClock) -> None:
+async def test_requests_processed_at_once_are_limited(autojump_clock: MockClock) -> None:
     running = most = 0
 
     async def process(channel: Channel, request: RemotingCommand) -> RemotingCommand:

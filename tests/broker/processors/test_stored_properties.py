@@ -62,7 +62,7 @@ def test_batch_keeps_wait() -> None:
         ("MY_WAIT=false;WAIT=false;a=b", False),
     ],
 )
-def test_who_waits(sent: str | None, waits: bool) -> None:
+def test_waiting_for_storage_depends_on_the_property_wait(sent: str | None, waits: bool) -> None:
     given = None if sent is None else text(sent)
     assert stored_properties(given, "lab", is_batch=False)[1] is waits
     assert stored_properties(given, "lab", is_batch=True)[1] is waits
@@ -84,7 +84,7 @@ def test_who_waits(sent: str | None, waits: bool) -> None:
         "a=b;WAIT=true;CLUSTER=other;;;",
     ],
 )
-def test_whatever_was_sent_the_map_is_right(sent: str, is_batch: bool) -> None:
+def test_changed_properties_decode_to_the_expected_map(sent: str, is_batch: bool) -> None:
     stored, _ = stored_properties(text(sent), "lab", is_batch=is_batch)
     expected = decode_properties(text(sent)) | {"CLUSTER": "lab"}
     if not is_batch:

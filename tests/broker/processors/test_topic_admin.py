@@ -69,7 +69,7 @@ async def test_a_list_of_topics_is_made_at_once(autojump_clock: MockClock) -> No
         {"topicName": "O", "attributes": {"+odd": "1"}},
     ],
 )
-async def test_a_list_with_a_topic_that_cannot_be_makes_none(
+async def test_list_with_an_impossible_topic_creates_none(
     autojump_clock: MockClock, odd: dict[str, object]
 ) -> None:
     async with asking() as one:
@@ -101,9 +101,7 @@ async def test_a_topic_can_be_changed(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 128, "TBW102", "lab", "broker-a", "rmq_sys_x"])
-async def test_names_that_no_topic_may_have_are_refused(
-    autojump_clock: MockClock, topic: str
-) -> None:
+async def test_impossible_topic_names_are_refused(autojump_clock: MockClock, topic: str) -> None:
     async with asking() as one:
         before = one.broker.state.topics.data_version
         assert (await one.ask(create(topic))).code == ResponseCode.SYSTEM_ERROR
@@ -113,7 +111,7 @@ async def test_names_that_no_topic_may_have_are_refused(
 
 
 @pytest.mark.parametrize("queues", [-1, 65_537])
-async def test_a_number_of_queues_that_cannot_be_is_refused(
+async def test_impossible_number_of_queues_is_refused(
     autojump_clock: MockClock, queues: int
 ) -> None:
     async with asking() as one:
@@ -197,7 +195,7 @@ async def test_attributes_that_are_refused_change_nothing(autojump_clock: MockCl
         assert one.broker.state.topics.data_version == before
 
 
-async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
+async def test_deletion_of_a_topic_deletes_its_queues_and_offsets(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -211,7 +209,7 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
         assert one.broker.state.consumer_offsets.query_offset("G", "T", 0) == -1
 
 
-async def test_a_topic_made_anew_has_no_message_of_the_deleted_one_after_a_crash(
+async def test_topic_created_again_has_no_message_of_the_deleted_one_after_a_crash(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -228,7 +226,7 @@ async def test_a_topic_made_anew_has_no_message_of_the_deleted_one_after_a_crash
         assert master.store.next_queue_offset("T", 0) == 0
 
 
-async def test_deletion_that_cannot_be_in_the_log_changes_nothing(
+async def test_deletion_that_cannot_be_logged_changes_nothing(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -280,7 +278,7 @@ async def test_queues_that_a_slave_cleans_up_are_gone_there_alone(
         assert one.broker.store.queue_bounds("orphan", 0) == (0, 1)
 
 
-async def test_a_slave_changes_no_topics_by_request(autojump_clock: MockClock) -> None:
+async def test_slave_refuses_changes_of_topics(autojump_clock: MockClock) -> None:
     async with asking(slaves=1) as one:
         slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
         for header in (create("T"), admin.DeleteTopicInBrokerRequestHeader("T")):
