@@ -17,8 +17,8 @@ import trio
 from rocketrio_broker.client_housekeeping import send_oneway
 from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.offsets.version import Commit
+from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.offsets import usual_boundary
-from rocketrio_broker.processors.steps import JoinedBody, at_most, steps_of
 from rocketrio_broker.refusal import Refused
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from rocketrio_broker.processors.steps import JoinedBody, at_most, steps_of
+from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (

@@ -11,7 +11,7 @@ import trio
 
 from rocketrio_broker.attributes import group_attributes
 from rocketrio_broker.clients import ClientChannelInfo
-from rocketrio_broker.processors.steps import STEP_QUEUES, JoinedBody, at_most, steps_of
+from rocketrio_broker.processors.long_answers import STEP_QUEUES, JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.topic_admin import refuse_long_list, refuse_on_slave
 from rocketrio_broker.refusal import Refused
 from rocketrio_broker.state import BrokerState

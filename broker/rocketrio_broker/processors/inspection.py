@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.processors.steps import JoinedBody, at_most, steps_of
+from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type
 from rocketrio_broker.refusal import Refused
 from rocketrio_broker.state import BrokerState

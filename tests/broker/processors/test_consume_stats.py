@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.offsets.pulls import PullOffsets
 from rocketrio_broker.processors import steps
-from rocketrio_broker.processors.steps import STEP_QUEUES
+from rocketrio_broker.processors.long_answers import STEP_QUEUES
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.bodies.stats import (

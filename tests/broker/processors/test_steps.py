@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock
 
-from rocketrio_broker.processors.steps import at_most
+from rocketrio_broker.processors.long_answers import at_most
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import Channel
 

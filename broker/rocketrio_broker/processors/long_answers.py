@@ -1,4 +1,4 @@
-"""Splits long work into steps, so that no request holds the event loop for more than a few milliseconds.
+"""Long answers, made in steps so that no request holds the event loop for more than a few milliseconds.
 
 An answer with thousands of queues is encoded as the JSON of a few hundred at a time, joined at the end.
 """
