@@ -34,6 +34,7 @@ from rocketrio import (
     Consumer,
     Message,
     MessageQueue,
+    Prefetch,
     open_admin,
     open_client,
     open_consumer,
@@ -165,8 +166,7 @@ async def read_elsewhere(
         start_from="earliest",
         queues=[QUEUE],
         client=client,
-        pull_batch_size=BUFFER,
-        pull_threshold_for_queue=BUFFER,
+        prefetch=Prefetch(batch_size=BUFFER, queue_messages=BUFFER),
         auto_commit=False,
     ) as consumer:
         await consumer.receive()

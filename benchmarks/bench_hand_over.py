@@ -26,15 +26,8 @@ import trio
 from bench_failover import Running, running, wait_listed
 from processes import started
 
-from rocketrio import (
-    Admin,
-    ClientInstance,
-    Message,
-    open_admin,
-    open_client,
-    open_consumer,
-    open_producer,
-)
+from rocketrio import ClientInstance, Message, open_admin, open_client, open_consumer, open_producer
+from rocketrio.admin import Admin
 from rocketrio.producing.send_result import SendStatus
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp

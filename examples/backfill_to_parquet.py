@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import trio
 
-from rocketrio import open_consumer
+from rocketrio import Prefetch, open_consumer
 
 COLUMNS = ("broker_name", "queue_id", "queue_offset", "store_time", "keys", "tags", "body")
 PULLED_AHEAD = 20_000
@@ -56,7 +56,7 @@ async def main(topic: str, folder: Path) -> None:
             group="backfill",
             start_from="earliest",
             auto_commit=False,
-            pull_threshold_for_queue=PULLED_AHEAD,
+            prefetch=Prefetch(queue_messages=PULLED_AHEAD),
         ) as consumer:
             print("copying", flush=True)
             read = partial(consumer.read_arrow, max_wait=1.0, columns=COLUMNS)

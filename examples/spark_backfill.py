@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import to_date
 
 from rocketrio import open_admin
-from rocketrio.admin.served import Served, served
+from rocketrio.admin import Served, served
 from rocketrio.spark import from_rocketmq
 
 GROUP = "backfill"

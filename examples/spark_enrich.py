@@ -23,8 +23,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, from_json
 
-from rocketrio.spark import from_rocketmq, stream_from_rocketmq
-from rocketrio.spark.repeats import drop_repeated_rows
+from rocketrio.spark import drop_repeated_rows, from_rocketmq, stream_from_rocketmq
 
 NAME_SERVER = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 ON_TIME, LATE = "flights-on-time", "flights-late"

@@ -4,6 +4,7 @@ The table is that of docs/ARCHITECTURE.md; move a line of it by a decision recor
 """
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +132,48 @@ def test_architecture_names_only_files_that_exist() -> None:
             there |= {"/".join(parts[first:]) for first in range(len(parts))}
     assert named
     assert not sorted(named - there)
+
+
+PUBLIC = ("rocketrio", "rocketrio.admin", "rocketrio.aio", "rocketrio.spark", "rocketrio.testing")
+SHOWN_BY_THE_DEMO = {"rocketrio.cli.cluster_table", "rocketrio_protocol.remoting.tasks"}
+"""The demonstration prints what the commands print, and ends all of it on a signal."""
+
+
+def documented_programs() -> Iterator[tuple[str, str]]:
+    """Yield the name and the source of each example, and of each Python block of README and guides."""
+    for path in source_files(ROOT / "examples"):
+        yield str(path.relative_to(ROOT)), path.read_text()
+    for path in (*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")):
+        for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+            yield path.name, block
+
+
+def test_examples_and_guides_import_public_names_alone() -> None:
+    public = {module: set(importlib.import_module(module).__all__) for module in PUBLIC}
+    seen = set()
+    wrong = []
+    for name, source in documented_programs():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                found = [(alias.name, "") for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                found = [(node.module or "", alias.name) for alias in node.names]
+            else:
+                continue
+            for module, imported in found:
+                if not module.startswith("rocketrio"):
+                    continue
+                if name.startswith("examples/demo") and module in SHOWN_BY_THE_DEMO:
+                    continue
+                seen.add(module)
+                if imported not in public.get(module, ()):
+                    wrong.append(f"{name} imports {imported} from {module}")
+    assert not wrong, wrong
+    assert seen == set(PUBLIC)
+
+
+def test_public_names_exist_and_are_few() -> None:
+    for name in PUBLIC:
+        module = importlib.import_module(name)
+        assert sorted(set(module.__all__) - set(vars(module))) == [], name
+    assert len(importlib.import_module("rocketrio").__all__) <= 40

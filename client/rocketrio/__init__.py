@@ -8,12 +8,11 @@
 Several of them in one process can share connections and tables by `client=`, see `open_client`.
 """
 
-from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin import open_admin
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.connect import open_client
 from rocketrio.consuming.allocate import (
-    AllocateStrategy,
     allocate_averagely,
     allocate_averagely_by_circle,
     allocate_by_config,
@@ -22,24 +21,17 @@ from rocketrio.consuming.allocate import (
 )
 from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import Consumer
-from rocketrio.consuming.hand_out import Values
+from rocketrio.consuming.consumer_options import Prefetch
 from rocketrio.consuming.offsets import CommitRefused
-from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.pull_result import PullResult, PullStatus
-from rocketrio.consuming.rebalance import Rebalance
 from rocketrio.consuming.running import ConsumeLater
 from rocketrio.consuming.send_back import GIVE_UP
-from rocketrio.live import WrongProcess
-from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.producer import Producer
 from rocketrio.producing.send_result import SendResult, SendStatus
-from rocketrio.producing.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
+from rocketrio.producing.slow_brokers import LATENCIES_4X, LatencyTable
 from rocketrio.producing.transaction import Transaction, TransactionNotBegun
 from rocketrio.producing.transaction_checks import TransactionState
-from rocketrio.routing import PullReason, ReadPolicy
-from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BodyUnreadable,
     BrokerError,
@@ -48,7 +40,6 @@ from rocketrio_protocol.errors import (
     Error,
     NoBrokerRegistered,
     NotReachable,
-    ProtocolError,
     RequestTimeout,
     RouteNotFound,
 )
@@ -57,14 +48,9 @@ from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 __version__ = "0.1.0"
 
 __all__ = [
-    "DELAY_LEVELS",
     "GIVE_UP",
     "LATENCIES_4X",
-    "LATENCIES_5X",
-    "MASTER_ID",
     "NOT_FOUND",
-    "Admin",
-    "AllocateStrategy",
     "BodyUnreadable",
     "BrokerError",
     "ClientInstance",
@@ -81,14 +67,8 @@ __all__ = [
     "MessagesNotStored",
     "NoBrokerRegistered",
     "NotReachable",
+    "Prefetch",
     "Producer",
-    "ProtocolError",
-    "PullAPIWrapper",
-    "PullReason",
-    "PullResult",
-    "PullStatus",
-    "ReadPolicy",
-    "Rebalance",
     "RequestTimeout",
     "RouteNotFound",
     "SendPipeline",
@@ -97,8 +77,6 @@ __all__ = [
     "Transaction",
     "TransactionNotBegun",
     "TransactionState",
-    "Values",
-    "WrongProcess",
     "__version__",
     "allocate_averagely",
     "allocate_averagely_by_circle",

@@ -23,6 +23,8 @@ import trio
 
 from rocketrio_protocol.errors import ClosedError
 
+__all__ = ["TrioSide", "open_trio"]
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

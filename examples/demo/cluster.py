@@ -14,8 +14,8 @@ import trio
 from processes import Processes, Server
 from report import Report
 
-from rocketrio import Admin, open_admin
-from rocketrio.admin.cluster_status import BrokerStatus
+from rocketrio import open_admin
+from rocketrio.admin import Admin, BrokerStatus
 from rocketrio.cli.cluster_table import status_table
 
 ANY_PORT = "127.0.0.1:0"

@@ -21,7 +21,7 @@ from spark_step import BACKFILL_GROUP
 from steps import TOPIC
 
 from rocketrio import Message, Producer, SendStatus, open_admin, open_producer
-from rocketrio.admin.served import served
+from rocketrio.admin import served
 
 SPARK_LIMIT = 400.0
 """Seconds for all jobs."""

@@ -14,6 +14,7 @@ from rocketrio import (
     ClosedError,
     Message,
     MessageQueue,
+    Prefetch,
     open_admin,
     open_client,
     open_consumer,
@@ -38,14 +39,17 @@ CONSUMER: list[tuple[str, list[Any]]] = [
     ("delay_levels", [5, None, "1s 5s", [1, 5], [], timedelta(1)]),
     ("auto_commit", [None, 0, "no"]),
     ("auto_commit_interval", [None, True, "5", 0, -1, float("nan"), timedelta(seconds=5)]),
-    ("pull_batch_size", [None, True, "32", 32.0, 0]),
-    ("pull_threshold_for_queue", [None, True, "1000", 1e3, 0]),
-    ("pull_threshold_size_for_queue", [None, True, "1000", 1e6, 0]),
-    ("pull_threshold_size", [None, True, "1000", 1e6, 0]),
+    ("prefetch", [None, True, 1000, {"queue_messages": 1000}]),
     ("read_from", [None, True, ["master"], 0]),
     ("max_staleness", [True, "1", 0, timedelta(seconds=1)]),
     ("max_staleness_messages", [True, "1", 1.5, -1]),
     ("strategy", [None, "averagely", 5]),
+]
+PREFETCH: list[tuple[str, list[Any]]] = [
+    ("batch_size", [None, True, "32", 32.0, 0]),
+    ("queue_messages", [None, True, "1000", 1e3, 0]),
+    ("queue_bytes", [None, True, "1000", 1e6, 0]),
+    ("total_bytes", [None, True, "1000", 1e6, 0]),
 ]
 PRODUCER: list[tuple[str, list[Any]]] = [
     ("group", [None, 5, b"g", ["g"]]),
@@ -90,6 +94,12 @@ async def test_consumer_names_the_argument(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         async with open_consumer(**{**arguments, name: value}):
             raise AssertionError("open")
+
+
+@pytest.mark.parametrize(("name", "value"), cases(PREFETCH))
+def test_prefetch_names_the_argument(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Prefetch(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), cases(PRODUCER))
@@ -161,7 +171,11 @@ async def test_numbers_of_numpy_and_lists_of_any_kind_are_taken(client: ClientIn
     async with open_producer(timeout=np.float64(2.5), retries=np.int64(1), client=client):
         pass
     async with open_consumer(
-        {"orders": 1}, group="g", queues=(QUEUE,), pull_batch_size=np.int32(8), client=client
+        {"orders": 1},
+        group="g",
+        queues=(QUEUE,),
+        prefetch=Prefetch(batch_size=np.int32(8)),
+        client=client,
     ) as consumer:
         assert consumer.assignment == [QUEUE]
 

@@ -14,9 +14,6 @@ import trio
 from tests.client.orders import TOPIC, send
 
 from rocketrio import (
-    DELAY_LEVELS,
-    LATENCIES_5X,
-    Admin,
     ClientInstance,
     Consumer,
     Error,
@@ -25,22 +22,25 @@ from rocketrio import (
     MessageQueue,
     MessagesNotStored,
     Producer,
-    ReadPolicy,
     SendPipeline,
     SendResult,
     SendStatus,
     Transaction,
     TransactionState,
-    WrongProcess,
     allocate_by_config,
     allocate_sticky,
     open_admin,
     open_consumer,
     open_producer,
 )
+from rocketrio.admin import Admin
 from rocketrio.cluster.namespace import Namespace
 from rocketrio.connect import ClientOptions
+from rocketrio.live import WrongProcess
+from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.pipeline import SendFailure
+from rocketrio.producing.slow_brokers import LATENCIES_5X
+from rocketrio.routing import ReadPolicy
 from rocketrio_protocol.errors import SystemBusy
 from rocketrio_protocol.remoting.tcp import dial_tcp
 

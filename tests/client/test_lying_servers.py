@@ -19,7 +19,6 @@ from trio.testing import MockClock
 
 from rocketrio import (
     GIVE_UP,
-    Admin,
     ClientInstance,
     Consumer,
     Message,
@@ -31,6 +30,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.admin import Admin
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error
 

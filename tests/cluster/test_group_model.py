@@ -21,8 +21,6 @@ from tests.cluster.histories.deterministic import run_deterministically
 from tests.support.clients import open_client
 
 from rocketrio import (
-    Admin,
-    AllocateStrategy,
     Consumer,
     Message,
     MessageQueue,
@@ -35,6 +33,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.admin import Admin
+from rocketrio.consuming.allocate import AllocateStrategy
 from rocketrio.consuming.rebalance import REBALANCE_INTERVAL
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import NotReachable

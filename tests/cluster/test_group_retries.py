@@ -15,6 +15,7 @@ from rocketrio import (
     Message,
     MessageExt,
     MessageQueue,
+    Prefetch,
     open_admin,
     open_consumer,
     open_producer,
@@ -120,7 +121,11 @@ async def test_run_far_behind_stays_within_its_budget() -> None:
                 queue = MessageQueue(TOPIC, "broker-a", number % 32)
                 await pipeline.send(Message(TOPIC, bytes(size)), queue=queue)
         async with open_consumer(
-            TOPIC, group=GROUP, start_from="earliest", pull_threshold_size=budget, client=client
+            TOPIC,
+            group=GROUP,
+            start_from="earliest",
+            prefetch=Prefetch(total_bytes=budget),
+            client=client,
         ) as consumer:
             with trio.move_on_after(60):
                 await consumer.run(handle, concurrency=5)

@@ -10,7 +10,8 @@ from tests.cluster.load import Load, numbers_in, ready
 from tests.interop.commit_log import digest, wait_caught_up
 from tests.interop.ours import OurBroker, OurNameServer
 
-from rocketrio import Admin, Error, open_admin, open_client
+from rocketrio import Error, open_admin, open_client
+from rocketrio.admin import Admin
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

@@ -18,6 +18,7 @@ from rocketrio import (
     Consumer,
     Message,
     MessageQueue,
+    Prefetch,
     open_admin,
     open_consumer,
     open_producer,
@@ -64,7 +65,11 @@ async def reader(
         await fill(client)
         await trio.to_thread.run_sync(wait_caught_up, pair.master.address, pair.slave.address)
         async with open_consumer(
-            "orders", group=group, start_from="earliest", client=client, pull_batch_size=100
+            "orders",
+            group=group,
+            start_from="earliest",
+            client=client,
+            prefetch=Prefetch(batch_size=100),
         ) as consumer:
             await consumer.receive_batch(100)
             await trio.sleep(0.3)

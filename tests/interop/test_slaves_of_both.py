@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from rocketrio import MessageQueue, open_client, open_consumer
+from rocketrio import MessageQueue, Prefetch, open_client, open_consumer
 from rocketrio_protocol.codes import MASTER_ID
 from tests.interop import wire
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker
@@ -38,7 +38,7 @@ PATIENCE = 120.0
 COUNT = 240
 PADDING = "." * 3000
 """400 such messages fill more than one commit-log file of 1 MiB."""
-BY_EIGHT: dict[str, Any] = {"pull_batch_size": 8, "pull_threshold_for_queue": 16}
+BY_EIGHT: dict[str, Any] = {"prefetch": Prefetch(batch_size=8, queue_messages=16)}
 
 
 @pytest.fixture(scope="module", params=["Apache", "ours"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from rocketrio import MessageQueue, open_client, open_consumer
+from rocketrio import MessageQueue, Prefetch, open_client, open_consumer
 from tests.interop import wire
 from tests.interop.apache import METADATA_TIMEOUT
 from tests.interop.commit_log import digest, wait_caught_up
@@ -63,8 +63,7 @@ async def test_our_consumer_reads_on_from_the_slave(cluster: OnApache | OnOurs) 
             queues=[queue],
             start_from="earliest",
             auto_commit_interval=0.5,
-            pull_batch_size=8,
-            pull_threshold_for_queue=16,
+            prefetch=Prefetch(batch_size=8, queue_messages=16),
             client=client,
         ) as consumer,
     ):

@@ -10,15 +10,10 @@ import pyarrow as pa
 import trio
 from tests.support.clients import open_client
 
-from rocketrio import (
-    ClientInstance,
-    MessageExt,
-    MessageQueue,
-    PullAPIWrapper,
-    PullStatus,
-    open_admin,
-)
+from rocketrio import ClientInstance, MessageExt, MessageQueue, open_admin
 from rocketrio.cluster.connections import Connections
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.producing.send_request import SendRequest
 from rocketrio.spark.runtime import first_cause
 from rocketrio.spark.writing.options import WriteOptions

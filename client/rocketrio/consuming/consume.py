@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from os import PathLike
-from typing import Unpack
+from typing import Final, Unpack
 
 from rocketrio.arguments import path
 from rocketrio.client import ClientInstance
@@ -18,21 +18,18 @@ from rocketrio.consuming.consumer_options import (
     AUTO_COMMIT_INTERVAL,
     ConsumerOptions,
     Mode,
+    Prefetch,
     Tags,
     Where,
     read_subscriptions,
 )
 from rocketrio.consuming.consumer_parts import consuming
 from rocketrio.consuming.fetch import StartFrom
-from rocketrio.consuming.process_queue import (
-    PULL_THRESHOLD_FOR_QUEUE,
-    PULL_THRESHOLD_SIZE_FOR_QUEUE,
-)
-from rocketrio.consuming.pull import PULL_BATCH_SIZE
-from rocketrio.consuming.pull_budget import PULL_THRESHOLD_SIZE
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.routing import ReadFrom, ReadPolicy
 from rocketrio_protocol.message import MessageQueue
+
+DEFAULT_PREFETCH: Final = Prefetch()
 
 
 @asynccontextmanager
@@ -52,10 +49,7 @@ async def open_consumer(
     delay_levels: Sequence[timedelta] = DELAY_LEVELS,
     auto_commit: bool = True,
     auto_commit_interval: float = AUTO_COMMIT_INTERVAL,
-    pull_batch_size: int = PULL_BATCH_SIZE,
-    pull_threshold_for_queue: int = PULL_THRESHOLD_FOR_QUEUE,
-    pull_threshold_size_for_queue: int = PULL_THRESHOLD_SIZE_FOR_QUEUE,
-    pull_threshold_size: int = PULL_THRESHOLD_SIZE,
+    prefetch: Prefetch = DEFAULT_PREFETCH,
     read_from: ReadFrom = "suggested",
     max_staleness: float | None = None,
     max_staleness_messages: int | None = None,
@@ -101,9 +95,8 @@ async def open_consumer(
     `read_from` is "suggested" (RocketMQ's way), "master", "nearest" or "replica", a slave that is at most
     `max_staleness` seconds or `max_staleness_messages` messages behind; see docs/client.md.
 
-    A queue is pulled ahead up to a threshold in messages or bytes. All queues together are pulled ahead up to
-    `pull_threshold_size` bytes, and one more message per queue if messages are large. The consumer uses `client`, or
-    opens one with the remaining arguments (see `open_client`).
+    `prefetch` limits how far queues are pulled ahead, by default to 1,000 messages or 100 MiB for a queue and 256 MiB
+    over all queues. The consumer uses `client`, or opens one with the remaining arguments (see `open_client`).
 
     Raises RouteNotFound for an unknown topic, NoBrokerRegistered and NotReachable without a cluster.
     """
@@ -120,10 +113,7 @@ async def open_consumer(
         wait_for_topic=wait_for_topic,
         auto_commit=auto_commit,
         auto_commit_interval=auto_commit_interval,
-        pull_batch_size=pull_batch_size,
-        pull_threshold_for_queue=pull_threshold_for_queue,
-        pull_threshold_size_for_queue=pull_threshold_size_for_queue,
-        pull_threshold_size=pull_threshold_size,
+        prefetch=prefetch,
         policy=ReadPolicy(read_from, max_staleness, max_staleness_messages),
         strategy=strategy,
     )

@@ -181,7 +181,8 @@ class Consumer(Live):
 
         `max_messages`, `max_wait`, positions and cancels work as in `receive_batch`. Only the requested columns are
         decoded; docs/client.md lists all. A table has no more rows than were pulled ahead: raise
-        `pull_threshold_for_queue` for larger tables. Raises ConfigError for an unknown column or if pyarrow is missing.
+        `Prefetch(queue_messages=)` for larger tables. Raises ConfigError for an unknown column, or if pyarrow is
+        missing.
         If a message cannot be decoded, its ProtocolError or BodyUnreadable is raised and no message was taken:
         `receive` gets past it.
         """

@@ -7,10 +7,16 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from rocketrio.arguments import flag, list_of, seconds, text, whole_number
+from rocketrio.arguments import flag, instance, list_of, seconds, text, whole_number
 from rocketrio.callables import plain_function
 from rocketrio.consuming.allocate import AllocateStrategy
 from rocketrio.consuming.fetch import StartFrom
+from rocketrio.consuming.process_queue import (
+    PULL_THRESHOLD_FOR_QUEUE,
+    PULL_THRESHOLD_SIZE_FOR_QUEUE,
+)
+from rocketrio.consuming.pull import PULL_BATCH_SIZE
+from rocketrio.consuming.pull_budget import PULL_THRESHOLD_SIZE
 from rocketrio.consuming.subscription import (
     Subscription,
     odd_tag,
@@ -29,12 +35,27 @@ Where: TypeAlias = str | Mapping[str, str] | None
 Mode: TypeAlias = Literal["clustering", "broadcasting"]
 
 AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
-_COUNTS: Final = (
-    "pull_batch_size",
-    "pull_threshold_for_queue",
-    "pull_threshold_size_for_queue",
-    "pull_threshold_size",
-)
+
+
+@attrs.frozen(kw_only=True)
+class Prefetch:
+    """How far a consumer pulls ahead of your code. Raises ConfigError for a number below 1.
+
+    A queue is pulled again while it holds fewer messages and bytes than its limits, so it may exceed them by one pull.
+    """
+
+    batch_size: int = PULL_BATCH_SIZE
+    """Messages that one pull asks for; brokers give at most 32, or 256 KiB, by default."""
+    queue_messages: int = PULL_THRESHOLD_FOR_QUEUE
+    """Messages of one queue that were not handed out yet (pullThresholdForQueue)."""
+    queue_bytes: int = PULL_THRESHOLD_SIZE_FOR_QUEUE
+    """Bytes of these messages (pullThresholdSizeForQueue)."""
+    total_bytes: int = PULL_THRESHOLD_SIZE
+    """Bytes over all queues; one more message per queue is held if messages are large."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("batch_size", "queue_messages", "queue_bytes", "total_bytes"):
+            whole_number(name, getattr(self, name), least=1)
 
 
 @attrs.frozen(kw_only=True)
@@ -59,10 +80,7 @@ class ConsumerOptions:
     """Seconds; None for the time in which a broker registers a topic that a send has just created."""
     auto_commit: bool
     auto_commit_interval: float
-    pull_batch_size: int
-    pull_threshold_for_queue: int
-    pull_threshold_size_for_queue: int
-    pull_threshold_size: int
+    prefetch: Prefetch
     policy: ReadPolicy
     strategy: AllocateStrategy
 
@@ -86,8 +104,7 @@ class ConsumerOptions:
         flag("orderly", self.orderly)
         flag("auto_commit", self.auto_commit)
         seconds("auto_commit_interval", self.auto_commit_interval)
-        for name in _COUNTS:
-            whole_number(name, getattr(self, name), least=1)
+        instance(Prefetch, "prefetch", self.prefetch, hint="`Prefetch(queue_messages=100)`")
         if self.mode not in ("clustering", "broadcasting"):
             raise ConfigError(f"mode={self.mode!r} is neither 'clustering' nor 'broadcasting'")
         if self.is_broadcasting and (self.queues is not None or self.orderly):

@@ -91,15 +91,15 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         )
         if isinstance(offsets, RemoteBrokerOffsetStore):
             member.follow_reset = partial(_follow_reset, consumer, assigned, offsets)
-    budget = PullBudget(options.pull_threshold_size)
+    budget = PullBudget(options.prefetch.total_bytes)
     starts = trio.Semaphore(STARTS_AT_ONCE)
 
     def new_fetcher(queue: MessageQueue) -> QueueFetcher:
         return QueueFetcher(
             ProcessQueue(
                 queue,
-                options.pull_threshold_for_queue,
-                options.pull_threshold_size_for_queue,
+                options.prefetch.queue_messages,
+                options.prefetch.queue_bytes,
                 budget,
             ),
             pulls,
@@ -112,7 +112,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             hand_out.done_offset if options.auto_commit else None,
             starts,
             is_shared=member is not None and not options.is_broadcasting,
-            max_messages=options.pull_batch_size,
+            max_messages=options.prefetch.batch_size,
         )
 
     async with background_nursery() as nursery:

@@ -10,7 +10,6 @@ from tests.support.clients import open_client
 
 from rocketrio import (
     GIVE_UP,
-    Admin,
     ClientInstance,
     ConsumeLater,
     Message,
@@ -20,6 +19,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.admin import Admin
 from rocketrio_broker.embedded import EmbeddedCluster
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from rocketrio import (
-    Admin,
     ClientInstance,
     Message,
     MessageQueue,
@@ -17,6 +16,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.admin import Admin
 from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.admin_values import OffsetReset
 from rocketrio_broker.embedded import EmbeddedCluster

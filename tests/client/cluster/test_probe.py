@@ -9,7 +9,8 @@ import trio
 import trio.testing
 from tests.client.orders import TOPIC, send
 
-from rocketrio import ClientInstance, MessageQueue, PullAPIWrapper, open_consumer
+from rocketrio import ClientInstance, MessageQueue, Prefetch, open_consumer
+from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.routing import PullReason
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
@@ -217,7 +218,7 @@ async def test_consumer_reads_on_at_the_slave_and_says_why(
     await send(client, 4, queues=1)
     await trio.sleep(3)
     async with open_consumer(
-        TOPIC, group="g", client=client, pull_threshold_for_queue=1, pull_batch_size=1
+        TOPIC, group="g", client=client, prefetch=Prefetch(queue_messages=1, batch_size=1)
     ) as consumer:
         await consumer.receive()
         assert consumer.statistics().queues[QUEUE].pulled_from == cluster.master.broker.address

@@ -12,15 +12,13 @@ from rocketrio import (
     Message,
     MessageQueue,
     NotReachable,
-    PullAPIWrapper,
-    PullReason,
-    PullResult,
-    PullStatus,
-    ReadPolicy,
     open_admin,
     open_consumer,
     open_producer,
 )
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullResult, PullStatus
+from rocketrio.routing import PullReason, ReadPolicy
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)

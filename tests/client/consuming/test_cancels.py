@@ -8,14 +8,16 @@ import trio
 from tests.client.checkpoints import cancelled_at
 from tests.client.orders import TOPIC, another_client, receive, send, total_committed
 
-from rocketrio import ClientInstance, Consumer, MessageExt, open_consumer
+from rocketrio import ClientInstance, Consumer, MessageExt, Prefetch, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
 async def test_receive_cancelled_anywhere_takes_nothing(client: ClientInstance) -> None:
     await send(client, 150, queues=2)
     received: list[int] = []
-    async with open_consumer(TOPIC, group="g", client=client, pull_batch_size=3) as consumer:
+    async with open_consumer(
+        TOPIC, group="g", client=client, prefetch=Prefetch(batch_size=3)
+    ) as consumer:
 
         async def one() -> None:
             received.append(int((await consumer.receive()).body))
@@ -65,7 +67,7 @@ async def test_run_cancelled_anywhere_finishes_every_message_once(
             await consumer.run(handle, concurrency=3, drain_timeout=drain_timeout)
 
     async with open_consumer(
-        TOPIC, group="g", orderly=orderly, client=client, pull_batch_size=5
+        TOPIC, group="g", orderly=orderly, client=client, prefetch=Prefetch(batch_size=5)
     ) as consumer:
         number = 1
         while len(done) < count:

@@ -12,6 +12,7 @@ from rocketrio import (
     ClosedError,
     CommitRefused,
     MessageQueue,
+    Prefetch,
     open_admin,
     open_consumer,
 )
@@ -239,7 +240,9 @@ async def test_seek_of_a_consumer_that_ends_lowers_nothing_another_member_stored
 async def test_cancelled_receive_loses_no_message(client: ClientInstance) -> None:
     await send(client, 200, queues=2)
     received: list[int] = []
-    async with open_consumer(TOPIC, group="g", client=client, pull_batch_size=7) as consumer:
+    async with open_consumer(
+        TOPIC, group="g", client=client, prefetch=Prefetch(batch_size=7)
+    ) as consumer:
         while len(received) < 200:
             with trio.CancelScope() as scope:
                 if len(received) % 3 != 1:
@@ -290,7 +293,7 @@ async def test_queue_is_pulled_ahead_to_its_threshold_and_no_further(
     await send(client, 1000, queues=1)
     queue = MessageQueue(TOPIC, "broker-a", 0)
     async with open_consumer(
-        TOPIC, group="g", client=client, pull_batch_size=10, pull_threshold_for_queue=50
+        TOPIC, group="g", client=client, prefetch=Prefetch(batch_size=10, queue_messages=50)
     ) as consumer:
         await receive(consumer, 1)
         await trio.sleep(5)

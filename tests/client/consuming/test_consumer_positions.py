@@ -12,6 +12,7 @@ from rocketrio import (
     Message,
     MessageQueue,
     NotReachable,
+    Prefetch,
     open_consumer,
     open_producer,
 )
@@ -132,7 +133,11 @@ async def test_memory_stays_within_the_budget_whatever_lags(client: ClientInstan
     most = 0
     received: set[bytes] = set()
     async with open_consumer(
-        TOPIC, group="g", client=client, start_from="earliest", pull_threshold_size=budget
+        TOPIC,
+        group="g",
+        client=client,
+        start_from="earliest",
+        prefetch=Prefetch(total_bytes=budget),
     ) as consumer:
         while len(received) <= count:
             batch = await consumer.receive_batch(10)

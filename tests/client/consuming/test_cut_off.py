@@ -6,7 +6,7 @@ import pytest
 import trio
 from tests.client.orders import TOPIC, another_client, send
 
-from rocketrio import ClientInstance, Consumer, MessageQueue, open_consumer
+from rocketrio import ClientInstance, Consumer, MessageQueue, Prefetch, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 
 ELSEWHERE = "10.0.0.77"
@@ -35,10 +35,10 @@ async def test_member_that_was_cut_off_goes_on_where_others_have_come_to(
     await send(client, 1000, queues=1)
     mine: list[int] = []
     theirs: list[int] = []
-    limits = {"pull_threshold_for_queue": AHEAD, "pull_batch_size": AHEAD}
+    ahead = Prefetch(queue_messages=AHEAD, batch_size=AHEAD)
     async with (
         another_client(cluster, host=ELSEWHERE) as cut_off,
-        open_consumer(TOPIC, group="g", client=cut_off, **limits) as one,  # type: ignore[arg-type]
+        open_consumer(TOPIC, group="g", client=cut_off, prefetch=ahead) as one,
         trio.open_nursery() as nursery,
     ):
         if by == "loop":
@@ -54,7 +54,7 @@ async def test_member_that_was_cut_off_goes_on_where_others_have_come_to(
         for host in ("10.0.0.9", cluster.master.host):
             cluster.memory_network.partition(ELSEWHERE, host)
         known = len(mine)
-        async with open_consumer(TOPIC, group="g", client=client, **limits) as other:  # type: ignore[arg-type]
+        async with open_consumer(TOPIC, group="g", client=client, prefetch=ahead) as other:
             with trio.move_on_after(300):
                 await take(other, theirs, pause=1)
         assert len(theirs) > 100
@@ -75,7 +75,7 @@ async def test_member_that_nobody_replaced_loses_its_place_to_nobody(
     taken: list[int] = []
     async with (
         another_client(cluster, host=ELSEWHERE) as cut_off,
-        open_consumer(TOPIC, group="g", client=cut_off, pull_batch_size=4) as one,
+        open_consumer(TOPIC, group="g", client=cut_off, prefetch=Prefetch(batch_size=4)) as one,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(lambda: take(one, taken, pause=0.5))
@@ -95,8 +95,8 @@ async def test_reader_of_named_queues_is_moved_by_nobody(
     taken: list[int] = []
     async with (
         another_client(cluster, host=ELSEWHERE) as cut_off, open_consumer(
-            group="g", queues=[QUEUE], auto_commit=False, pull_threshold_for_queue=4,
-            pull_batch_size=4, client=cut_off,
+            group="g", queues=[QUEUE], auto_commit=False, prefetch=Prefetch(queue_messages=4, batch_size=4),
+            client=cut_off,
         ) as one,
         trio.open_nursery() as nursery,
     ):  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 import trio
 from tests.client.orders import TOPIC, send
 
-from rocketrio import ClientInstance, MessageExt, open_consumer
+from rocketrio import ClientInstance, MessageExt, Prefetch, open_consumer
 from rocketrio.cluster.api import ClientAPI
 from rocketrio.consuming.fetch import STARTS_AT_ONCE
 
@@ -23,7 +23,9 @@ class Steps(trio.abc.Instrument):
 @pytest.mark.slow
 async def test_queues_that_wait_for_room_cost_nothing(client: ClientInstance) -> None:
     await send(client, 400, queues=200)
-    async with open_consumer(TOPIC, group="g", client=client, pull_threshold_size=1) as consumer:
+    async with open_consumer(
+        TOPIC, group="g", client=client, prefetch=Prefetch(total_bytes=1)
+    ) as consumer:
         await trio.sleep(5)  # The first message has used up the budget.
         steps = Steps()
         trio.lowlevel.add_instrument(steps)
@@ -74,7 +76,7 @@ async def test_queue_whose_handler_hangs_keeps_no_other_from_room(
         seen.add(int(message.body))
 
     async with open_consumer(
-        TOPIC, group="g", client=client, pull_batch_size=6, pull_threshold_size=4000
+        TOPIC, group="g", client=client, prefetch=Prefetch(batch_size=6, total_bytes=4000)
     ) as consumer:
         with trio.move_on_after(120):
             await consumer.run(handle, concurrency=3, drain_timeout=0)

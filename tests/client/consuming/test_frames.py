@@ -12,7 +12,7 @@ from tests.client.checkpoints import cancelled_at
 from tests.client.consuming.test_process_queue import pulled, started
 from tests.client.orders import TOPIC, committed, send
 
-from rocketrio import ClientInstance, MessageExt, open_consumer
+from rocketrio import ClientInstance, MessageExt, Prefetch, open_consumer
 from rocketrio.consuming.frames import BLOCK_SIZE, COLUMNS, receive_table, table_of
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
@@ -89,7 +89,7 @@ async def test_cancelled_read_takes_nothing(client: ClientInstance) -> None:
 async def test_queue_that_has_pulled_all_it_may_ends_the_wait(client: ClientInstance) -> None:
     await send(client, 3000, queues=2)
     async with open_consumer(
-        TOPIC, group="g", client=client, pull_batch_size=32, pull_threshold_for_queue=200
+        TOPIC, group="g", client=client, prefetch=Prefetch(batch_size=32, queue_messages=200)
     ) as consumer:
         before, rows = trio.current_time(), 0
         while rows < 2500:
@@ -213,7 +213,7 @@ async def test_table_waits_for_what_is_on_its_way_and_for_nothing_else(
 ) -> None:
     await send(client, 400, queues=1)
     async with open_consumer(
-        TOPIC, group="g", pull_batch_size=8, pull_threshold_for_queue=300, client=client
+        TOPIC, group="g", prefetch=Prefetch(batch_size=8, queue_messages=300), client=client
     ) as consumer:
         first = await consumer.read_arrow(columns=("queue_offset",))
         assert 290 <= first.num_rows <= 310  # All that may be pulled ahead.
@@ -290,7 +290,9 @@ async def test_handlers_get_messages_that_were_pulled_for_tables() -> None:
 async def test_reading_cancelled_anywhere_takes_nothing(client: ClientInstance) -> None:
     await send(client, 100, queues=2)
     received: list[int] = []
-    async with open_consumer(TOPIC, group="g", client=client, pull_batch_size=3) as consumer:
+    async with open_consumer(
+        TOPIC, group="g", client=client, prefetch=Prefetch(batch_size=3)
+    ) as consumer:
 
         async def table() -> None:
             rows = await consumer.read_arrow(4, max_wait=0.2, columns=("body",))

@@ -9,12 +9,12 @@ from rocketrio import (
     Message,
     MessageQueue,
     NotReachable,
-    PullAPIWrapper,
-    PullStatus,
     RouteNotFound,
     open_admin,
     open_producer,
 )
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.consuming.subscription import parse_subscription
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 from rocketrio_protocol.errors import BrokerSystemError

@@ -14,6 +14,7 @@ from rocketrio import (
     ConsumeLater,
     MessageExt,
     MessageQueue,
+    Prefetch,
     open_admin,
     open_consumer,
 )
@@ -102,7 +103,7 @@ async def test_lock_that_cannot_be_renewed_stops_the_queue(
 ) -> None:
     await send(client, 100, queues=1)
     async with open_consumer(
-        TOPIC, group="g", orderly=True, client=client, pull_batch_size=4
+        TOPIC, group="g", orderly=True, client=client, prefetch=Prefetch(batch_size=4)
     ) as consumer:
         assert await receive(consumer, 2) == [0, 1]
         await cluster.kill_master()
@@ -264,7 +265,7 @@ async def test_failure_after_a_seek_holds_no_bytes(
     seen: list[int] = []
 
     async with open_consumer(
-        TOPIC, group="g", orderly=True, client=client, pull_batch_size=1
+        TOPIC, group="g", orderly=True, client=client, prefetch=Prefetch(batch_size=1)
     ) as consumer:
 
         async def handle(message: MessageExt) -> None:

@@ -13,6 +13,7 @@ from rocketrio import (
     ConsumeLater,
     MessageExt,
     MessageQueue,
+    Prefetch,
     open_admin,
     open_consumer,
 )
@@ -56,7 +57,9 @@ async def test_lists_go_on_over_the_end_of_a_pull(client: ClientInstance) -> Non
         sizes.append(len(messages))
         await trio.sleep(1)  # Meanwhile more is pulled.
 
-    async with open_consumer(TOPIC, group="g", client=client, pull_batch_size=4) as consumer:
+    async with open_consumer(
+        TOPIC, group="g", client=client, prefetch=Prefetch(batch_size=4)
+    ) as consumer:
         await trio.sleep(1)
         with trio.move_on_after(10):
             await consumer.run_batches(store, 32, concurrency=1)

@@ -11,7 +11,6 @@ from tests.client.orders import TOPIC, send
 from tests.support.clients import open_client
 
 from rocketrio import (
-    DELAY_LEVELS,
     GIVE_UP,
     ClientInstance,
     ConsumeLater,
@@ -25,6 +24,7 @@ from rocketrio import (
 from rocketrio.cluster.connections import Connections
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.consuming.send_back import RetryDelay, SendBack, retry_level
+from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader

@@ -11,10 +11,10 @@ from rocketrio import (
     ClosedError,
     Message,
     MessageExt,
-    Values,
     open_consumer,
     open_producer,
 )
+from rocketrio.consuming.hand_out import Values
 
 
 @attrs.define

@@ -17,13 +17,13 @@ from rocketrio import (
     MessagesNotStored,
     NotReachable,
     Producer,
-    PullAPIWrapper,
-    PullStatus,
     RouteNotFound,
     SendStatus,
     open_admin,
     open_producer,
 )
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ClosedError, ConfigError, LocalProtocolError
 

@@ -13,7 +13,6 @@ from tests.cluster.histories.world import BROKER_NAME, World
 from tests.cluster.support import SUBSCRIPTION
 
 from rocketrio import (
-    Admin,
     ClientInstance,
     Error,
     Message,
@@ -23,6 +22,7 @@ from rocketrio import (
     open_admin,
     open_producer,
 )
+from rocketrio.admin import Admin
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.message import decode_messages

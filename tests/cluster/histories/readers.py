@@ -16,8 +16,9 @@ from tests.cluster.histories.world import BODY_AT, FILL, TOPIC, World
 from tests.cluster.support import SUBSCRIPTION
 from tests.support.clients import open_client
 
-from rocketrio import ClientInstance, Error, PullResult
+from rocketrio import ClientInstance, Error
 from rocketrio.cluster.api import ClientAPI
+from rocketrio.consuming.pull_result import PullResult
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import decode_messages

@@ -24,7 +24,8 @@ from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.schedule import Decision, Failover, Grab, HandOver, Switch
 from tests.cluster.histories.world import BROKER_NAME, World
 
-from rocketrio import Admin, Error, open_admin
+from rocketrio import Error, open_admin
+from rocketrio.admin import Admin
 from rocketrio_broker.config import Role
 from rocketrio_broker.embedded import Member
 from rocketrio_protocol.codes import MASTER_ID

@@ -14,11 +14,11 @@ from rocketrio import (
     Producer,
     SendResult,
     Transaction,
-    Values,
     open_consumer,
     open_producer,
 )
 from rocketrio.aio import TrioSide
+from rocketrio.consuming.hand_out import Values
 from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 
 
