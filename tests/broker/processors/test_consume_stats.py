@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.offsets.pulls import PullOffsets
-from rocketrio_broker.processors import steps
+from rocketrio_broker.processors import long_answers
 from rocketrio_broker.processors.long_answers import STEP_QUEUES
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
@@ -223,7 +223,7 @@ async def test_others_are_answered_during_a_request_about_many_queues(
 async def test_answer_larger_than_a_frame_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "ANSWER_SIZE_LIMIT", 1000)
+    monkeypatch.setattr(long_answers, "ANSWER_SIZE_LIMIT", 1000)
     async with asking() as one:
         one.broker.state.topics.update(TopicConfig("T", 100, 100))
         answer = await one.ask(admin.GetTopicStatsInfoRequestHeader("T"))
