@@ -66,7 +66,7 @@ def _check_callable(argument: str, function: object) -> None:
     if inspect.iscoroutine(function):
         function.close()  # Otherwise Python would warn about it too.
         hint = ": give the function itself, without calling it"
-    raise ConfigError(f"{argument}={function!r} is no function{hint}")
+    raise ConfigError(f"{argument}={function!r} is not a function{hint}")
 
 
 def _check_takes_one(argument: str, function: Callable[..., object]) -> None:

@@ -124,7 +124,6 @@ class ClientInstance(Live):
         )
         """Detects dead connections on which pulls wait."""
         routing.is_avoided = self._is_avoided
-        self.born()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"

@@ -8,7 +8,7 @@ Invariant: children do not affect the parent process.
 """
 
 import os
-from typing import Any, Final, NoReturn, SupportsIndex
+from typing import Any, Final, NoReturn, Self, SupportsIndex
 from weakref import WeakValueDictionary
 
 from rocketrio_protocol.errors import Error
@@ -21,13 +21,14 @@ class WrongProcess(Error, TypeError):
 
 
 class Live:
-    """Base class of objects that are bound to one process; each instance calls `born`."""
+    """Base class of objects that are bound to one process."""
 
     __slots__ = ()
 
-    def born(self) -> None:
-        """Register the object; call it last in the constructor."""
-        _alive[id(self)] = self
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        made = super().__new__(cls)
+        _alive[id(made)] = made
+        return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise WrongProcess(f"a {type(self).__name__} cannot be pickled: it lives in one process")
@@ -37,13 +38,13 @@ class Live:
 _alive: Final[WeakValueDictionary[int, Live]] = WeakValueDictionary()
 
 
-def _strand() -> None:
+def _disable_all() -> None:
     for each in list(_alive.values()):
-        each.__class__ = _stranded(type(each))
+        each.__class__ = _disabled(type(each))
     _alive.clear()
 
 
-def _stranded(kind: type[Live]) -> type[Live]:
+def _disabled(kind: type[Live]) -> type[Live]:
     """Return the class for an object of `kind` that is left over from before a fork."""
 
     def refuse(self: object, name: str) -> Any:
@@ -59,4 +60,4 @@ def _stranded(kind: type[Live]) -> type[Live]:
     return made
 
 
-os.register_at_fork(after_in_child=_strand)
+os.register_at_fork(after_in_child=_disable_all)

@@ -210,7 +210,7 @@ async def test_argument_that_does_not_exist_is_told_with_what_was_meant(
 
 async def test_what_is_no_message_is_told(client: ClientInstance) -> None:
     async with open_producer(client=client) as producer:
-        with pytest.raises(ConfigError, match="a Message is sent, and this is bytes"):
+        with pytest.raises(ConfigError, match="message must be a Message, not bytes"):
             await producer.send(b"x")  # type: ignore[arg-type]
         with pytest.raises(LocalProtocolError, match=r"tags=\['a'\] must be text"):
             await producer.send(Message("orders", b"x", tags=["a"]))  # type: ignore[arg-type]

@@ -109,9 +109,9 @@ def test_coroutine_instead_of_a_function_is_refused_and_never_warned_of() -> Non
 
 @pytest.mark.parametrize("nothing", [None, "good", 3])
 def test_what_is_no_function_is_refused(nothing: Any) -> None:
-    with pytest.raises(ConfigError, match=r"handler=.* is no function"):
+    with pytest.raises(ConfigError, match=r"handler=.* is not a function"):
         async_function("handler", nothing)
-    with pytest.raises(ConfigError, match=r"deserializer=.* is no function"):
+    with pytest.raises(ConfigError, match=r"deserializer=.* is not a function"):
         plain_function("deserializer", nothing)
 
 

@@ -131,12 +131,12 @@ async def test_a_transaction_is_decided_at_its_broker(cluster: EmbeddedCluster) 
                     Message("orders", b"done"), queue=queue
                 ) as committed:
                     pass
-                assert committed.is_told
+                assert committed.is_acknowledged
                 async with producer.transaction(
                     Message("orders", b"undone"), queue=queue
                 ) as rolled_back:
                     rolled_back.rollback()
-                assert rolled_back.is_told
+                assert rolled_back.is_acknowledged
         await trio.sleep(1)
         for queue in QUEUES:
             assert await client.api.max_offset(ADDRESS, queue) == 2

@@ -5,7 +5,7 @@ import pytest
 from rocketrio.routing.replica_views import RoundTrips
 
 
-def test_first_measurement_counts_whole_and_later_ones_a_quarter() -> None:
+def test_round_trip_first_measurement_counts_fully_and_later_ones_a_quarter() -> None:
     made = RoundTrips()
     assert made.seconds("a") is None
     assert made.age("a", 5.0) == inf
@@ -16,7 +16,7 @@ def test_first_measurement_counts_whole_and_later_ones_a_quarter() -> None:
     assert made.age("a", 8.0) == 2.0
 
 
-def test_forgotten_address_is_measured_anew() -> None:
+def test_round_trip_of_a_forgotten_address_is_measured_again() -> None:
     made = RoundTrips()
     made.note("a", 0.1, 5.0)
     made.forget("a")

@@ -181,7 +181,7 @@ async def test_pull_with_the_old_route_goes_on_at_the_new_master_within_the_call
         pulls = PullAPIWrapper(pair.client, GROUP)
         result = await pulls.pull_kernel(QUEUE, 90, suspend_timeout=0)
         assert result.next_begin_offset == 100
-        addr, _, _ = pulls.where_and_why(QUEUE)
+        addr, _, _ = pulls.last_choice(QUEUE)
         assert addr == pair.master.address
         # With the route known there is nothing to repeat.
         assert (await pulls.pull_kernel(QUEUE, 90, suspend_timeout=0)).next_begin_offset == 100

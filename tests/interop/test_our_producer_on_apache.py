@@ -57,8 +57,8 @@ async def test_transactions_are_committed_rolled_back_and_asked_for(cluster: One
         with trio.move_on_after(0.1):
             async with producer.transaction(Message(topic, b"cancelled")):
                 await trio.sleep_forever()
-        assert committed.is_told
-        assert rolled_back.is_told
+        assert committed.is_acknowledged
+        assert rolled_back.is_acknowledged
         async with open_consumer(
             topic, group=f"{group}-g", start_from="earliest", client=producer.client
         ) as consumer:

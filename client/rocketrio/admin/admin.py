@@ -62,9 +62,7 @@ async def open_admin(
 ) -> AsyncGenerator["Admin"]:
     """Open an admin for the length of the block; it uses `client`, or opens one with the other arguments."""
     async with given_or_own(client, client_options, open_admin) as used:
-        admin = Admin(used, AdminCalls(used.api))
-        admin.born()
-        yield admin
+        yield Admin(used, AdminCalls(used.api))
 
 
 @attrs.define(eq=False)

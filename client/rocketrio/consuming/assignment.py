@@ -200,5 +200,5 @@ class Assignment:
             self.offsets.doubt_all()
             for error in await self.commit_done():
                 logger.warning("not committed at the end group=%s error=%s", self.group, error)
-        for error in await self.offsets.tell_masters():
+        for error in await self.offsets.commit_to_masters():
             logger.info("only a slave knows offsets group=%s error=%s", self.group, error)

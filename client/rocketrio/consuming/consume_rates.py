@@ -74,12 +74,12 @@ class _Window:
     _samples: deque[tuple[float, dict[str, Counts]]] = attrs.Factory(deque)
 
     def note(self, now: float, totals: Mapping[str, Counts]) -> None:
-        looks = self._samples
-        if looks and now < looks[-1][0] + self.spacing:
+        samples = self._samples
+        if samples and now < samples[-1][0] + self.spacing:
             return
-        looks.append((now, dict(totals)))
-        while len(looks) > 1 and looks[1][0] <= now - self.length:
-            looks.popleft()
+        samples.append((now, dict(totals)))
+        while len(samples) > 1 and samples[1][0] <= now - self.length:
+            samples.popleft()
 
     def first(self, topic: str) -> tuple[float, Counts]:
         """Return when the window begins, and the topic's counts at that time."""

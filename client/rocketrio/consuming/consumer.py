@@ -120,9 +120,6 @@ class Consumer(Live):
     _delivery: Delivery
     _handlers: Handlers
 
-    def __attrs_post_init__(self) -> None:
-        self.born()
-
     def __repr__(self) -> str:
         return f"<Consumer group={self.group} queues={len(self._assigned.queues)}>"
 
@@ -453,7 +450,7 @@ class Consumer(Live):
                 process_queue.size,
                 process_queue.max_offset,
                 nodes[queue],
-                *self._pulls.where_and_why(queue),
+                *self._pulls.last_choice(queue),
                 process_queue.counts.log_cuts,
             )
             for queue in nodes
@@ -481,7 +478,7 @@ async def _until_caught_up(
     goal by its position, which also passes messages that no tag or expression selects: no idle time has to be guessed.
     It ends only when each message below the goal was handed out, or its queue belongs to another member.
     """
-    await _know_share(consumer)
+    await _wait_for_share(consumer)
     ends = {queue: await consumer.client.max_offset(queue) for queue in consumer.assignment}
     while not _is_past(consumer, ends):
         received: list[T] = []
@@ -493,13 +490,13 @@ async def _until_caught_up(
     consumer.settle()
 
 
-async def _know_share(consumer: Consumer) -> None:
+async def _wait_for_share(consumer: Consumer) -> None:
     # Without a share there would be nothing to consume, and that would be mistaken for the end.
     deadline = trio.current_time() + SHARE_LIMIT
     while not consumer.rebalances and not consumer.assignment:
         if trio.current_time() >= deadline:
             raise NotReachable(
-                f"no broker told in {SHARE_LIMIT:.0f} s which queues are this member's of group {consumer.group}"
+                f"no broker reported within {SHARE_LIMIT:.0f} s which queues this member of group {consumer.group} has"
             )
         await trio.sleep(CAUGHT_UP_INTERVAL)
 

@@ -154,7 +154,7 @@ def _subscription(topic: str, tags: Tags, where: str | None) -> Subscription:
         subscription = parse_subscription(tags)
         if isinstance(tags, str) and (odd := odd_tag(subscription)) is not None:
             raise ConfigError(
-                f"tags={tags!r} would look for the tag {odd!r}; several tags are separated by ||, as in `a || b`,"
+                f"tags={tags!r} would select the tag {odd!r}; several tags are separated by ||, as in `a || b`,"
                 " and a list takes each tag as it is"
             )
         return subscription

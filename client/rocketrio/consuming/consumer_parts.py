@@ -53,7 +53,7 @@ YOUNG_TOPIC_LIMIT: Final = 1.0
 YOUNG_TOPIC_PAUSE: Final = 0.1
 TOPIC_PAUSE: Final = 1.0
 """Seconds between checks for a topic that is waited for longer."""
-TOPIC_TOLD_EVERY: Final = 60.0
+TOPIC_LOG_INTERVAL: Final = 60.0
 """Seconds between log lines about a topic that is waited for."""
 
 
@@ -164,7 +164,7 @@ def _follow_reset(
             "reset by an operator queue=%s group=%s from=%s to=%d",
             queue, consumer.group, consumer.position(queue), reset[queue],
         )  # fmt: skip
-        offsets.claim_anew(queue)
+        offsets.claim_again(queue)
         consumer.seek(queue, reset[queue])
 
 
@@ -211,7 +211,7 @@ async def _wait_for_topics(
                 if now >= deadline:
                     raise
                 is_young = now < began + YOUNG_TOPIC_LIMIT
-                if not is_young and now - told_at >= TOPIC_TOLD_EVERY:
+                if not is_young and now - told_at >= TOPIC_LOG_INTERVAL:
                     told_at = now
                     logger.warning("waiting for topic=%s error=%s", topic, error)
                 await trio.sleep(
@@ -245,7 +245,7 @@ async def _close(
     assigned.stop()
     offsets = assigned.offsets
     if isinstance(offsets, RemoteBrokerOffsetStore) and offsets.confirm is not None:
-        offsets.confirm = _nobody_confirms
+        offsets.confirm = _refuse_confirmation
     with trio.CancelScope(shield=True):
         await handlers.drained()
     with trio.move_on_after(COMMIT_GRACE, shield=True):
@@ -264,7 +264,7 @@ def _offset_store(client: ClientInstance, options: ConsumerOptions) -> OffsetSto
     return LocalFileOffsetStore.load(OffsetFile(path))
 
 
-async def _nobody_confirms() -> bool:
+async def _refuse_confirmation() -> bool:
     # A closing consumer does not take a queue back from the member that has claimed it.
     await trio.lowlevel.checkpoint()
     return False

@@ -38,12 +38,12 @@ from rocketrio_protocol.names import RETRY_PREFIX
 
 PULL_ERROR_PAUSE: Final = 1.0  # pullTimeDelayMillsWhenException
 PULL_BUSY_PAUSE: Final = 0.02  # pullTimeDelayMillsWhenBrokerFlowControl
-ROOM_LOOK: Final = 30.0
+ROOM_POLL_INTERVAL: Final = 30.0
 """Seconds between checks for room or a lock without a wakeup: with thousands of queues each check counts."""
 STARTS_AT_ONCE: Final = 64
 """The number of queues that ask for their start offset at the same time: with thousands at once, all would wait too
 long for their answer."""
-EARLY_ENDS_TOLD: Final = 10
+EARLY_ENDS_LOGGED: Final = 10
 """The number of consecutive pulls that a broker did not hold, after which this is logged: a few occur while a broker
 stops or is full."""
 NO_PROGRESS_PAUSE: Final = 1.0
@@ -111,7 +111,7 @@ class QueueFetcher:
         process_queue = self.process_queue
         while process_queue.fetch_offset is None:
             if not process_queue.is_locked:  # The former owner may still commit.
-                await process_queue.room.wait(ROOM_LOOK)
+                await process_queue.room.wait(ROOM_POLL_INTERVAL)
                 continue
             try:
                 async with self.starts:
@@ -126,7 +126,7 @@ class QueueFetcher:
                 if process_queue.fetch_offset is None:  # `seek` was not called meanwhile.
                     assert start.offset is not NOT_FOUND
                     process_queue.start(start.offset)
-                    self.offsets.read_in(process_queue.queue, start.epoch)
+                    self.offsets.set_epoch(process_queue.queue, start.epoch)
 
     async def start_offset(self) -> StoredOffset:
         """Return the committed offset, or the one that `start_from` selects. Raises Error while no broker knows it."""
@@ -137,12 +137,12 @@ class QueueFetcher:
             return stored
         if self.start_from != "earliest" and stored.is_from_slave:
             raise NotReachable(
-                f"the master of {queue} cannot be reached, and only it can tell where its end is",
+                f"the master of {queue} cannot be reached, and only it knows where its end is",
                 topic=queue.topic,
             )
         offset = await self._from_scratch(queue)
         logger.info(
-            "starts from scratch queue=%s group=%s offset=%d", queue, self.wrapper.group, offset
+            "group has no offset yet queue=%s group=%s offset=%d", queue, self.wrapper.group, offset
         )
         return attrs.evolve(stored, offset=offset)
 
@@ -163,14 +163,14 @@ class QueueFetcher:
         return await client.ask_broker(queue, ask, insist_on_master=True)
 
     async def _catch_up(self) -> None:
-        """Move to the group's offset, after a lost lock or silent brokers: another member may be further."""
+        """Move to the group's offset, after a lost lock or a pull without an answer: another member may be further."""
         process_queue = self.process_queue
         while process_queue.may_be_behind:
             if not process_queue.is_locked:
-                await process_queue.room.wait(ROOM_LOOK)
+                await process_queue.room.wait(ROOM_POLL_INTERVAL)
                 continue
             try:
-                stored, own = await self._where_the_group_is()
+                stored, own = await self._group_position()
             except Error as error:
                 logger.warning("not caught up yet queue=%s error=%s", process_queue.queue, error)
                 await trio.sleep(PULL_ERROR_PAUSE)
@@ -180,14 +180,14 @@ class QueueFetcher:
                 offset = stored.offset
                 if own is not None and offset is not NOT_FOUND and offset > own:
                     logger.info(
-                        "others have come further queue=%s group=%s from=%d to=%d",
+                        "group offset is ahead of this member queue=%s group=%s from=%d to=%d",
                         process_queue.queue, self.wrapper.group, own, offset,
                     )  # fmt: skip
                     self.lost(process_queue)
                     process_queue.start(offset)
-                    self.offsets.read_in(process_queue.queue, stored.epoch)
+                    self.offsets.set_epoch(process_queue.queue, stored.epoch)
 
-    async def _where_the_group_is(self) -> tuple[StoredOffset, int | None]:
+    async def _group_position(self) -> tuple[StoredOffset, int | None]:
         """Return the group's stored offset, and this consumer's offset to compare it with."""
         process_queue = self.process_queue
         if process_queue.needs_lock:
@@ -224,7 +224,7 @@ class QueueFetcher:
                 max_messages=self.max_messages,
                 max_bytes=max_bytes,
                 subscription=self.subscription,
-                commit=None if self.done is None else self._on_the_way,
+                commit=None if self.done is None else self._commit_with_pull,
                 epoch=log_epoch,
                 suspend_timeout=suspend_timeout,
             )
@@ -239,7 +239,7 @@ class QueueFetcher:
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 return await self._correct(result, offset)
             if result.epoch is not None and result.epoch != log_epoch:
-                self.offsets.read_in(process_queue.queue, result.epoch)
+                self.offsets.set_epoch(process_queue.queue, result.epoch)
             held = answered - started if suspend_timeout else None
             return self._accept(result, offset, held)
         except Error as error:
@@ -247,12 +247,12 @@ class QueueFetcher:
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
             )
             if isinstance(error, NotReachable) and process_queue.epoch == epoch:
-                self._lost_sight()
+                self._pull_got_no_answer()
             return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
         finally:
             process_queue.budget.give(reserved)
 
-    def _on_the_way(self, addr: str) -> PullCommit | None:
+    def _commit_with_pull(self, addr: str) -> PullCommit | None:
         """Return the progress that a pull to `addr` commits, so that a killed process repeats few messages."""
         assert self.done is not None
         process_queue = self.process_queue
@@ -262,7 +262,7 @@ class QueueFetcher:
         self.offsets.update_offset(process_queue.queue, done)
         return self.offsets.with_pull(process_queue.queue, addr)
 
-    def _lost_sight(self) -> None:
+    def _pull_got_no_answer(self) -> None:
         # A locked queue belongs to no other member; the expiry of the lock is handled elsewhere.
         if self.is_shared and not self.process_queue.needs_lock:
             self.process_queue.may_be_behind = True
@@ -279,7 +279,7 @@ class QueueFetcher:
                     return granted
             else:
                 process_queue.budget.forget(process_queue)  # Others need not wait for it.
-            await process_queue.room.wait(ROOM_LOOK)
+            await process_queue.room.wait(ROOM_POLL_INTERVAL)
 
     def _accept(self, result: PullResult, offset: int, held: float | None) -> float:
         """Take over an answer. `held` is the seconds that it took if the broker was to hold it, else None."""
@@ -287,8 +287,8 @@ class QueueFetcher:
         went_on = result.next_begin_offset > offset
         if result.body and not went_on:
             raise RemoteProtocolError(
-                f"{result.addr} gives messages from {offset} on, and wants to go on at {result.next_begin_offset}",
-                remedy="They would come again and again; see what that broker is",
+                f"{result.addr} returned messages from offset {offset}, but continues at {result.next_begin_offset}",
+                remedy="They would be delivered again and again; check what that broker is",
             )
         # Only OFFSET_ILLEGAL moves a consumer back.
         result.next_begin_offset = max(result.next_begin_offset, offset)
@@ -297,7 +297,7 @@ class QueueFetcher:
         if went_on and not is_end:
             self._pace.went_on(result.next_begin_offset)
         if has_messages:
-            process_queue.counts.brought(trio.current_time())
+            process_queue.counts.count_pull(trio.current_time())
             self.arrived(process_queue)
             return 0.0
         if is_end and held is not None:
@@ -306,9 +306,9 @@ class QueueFetcher:
 
     def _ended(self, held: float, addr: str) -> float:
         pause = self._pace.found_nothing(held)
-        if self._pace.early_ends == EARLY_ENDS_TOLD:
+        if self._pace.early_ends == EARLY_ENDS_LOGGED:
             logger.warning(
-                "pulls are not held, they go out ever more slowly queue=%s group=%s addr=%s in_a_row=%d",
+                "pulls are not held, so they are sent less often queue=%s group=%s addr=%s in_a_row=%d",
                 self.process_queue.queue, self.wrapper.group, addr, self._pace.early_ends,
             )  # fmt: skip
         return pause
@@ -360,7 +360,7 @@ class QueueFetcher:
             self.offsets.cut(queue, back_to)
         else:  # The stored offset may lie beyond the end too.
             self.offsets.reset_offset(queue, back_to)
-        self.offsets.read_in(queue, result.epoch)
+        self.offsets.set_epoch(queue, result.epoch)
         return pause
 
 

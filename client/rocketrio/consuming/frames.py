@@ -93,7 +93,7 @@ async def _receive(
         raise ConfigError(f"columns={columns!r} names one of them twice")
     if unknown or not columns:
         raise ConfigError(
-            f"columns={columns!r}: {', '.join(unknown) or 'nothing'} is no column; there are {', '.join(known)}"
+            f"columns={columns!r}: {', '.join(unknown) or 'nothing'} is not a column; available: {', '.join(known)}"
         )
     await hand_out.wait_table(max_messages, max_wait)
     hand_out.want_columns()

@@ -55,7 +55,6 @@ class HandOut(Live):
         """Compressed messages that the caller has; their bodies are released when they are settled."""
         self._handed_out = 0
         self._is_receiving = False
-        self.born()
         self._arrival = trio.Event()
         self.is_closed = False
 

@@ -84,7 +84,7 @@ class LocalFileOffsetStore:
         """Return the log epoch that the position belongs to; None if no broker reported one."""
         return self._epochs.get(queue)
 
-    def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
+    def set_epoch(self, queue: MessageQueue, epoch: str | None) -> None:
         """Note the log epoch that the position belongs to, if the broker reported one."""
         if epoch is not None:
             self._epochs[queue] = epoch
@@ -127,7 +127,7 @@ class LocalFileOffsetStore:
         """Do nothing: a file does not lose offsets."""
         return []
 
-    async def tell_masters(self) -> list[Error]:
+    async def commit_to_masters(self) -> list[Error]:
         """Do nothing: no broker is involved."""
         return []
 

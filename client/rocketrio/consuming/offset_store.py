@@ -148,7 +148,7 @@ class RemoteBrokerOffsetStore:
         """Return the log epoch that the position belongs to; None if no broker reported one."""
         return self._claim(queue).epoch
 
-    def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
+    def set_epoch(self, queue: MessageQueue, epoch: str | None) -> None:
         """Note the log epoch that the position belongs to, as a broker reported it."""
         self._claim(queue).epoch = epoch
 
@@ -180,7 +180,7 @@ class RemoteBrokerOffsetStore:
             return None
         return reset_meanwhile(self.group, queue, claim.overruled)
 
-    def claim_anew(self, queue: MessageQueue) -> None:
+    def claim_again(self, queue: MessageQueue) -> None:
         """Forget the claim after an operator's reset was followed: the next commit counts as a later one."""
         self._claim(queue).forget()
         self.doubt(queue)
@@ -192,7 +192,7 @@ class RemoteBrokerOffsetStore:
         """Return the broker's stored offset of the group, or NOT_FOUND. Raises Error if no broker answers."""
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
-            told = await self.client.api.claim_queue(
+            claimed = await self.client.api.claim_queue(
                 found.addr,
                 self.group,
                 queue,
@@ -201,7 +201,7 @@ class RemoteBrokerOffsetStore:
                 # An Apache broker gets the usual request.
                 with_epoch=self._claim(queue).generation is not None,
             )
-            return StoredOffset(told.offset, found.is_slave, told.epoch)
+            return StoredOffset(claimed.offset, found.is_slave, claimed.epoch)
 
         return await self.client.ask_broker(queue, ask, insist_on_master=True)
 
@@ -383,7 +383,7 @@ class RemoteBrokerOffsetStore:
             [queue for queue, progress in self._table.items() if progress.wanted == progress.stored]
         )
 
-    async def tell_masters(self) -> list[Error]:
+    async def commit_to_masters(self) -> list[Error]:
         """Send the masters the offsets that perhaps only slaves know, before this store is gone; return errors."""
         return await self.persist_all(
             [
@@ -437,6 +437,4 @@ def reset_meanwhile(group: str, queue: MessageQueue, standing: StandingOffset) -
 def check_offset(queue: MessageQueue, offset: int) -> None:
     """Raise ConfigError for an invalid offset: brokers would store it, and later find no progress there."""
     if not 0 <= offset < OFFSET_LIMIT:
-        raise ConfigError(
-            f"{offset} is no offset of {queue}: the first one is 0, and 64 bits hold all"
-        )
+        raise ConfigError(f"{offset} is not an offset of {queue}: offsets are 0 to 2**63 - 1")

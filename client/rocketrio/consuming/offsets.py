@@ -92,7 +92,7 @@ class OffsetStore(Protocol):
         """Return the log epoch that the position belongs to; None if no broker reported one."""
         ...
 
-    def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
+    def set_epoch(self, queue: MessageQueue, epoch: str | None) -> None:
         """Note the log epoch that the position belongs to, as a broker reported it."""
         ...
 
@@ -128,6 +128,6 @@ class OffsetStore(Protocol):
         """Store again what was stored before, in case it was lost; return errors."""
         ...
 
-    async def tell_masters(self) -> list[Error]:
+    async def commit_to_masters(self) -> list[Error]:
         """Send the masters the offsets that perhaps only slaves know; return errors."""
         ...

@@ -35,7 +35,7 @@ PULL_THRESHOLD_SIZE_FOR_QUEUE: Final = 100 * 1024 * 1024  # bytes; pullThreshold
 CONSUME_MAX_SPAN: Final = 2000
 """Messages after an unfinished one at which pulling stops (consumeConcurrentlyMaxSpan): all of them would be delivered
 again if the consumer died."""
-FINISH_LOOK: Final = 1.0  # fallback poll interval, seconds
+FINISH_POLL_INTERVAL: Final = 1.0  # fallback poll interval, seconds
 
 
 @attrs.define(eq=False)
@@ -73,7 +73,7 @@ class QueueCounts:
     last_pull: float | None = None
     """When the last pull began, by the clock of deadlines."""
 
-    def brought(self, now: float) -> None:
+    def count_pull(self, now: float) -> None:
         """Count the last pull: it has returned messages."""
         if self.last_pull is not None:
             self.pulls += 1
@@ -383,7 +383,7 @@ class ProcessQueue:
     async def finished(self) -> None:
         """Wait until no message of a lost queue is in work."""
         while self.in_work or self.done_offset != self.position:
-            await self.room.wait(FINISH_LOOK)
+            await self.room.wait(FINISH_POLL_INTERVAL)
 
     def put_current_back(self, index: int) -> None:
         """Put the rest of the current chunk, from `index` on, back to be handed out again."""

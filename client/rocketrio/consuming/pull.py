@@ -4,7 +4,7 @@ Invariant: a commit is sent with a pull only to a master.
 Invariant: each address is tried once per call, and the route is refreshed at most once.
 Invariant: a former master that answers as a slave is believed only while the route still lists it as the master.
 Invariant: if a master refuses because another one has replaced it, the call moves on once the route lists that one.
-Invariant: a connection on which a pull waits is probed (silence.py): a dead one costs two seconds, not a timeout.
+Invariant: a connection on which a pull waits is probed (cluster/probe.py): a dead one costs two seconds, not a timeout.
 Answers to: PullAPIWrapper.
 Unlike Java: a broker that cannot be reached is replaced within the call, not after an error and a pause of 3 s.
 """
@@ -46,9 +46,9 @@ HOLD_WITH_BOUND: Final = 1.0
 ROUTE_MAX_AGE: Final = 1.0
 """Maximum age in seconds of a route that is believed after a failure."""
 
-_NOT_AS_WANTED: Final = frozenset(
+_NOT_PREFERRED: Final = frozenset(
     (
-        PullReason.PASSED_OVER,
+        PullReason.SKIPPED,
         PullReason.TOO_STALE,
         PullReason.NOT_THERE_YET,
         PullReason.BEGINS_LATER,
@@ -72,7 +72,7 @@ class PullAPIWrapper:
     def __attrs_post_init__(self) -> None:
         client = self.client
         self.nodes = PullNodes(client.routing, self.group, self.policy, client.round_trips.seconds)
-        self._looks = ReplicaLooks(client, self.nodes) if self.policy.needs_looks else None
+        self._looks = ReplicaLooks(client, self.nodes) if self.policy.needs_probes else None
 
     async def pull_kernel(
         self,
@@ -104,10 +104,10 @@ class PullAPIWrapper:
             if self._looks is None:
                 choice = self.nodes.choose(queue, offset, now=0.0)
             else:
-                choice = await self._choose_looking(queue, offset, self._looks)
+                choice = await self._choose_probed(queue, offset, self._looks)
             if choice is None or choice.found.addr in tried:
                 if is_fresh:
-                    raise failure or self._nobody(queue)
+                    raise failure or self._no_replica(queue)
                 is_fresh = True
                 await self.client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
                 continue
@@ -135,7 +135,7 @@ class PullAPIWrapper:
                 failure = error
                 tried.add(found.addr)
                 logger.warning(
-                    "pull moves on queue=%s offset=%d failed_addr=%s error=%s",
+                    "pull tries another broker queue=%s offset=%d failed_addr=%s error=%s",
                     queue, offset, found.addr, error.what,
                 )  # fmt: skip
 
@@ -160,7 +160,7 @@ class PullAPIWrapper:
         counts = self.nodes.counts.get(queue)
         return MASTER_ID if counts is None else counts.last.found.broker_id
 
-    def where_and_why(
+    def last_choice(
         self, queue: MessageQueue
     ) -> tuple[str | None, PullReason | None, dict[PullReason, int]]:
         """Return the last pull's address and reason, and the number of pulls for each reason."""
@@ -178,7 +178,7 @@ class PullAPIWrapper:
             last = self.nodes.counts[queue].last.found
             views.note(last.broker_id, -1, None, trio.current_time())
 
-    async def _choose_looking(
+    async def _choose_probed(
         self, queue: MessageQueue, offset: int, looks: ReplicaLooks
     ) -> PullChoice | None:
         now = trio.current_time()
@@ -190,11 +190,11 @@ class PullAPIWrapper:
     def _hold(self, choice: PullChoice, suspend_timeout: float) -> float:
         if self._looks is not None and self.policy.is_bounded and choice.found.is_slave:
             return min(suspend_timeout, HOLD_WITH_BOUND)
-        if choice.reason in _NOT_AS_WANTED:
+        if choice.reason in _NOT_PREFERRED:
             return min(suspend_timeout, HOLD_ELSEWHERE)
         return suspend_timeout
 
-    def _nobody(self, queue: MessageQueue) -> Error:
+    def _no_replica(self, queue: MessageQueue) -> Error:
         name = queue.broker_name
         if self.client.routing.candidates(name):
             return NotReachable(

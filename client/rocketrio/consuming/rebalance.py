@@ -60,7 +60,7 @@ class Rebalance:
     def __str__(self) -> str:
         return (
             f"topic={self.topic} gained={_ids(self.gained)} lost={_ids(self.lost)}"
-            f" joined={','.join(self.joined) or 'nobody'} left={','.join(self.left) or 'nobody'}"
+            f" joined={','.join(self.joined) or 'none'} left={','.join(self.left) or 'none'}"
         )
 
 

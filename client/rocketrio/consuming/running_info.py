@@ -29,7 +29,7 @@ from rocketrio.consuming.process_queue import CONSUME_MAX_SPAN, ProcessQueue
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.consuming.running import SUSPEND_PAUSE, ConsumeLater, Handlers
-from rocketrio_protocol.bodies import running_info as told
+from rocketrio_protocol.bodies import running_info as names
 from rocketrio_protocol.bodies.running_info import (
     ConsumeMessageDirectlyResult,
     ConsumeResult,
@@ -136,14 +136,14 @@ class RunningMember:
         client, options, run = self.client, self.options, self.handlers.current
         times = options.max_reconsume_times
         properties = {
-            told.PROP_CONSUME_TYPE: CONSUME_PASSIVELY,
-            told.PROP_CLIENT_VERSION: PROTOCOL_VERSION_NAME,
-            told.PROP_CONSUMER_START_TIMESTAMP: str(self.started_ms),
-            told.PROP_CONSUME_ORDERLY: _flag(options.orderly),
-            told.PROP_NAMESERVER_ADDR: "".join(
+            names.PROP_CONSUME_TYPE: CONSUME_PASSIVELY,
+            names.PROP_CLIENT_VERSION: PROTOCOL_VERSION_NAME,
+            names.PROP_CONSUMER_START_TIMESTAMP: str(self.started_ms),
+            names.PROP_CONSUME_ORDERLY: _flag(options.orderly),
+            names.PROP_NAMESERVER_ADDR: "".join(
                 f"{each};" for each in client.name_servers.addresses
             ),
-            told.PROP_THREADPOOL_CORE_SIZE: "1" if run is None else str(run.concurrency),
+            names.PROP_THREADPOOL_CORE_SIZE: "1" if run is None else str(run.concurrency),
             "allocateMessageQueueStrategy": getattr(
                 options.strategy, "__qualname__", repr(options.strategy)
             ),
@@ -186,8 +186,8 @@ class RunningMember:
         run = self.handlers.current
         if run is None:
             raise ClosedError(
-                f"the consumer of group {self.member.group} hands its messages to a loop:"
-                " there is no handler to give one to"
+                f"the consumer of group {self.member.group} receives messages in a loop:"
+                " it has no handler that could get one"
             )
         if message.topic == retry_topic(self.member.group):
             message = redelivered(message)

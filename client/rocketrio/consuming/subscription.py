@@ -1,4 +1,4 @@
-"""Which messages of a topic a consumer wants: all, those with certain tags, or those that match an SQL92 expression.
+"""Which messages of a topic a consumer receives: all, those with certain tags, or those that match an SQL92 expression.
 
 Only brokers parse and evaluate SQL92 expressions; here they are plain text.
 
@@ -86,5 +86,5 @@ def parse_where(where: str) -> Subscription:
     """
     text("where", where)
     if not where.strip():
-        raise ConfigError("where= is blank; leave it away to receive everything")
+        raise ConfigError("where= is blank; omit it to receive everything")
     return Subscription(where, None, SQL92_EXPRESSION_TYPE)

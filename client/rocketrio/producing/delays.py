@@ -43,8 +43,8 @@ def level_for(delay: timedelta, levels: Sequence[timedelta] = DELAY_LEVELS) -> i
     longest = max(levels)
     if delay > longest:
         raise LocalProtocolError(
-            f"a delay of {delay}; {longest} is the longest that brokers know",
-            remedy="Send it again when it comes, or keep it elsewhere until its time is near",
+            f"a delay of {delay} is longer than the brokers' longest, {longest}",
+            remedy="Delay it again when it arrives, or keep it elsewhere until its time is near",
         )
     fitting = [(length, level) for level, length in enumerate(levels, 1) if length >= delay]
     return min(fitting)[1]
@@ -72,6 +72,6 @@ def check_level(level: int, levels: Sequence[timedelta]) -> None:
     """Raise LocalProtocolError for a level beyond the list."""
     if not isinstance(level, int) or isinstance(level, bool) or not 0 <= level <= len(levels):
         raise LocalProtocolError(
-            f"delay_level={level!r} is none of 0 to {len(levels)}",
+            f"delay_level={level!r} must be 0 to {len(levels)}",
             remedy="A level is a number in the brokers' list of delays, not a time: see `Producer.delayed`",
         )

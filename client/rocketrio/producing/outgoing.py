@@ -88,7 +88,7 @@ def check_topic(topic: str) -> None:
 @lru_cache(_TOPIC_CACHE_SIZE)
 def _topic_problem(topic: str) -> str | None:
     if not isinstance(topic, str):
-        return f"a topic must be text, and is {topic!r}"
+        return f"topic must be str, not {topic!r}"
     if topic in NOT_SENDABLE_TOPICS:
         return "clients may not send to this system topic"
     return topic_name_problem(topic)
@@ -195,7 +195,7 @@ def encode_messages(
     )
     if len(outgoing.body) > max_message_size:
         raise LocalProtocolError(
-            f"a batch of {len(outgoing.body)} bytes; {max_message_size} is the limit",
+            f"the batch has {len(outgoing.body)} bytes, more than the limit of {max_message_size}",
             topic=first.topic,
             remedy="Send fewer messages in one batch, or use `producer.pipeline()`, which cuts them",
         )
@@ -245,10 +245,10 @@ def _is_torn(text: str) -> bool:
 
 def _check_sizes(message: Message, properties: str, max_message_size: int) -> None:
     if not isinstance(message.body, bytes | bytearray | memoryview):
-        raise _not_bytes(message)
+        raise _body_not_bytes(message)
     if len(message.body) > max_message_size:
         raise LocalProtocolError(
-            f"a body of {len(message.body)} bytes; {max_message_size} is the limit",
+            f"the body has {len(message.body)} bytes, more than the limit of {max_message_size}",
             topic=message.topic,
             remedy="Send a smaller body, or store it elsewhere and send where it is",
         )
@@ -259,7 +259,7 @@ def _check_sizes(message: Message, properties: str, max_message_size: int) -> No
             raise _no_unicode(message) from None
         if size > MAX_PROPERTIES_SIZE:
             raise LocalProtocolError(
-                f"properties of {size} bytes; {MAX_PROPERTIES_SIZE} is the limit",
+                f"the properties have {size} bytes, more than the limit of {MAX_PROPERTIES_SIZE}",
                 topic=message.topic,
             )
 
@@ -267,22 +267,20 @@ def _check_sizes(message: Message, properties: str, max_message_size: int) -> No
 def _check_flag(message: Message) -> None:
     if not isinstance(message.flag, int) or not _I32_MIN <= message.flag <= _I32_MAX:
         raise LocalProtocolError(
-            f"flag={message.flag!r} is no number of 32 bits", topic=message.topic
+            f"flag={message.flag!r} does not fit in 32 bits", topic=message.topic
         )
 
 
-def _not_bytes(message: Message) -> LocalProtocolError:
+def _body_not_bytes(message: Message) -> LocalProtocolError:
     if isinstance(message.body, str):
-        what, remedy = "text", "Give text.encode()"
+        what, remedy = "str", "Encode it: text.encode()"
     else:
         what, remedy = type(message.body).__name__, None
-    return LocalProtocolError(
-        f"a body must be bytes, and is {what}", topic=message.topic, remedy=remedy
-    )
+    return LocalProtocolError(f"body must be bytes, not {what}", topic=message.topic, remedy=remedy)
 
 
 def _no_unicode(message: Message) -> LocalProtocolError:
     return LocalProtocolError(
-        "keys, tags or properties hold half a surrogate pair, which UTF-8 cannot carry",
+        "keys, tags or properties contain half a surrogate pair, which UTF-8 cannot encode",
         topic=message.topic,
     )

@@ -208,9 +208,8 @@ class SendPipeline(Live):
         self._failed = 0
         self._requests = 0
         self._progress = trio.lowlevel.ParkingLot()
-        self._in_a_hurry = 0
+        self._waiting_tasks = 0
         self._is_closed = False
-        self.born()
 
     def __repr__(self) -> str:
         return f"<SendPipeline pending={self._pending} failed={self._failed}>"
@@ -248,9 +247,9 @@ class SendPipeline(Live):
             queue = queue_for_key(sharding_key, queues)
         elif queue.topic != message.topic or sharding_key is not None:
             raise ConfigError(
-                f"{queue} is no queue of {message.topic!r}, or sharding_key= is given too"
+                f"{queue} is not a queue of {message.topic!r}, or sharding_key= is also given"
             )
-        worker = topic.by_queue.get(queue) or self._hire(topic, queue, takes_free=False)
+        worker = topic.by_queue.get(queue) or self._start_worker(topic, queue, takes_free=False)
         self._append(topic, worker.line, message)
         worker.wake()
 
@@ -296,24 +295,24 @@ class SendPipeline(Live):
         if self._pending < pending:
             return
         # A task that waits here adds no messages, so batches need not linger.
-        self._in_a_hurry += 1
+        self._waiting_tasks += 1
         try:
             for topic in self._topics.values():
                 topic.end_lingering()
             while self._pending >= pending:
                 await self._progress.park()
         finally:
-            self._in_a_hurry -= 1
+            self._waiting_tasks -= 1
 
     async def _serve_free(self, name: str, topic: Topic) -> None:
         for queue in await self._sender.routes.queues(name):
-            self._hire(topic, queue, takes_free=True)
+            self._start_worker(topic, queue, takes_free=True)
         topic.is_free_served = True
 
     async def _keyed_queues(self, name: str) -> list[MessageQueue]:
         return await self._sender.routes.keyed_queues(name)
 
-    def _hire(self, topic: Topic, queue: MessageQueue, *, takes_free: bool) -> Worker:
+    def _start_worker(self, topic: Topic, queue: MessageQueue, *, takes_free: bool) -> Worker:
         worker = topic.by_queue.get(queue)
         if worker is not None:
             worker.takes_free = worker.takes_free or takes_free
@@ -360,7 +359,7 @@ class SendPipeline(Live):
                 if worker.takes_free and worker in topic.idle:
                     topic.idle.remove(worker)
                 continue
-            if self._linger and not self._in_a_hurry and not line.is_full(self._batch_size):
+            if self._linger and not self._waiting_tasks and not line.is_full(self._batch_size):
                 with trio.move_on_after(self._linger):
                     await line.lingering.park()
             items = line.take(self._batch_size)

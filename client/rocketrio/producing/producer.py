@@ -35,9 +35,6 @@ class Producer(Live):
     _checks: TransactionChecks | None = None
     """None without `check_transaction`."""
 
-    def __attrs_post_init__(self) -> None:
-        self.born()
-
     def __repr__(self) -> str:
         return f"<Producer group={self.group} client={self.client.client_id}>"
 

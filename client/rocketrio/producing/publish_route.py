@@ -104,20 +104,20 @@ class PublishRoutes:
             await trio.lowlevel.checkpoint()
             return known
         with trio.move_on_at(until):
-            return await self._asked(topic)
+            return await self._fetched(topic)
         raise RequestTimeout(
-            "no name server has told the route in time",
+            "no name server returned the route in time",
             topic=topic,
             remedy="Nothing was sent; check the name servers, or raise the timeout",
         )
 
-    async def _asked(self, topic: str) -> _TopicQueues:
+    async def _fetched(self, topic: str) -> _TopicQueues:
         routes = self.client.routing.topic_route_table
         limit = None
         route = routes.get(topic)
         if route is None or not publish_queues(topic, route):
             # The topic is unknown, or has no queue to send to: ask, but not for every message.
-            await self._look_for(topic)
+            await self._find_route(topic)
             route = routes.get(topic)
         if route is None:
             route = await self._template_route(topic)
@@ -132,12 +132,12 @@ class PublishRoutes:
             raise NoBrokerRegistered(error.what, topic=topic) from error
         except RouteNotFound as error:
             raise RouteNotFound(
-                "no name server knows the topic, nor a master that makes topics",
+                "no name server knows the topic, or a master that creates topics",
                 topic=topic,
                 remedy="Start a master, or create the topic",
             ) from error
 
-    async def _look_for(self, topic: str) -> None:
+    async def _find_route(self, topic: str) -> None:
         try:
             await self.client.refresh_topic_route(topic, max_age=TEMPLATE_MAX_AGE)
         except RouteNotFound:
@@ -208,7 +208,7 @@ def queue_in_turn(
             return queue
         reachable.append(queue)
     if slow is not None and reachable:
-        return slow.soonest_fine(reachable)
+        return slow.first_to_recover(reachable)
     return others[0] if others else queues[turn % count]
 
 

@@ -95,7 +95,7 @@ class Replies:
         expected = self._expected.get(correlation_id)
         if expected is None:
             logger.info(
-                "reply that nobody waits for correlation_id=%s peer=%s",
+                "unexpected reply dropped correlation_id=%s peer=%s",
                 correlation_id,
                 channel.remote_addr,
             )
@@ -136,7 +136,7 @@ async def request(
             raise RequestTimeout(
                 f"no reply to message {sent.message_id} within {timeout:g} s",
                 topic=message.topic,
-                remedy="The message is stored, and who consumes it may still work on it",
+                remedy="The message is stored, and its consumer may still be working on it",
             )
         return expected.reply
 
@@ -195,7 +195,7 @@ def _reply_message(asked: MessageExt, body: bytes, properties: Mapping[str, str]
         of_request
     ):
         raise LocalProtocolError(
-            f"message {asked.message_id} asks for no reply",
+            f"message {asked.message_id} does not request a reply",
             topic=asked.topic,
             remedy="Reply to messages that were sent by `request`, through brokers of 4.9 or later",
         )

@@ -83,7 +83,7 @@ class MessageSender:
             raise self._closed()
         if not isinstance(message, Message):
             raise ConfigError(
-                f"a Message is sent, and this is {type(message).__name__}: Message(topic, body)"
+                f"message must be a Message, not {type(message).__name__}: Message(topic, body)"
             )
         check_topic(message.topic)
         if message.delay_level:
@@ -257,5 +257,7 @@ class MessageSender:
             until = trio.current_time() + timeout
             return queue_for_key(sharding_key, await self.routes.keyed_queues(topic, until=until))
         if queue.topic != topic or sharding_key is not None:
-            raise ConfigError(f"{queue} is no queue of {topic!r}, or sharding_key= is given too")
+            raise ConfigError(
+                f"{queue} is not a queue of {topic!r}, or sharding_key= is also given"
+            )
         return queue

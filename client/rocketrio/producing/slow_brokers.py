@@ -81,6 +81,6 @@ class SlowBrokers:
         until = self._until.get(broker_name)
         return until is not None and until > now
 
-    def soonest_fine(self, queues: Iterable[MessageQueue]) -> MessageQueue:
+    def first_to_recover(self, queues: Iterable[MessageQueue]) -> MessageQueue:
         """Return the queue whose broker's pause ends first, the first of equals; all brokers must be slow."""
         return min(queues, key=lambda queue: self._until.get(queue.broker_name, 0.0))

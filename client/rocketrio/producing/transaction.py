@@ -56,7 +56,7 @@ class TransactionNotBegun(Error):
     """The half message is not stored safely enough to begin the work; it was rolled back, and no work was done."""
 
     retryable = True
-    remedy = "Begin it again; if it happens often, see to the broker's slaves and disk"
+    remedy = "Begin it again; if it happens often, check the broker's slaves and disk"
 
 
 @attrs.define(eq=False)
@@ -69,11 +69,8 @@ class Transaction(Live):
     """Where the half message is stored."""
     state: TransactionState | None = None
     """The decision; None while the block runs, and after a cancel."""
-    is_told: bool = False
+    is_acknowledged: bool = False
     """Whether the broker has confirmed the decision; if not, it asks `check_transaction`."""
-
-    def __attrs_post_init__(self) -> None:
-        self.born()
 
     @property
     def message_id(self) -> str:
@@ -191,7 +188,7 @@ async def _end(sender: MessageSender, ended: Transaction) -> None:
             answer = await sender.client.connections.call(addr, header, timeout=left)
         except (NotReachable, RouteNotFound) as error:
             logger.warning(
-                "broker does not know the decision, and will ask message_id=%s state=%s error=%s",
+                "decision not delivered, the broker will ask message_id=%s state=%s error=%s",
                 sent.message_id,
                 ended.state.name,
                 error,
@@ -205,7 +202,7 @@ async def _end(sender: MessageSender, ended: Transaction) -> None:
             broker_addr=addr,
             topic=sent.queue.topic,
         )
-    ended.is_told = True
+    ended.is_acknowledged = True
     if sender.traces is not None:
         sender.traces.decided(
             ended.message,

@@ -110,7 +110,7 @@ class TransactionChecks:
         group = self.groups.get(name or "")
         if group is None:
             logger.info(
-                "asked for a transaction of another group group=%s peer=%s",
+                "check of a transaction of another group group=%s peer=%s",
                 name,
                 channel.remote_addr,
             )
@@ -118,13 +118,13 @@ class TransactionChecks:
         message = self._namespace.message(messages[0])
         message_id = message.message_id
         if message_id in self._in_work:
-            logger.info("asked for a transaction that is under way message=%r", message)
+            logger.info("check of a transaction that is under way message=%r", message)
             return
         if message_id not in group.newest:
             try:
                 group.to_check.send_nowait(message_id)
             except trio.WouldBlock:
-                logger.warning("too many transactions to check, some wait group=%s", name)
+                logger.warning("too many transactions to check, question dropped group=%s", name)
                 return
         group.newest[message_id] = _Question(channel, header, message)
 
@@ -158,7 +158,7 @@ async def _announce(client: ClientInstance, group: str) -> None:
         try:
             await client.announce_producer(group)
         except Error as error:
-            logger.info("no brokers found yet, tried again error=%s", error)
+            logger.info("no brokers found yet, trying again error=%s", error)
             await trio.sleep(KNOWN_RETRY)
         else:
             return  # From now on the route is kept fresh, and each new broker gets a heartbeat.
@@ -191,7 +191,11 @@ async def _answer_all(
         try:
             question.channel.send_oneway(answer)
         except Error as error:
-            logger.info("decision not told, asked again message=%r error=%s", message, error)
+            logger.info(
+                "decision not delivered, the broker will ask again message=%r error=%s",
+                message,
+                error,
+            )
             continue
         if client.traces is not None:
             client.traces.decided(
@@ -219,6 +223,6 @@ async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionS
         logger.warning("check_transaction took over %g s message=%r", CHECK_TIMEOUT, message)
         return TransactionState.UNKNOWN
     if not isinstance(state, TransactionState):
-        logger.warning("check_transaction returned %r, no TransactionState", state)
+        logger.warning("check_transaction returned %r, not a TransactionState", state)
         return TransactionState.UNKNOWN
     return state

@@ -32,9 +32,9 @@ class PullReason(Enum):
     NEAREST = "the shortest round trip"
     REPLICA = "a slave within the bound on staleness"
     TOO_STALE = "the master: no slave is known to be within the bound"
-    NOT_THERE_YET = "the master: no slave has come to this offset"
+    NOT_THERE_YET = "the master: no slave has reached this offset"
     BEGINS_LATER = "the master: no slave has messages as old as this offset"
-    PASSED_OVER = "another one: the wanted address failed a moment ago, or is not known"
+    SKIPPED = "the preferred address failed recently or is unknown"
 
 
 _SUGGESTED: Final = PullReason.SUGGESTED  # accessing a member of an enumeration costs a call
@@ -132,7 +132,7 @@ class PullNodes:
         found = router.find_broker_address_in_subscribe(queue.broker_name, broker_id)
         if found is None:
             return None
-        return PullChoice(found, reason if found.broker_id == broker_id else PullReason.PASSED_OVER)
+        return PullChoice(found, reason if found.broker_id == broker_id else PullReason.SKIPPED)
 
     def _only_master(self, queue: MessageQueue, reason: PullReason) -> PullChoice | None:
         found = self.router.find_broker_address_in_subscribe(
@@ -174,7 +174,7 @@ class PullNodes:
         """Return the master, because no slave is acceptable; without a bound any other replica will do too."""
         slaves = [found for found in live if found.is_slave]
         if not slaves:
-            reason = PullReason.PASSED_OVER
+            reason = PullReason.SKIPPED
         elif any(not self._is_within(queue, found, now) for found in slaves):
             reason = PullReason.TOO_STALE
         elif any(not self._has_reached(queue, found, offset, now) for found in slaves):

@@ -71,7 +71,7 @@ class ReadPolicy:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.read_from, str) or self.read_from not in READ_FROM:
             raise ConfigError(
-                f"read_from={self.read_from!r} is none of {', '.join(map(repr, READ_FROM))}"
+                f"read_from={self.read_from!r} must be one of {', '.join(map(repr, READ_FROM))}"
             )
         if self.read_from == "replica" and not self.is_bounded:
             raise ConfigError(
@@ -79,13 +79,13 @@ class ReadPolicy:
             )
         if self.read_from in ("suggested", "master") and self.is_bounded:
             raise ConfigError(
-                f"a bound on staleness means nothing with read_from={self.read_from!r},"
+                f"a bound on staleness has no effect with read_from={self.read_from!r},"
                 " only with 'nearest' and 'replica'"
             )
         if self.max_staleness is not None:
             seconds("max_staleness", self.max_staleness)
             if self.max_staleness == inf:
-                raise ConfigError("max_staleness=inf bounds nothing: leave it away")
+                raise ConfigError("max_staleness=inf bounds nothing: omit it")
         if self.max_staleness_messages is not None:
             whole_number("max_staleness_messages", self.max_staleness_messages, least=0)
 
@@ -95,7 +95,7 @@ class ReadPolicy:
         return self.bound is not None
 
     @property
-    def needs_looks(self) -> bool:
+    def needs_probes(self) -> bool:
         """Whether replicas must be probed periodically, including those that are not read."""
         return self.read_from in ("nearest", "replica")
 

@@ -144,7 +144,7 @@ async def test_transaction_of_a_namespace_is_checked(tenant: ClientInstance) -> 
     async with open_producer(client=tenant, group="shop", check_transaction=check) as producer:
         async with producer.transaction(Message("orders", b"at once")) as transaction:
             pass
-        assert transaction.is_told
+        assert transaction.is_acknowledged
         async with producer.transaction(Message("orders", b"later")) as transaction:
             transaction.leave_open()
         await trio.sleep(120)

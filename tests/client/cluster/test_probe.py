@@ -107,7 +107,7 @@ async def test_held_pull_moves_to_the_slave(
         assert held.node() == 0
         fault(cluster)
         assert await moved_after(held, 1) == pytest.approx(seconds, abs=0.02)
-        assert held.wrapper.nodes.counts[QUEUE].last.reason is PullReason.PASSED_OVER
+        assert held.wrapper.nodes.counts[QUEUE].last.reason is PullReason.SKIPPED
 
 
 async def test_fault_right_after_an_answer_is_noticed_two_seconds_later(
@@ -230,8 +230,8 @@ async def test_consumer_reads_on_at_the_slave_and_says_why(
         await trio.sleep(0.5)
         statistics = consumer.statistics().queues[QUEUE]
         assert statistics.pulled_from == cluster.slaves[0].broker.address
-        assert statistics.pull_reason is PullReason.PASSED_OVER
-        assert statistics.pulls[PullReason.PASSED_OVER] >= 1
+        assert statistics.pull_reason is PullReason.SKIPPED
+        assert statistics.pulls[PullReason.SKIPPED] >= 1
 
 
 @pytest.mark.parametrize("turns", range(6))

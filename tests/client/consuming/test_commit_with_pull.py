@@ -117,7 +117,7 @@ def master(cluster: EmbeddedCluster) -> str:
 async def taken_over(store: RemoteBrokerOffsetStore) -> None:
     """As a fetcher does."""
     stored = await store.read_offset(QUEUE, zero_if_young=False)
-    store.read_in(QUEUE, stored.epoch)
+    store.set_epoch(QUEUE, stored.epoch)
 
 
 async def test_a_pull_commits_what_is_noted_and_the_next_commit_confirms_it(
@@ -144,7 +144,7 @@ async def test_a_pull_undoes_no_reset_and_nothing_of_the_next_owner(
     store.update_offset(QUEUE, 60)
     await pull(store)
     assert await at(store, master) == 10
-    store.claim_anew(QUEUE)
+    store.claim_again(QUEUE)
     await taken_over(store)
     await commit(store, 61)
     claimed = await api.claim_queue(master, "g", QUEUE, "another-client")
@@ -163,7 +163,7 @@ async def test_a_seek_that_is_not_committed_yet_travels_with_no_pull(
     store.reset_offset(QUEUE, 20)
     assert store.with_pull(QUEUE, master) is None
     await store.persist(QUEUE)
-    store.read_in(QUEUE, epoch)  # As the next pull's answer says.
+    store.set_epoch(QUEUE, epoch)  # As the next pull's answer says.
     store.update_offset(QUEUE, 21)
     await pull(store)
     assert await at(store, master) == 21

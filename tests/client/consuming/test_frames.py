@@ -227,13 +227,13 @@ async def test_table_waits_for_what_is_on_its_way_and_for_nothing_else(
 
 @pytest.mark.parametrize("columns", [("body", "bodi"), (), "body"])
 async def test_wrong_columns_are_refused_before_anything_is_received(columns: Any) -> None:
-    with pytest.raises(ConfigError, match="no column; there are broker_name, topic"):
+    with pytest.raises(ConfigError, match="not a column; available: broker_name, topic"):
         await receive_table(HandOut("g"), columns, 10, 0.0)
 
 
 async def test_a_former_name_of_a_column_is_refused_with_those_there_are() -> None:
     with pytest.raises(
-        ConfigError, match=r"store_timestamp is no column; there are .* store_time,"
+        ConfigError, match=r"store_timestamp is not a column; available: .* store_time,"
     ):
         await receive_table(HandOut("g"), ("store_timestamp",), 10, 0.0)
 

@@ -58,7 +58,9 @@ async def result_of(ask: Ask) -> ConsumeMessageDirectlyResult:
     return fastjson.loads(answer.body, ConsumeMessageDirectlyResult)
 
 
-async def test_handler_runs_once_more_and_no_offset_moves(client: ClientInstance, ask: Ask) -> None:
+async def test_directed_message_is_handled_and_no_offset_moves(
+    client: ClientInstance, ask: Ask
+) -> None:
     seen: list[tuple[str, bytes, str]] = []
     name: ContextVar[str] = ContextVar("name", default="of nobody")
 
@@ -92,7 +94,7 @@ async def test_handler_runs_once_more_and_no_offset_moves(client: ClientInstance
     ],
 )
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_failure_is_told_and_hands_nothing_back(
+async def test_directed_message_failure_is_reported_and_hands_nothing_back(
     client: ClientInstance,
     ask: Ask,
     failure: Exception,
@@ -126,7 +128,7 @@ async def test_failure_is_told_and_hands_nothing_back(
 @pytest.mark.parametrize(
     ("failure", "result"), [(None, "CR_SUCCESS"), (ConsumeLater(done=1), "CR_SUCCESS")]
 )
-async def test_handler_of_lists_gets_one_of_one(
+async def test_directed_message_reaches_a_batch_handler_as_a_list_of_one(
     client: ClientInstance, ask: Ask, failure: Exception | None, result: str
 ) -> None:
     seen: list[list[bytes]] = []
@@ -147,7 +149,7 @@ async def test_handler_of_lists_gets_one_of_one(
         nursery.cancel_scope.cancel()
 
 
-async def test_message_of_the_retry_topic_has_its_first_topic(
+async def test_directed_message_of_the_retry_topic_has_its_original_topic(
     client: ClientInstance, cluster: EmbeddedCluster, offset_id: str
 ) -> None:
     seen: list[MessageExt] = []
@@ -173,7 +175,7 @@ async def test_message_of_the_retry_topic_has_its_first_topic(
         nursery.cancel_scope.cancel()
 
 
-async def test_in_a_namespace_handlers_see_short_names(cluster: EmbeddedCluster) -> None:
+async def test_directed_message_in_a_namespace_has_short_names(cluster: EmbeddedCluster) -> None:
     seen: list[str] = []
 
     async def handle(message: MessageExt) -> None:
@@ -193,7 +195,9 @@ async def test_in_a_namespace_handlers_see_short_names(cluster: EmbeddedCluster)
             nursery.cancel_scope.cancel()
 
 
-async def test_handler_that_takes_too_long_is_cancelled(client: ClientInstance, ask: Ask) -> None:
+async def test_directed_message_handler_over_its_timeout_is_cancelled(
+    client: ClientInstance, ask: Ask
+) -> None:
     async with (
         open_consumer(TOPIC, group="g", client=client) as consumer,
         trio.open_nursery() as nursery,
@@ -207,7 +211,7 @@ async def test_handler_that_takes_too_long_is_cancelled(client: ClientInstance, 
         nursery.cancel_scope.cancel()
 
 
-async def test_cancelled_question_leaves_the_handler_at_work(
+async def test_directed_message_cancelled_request_leaves_the_handler_running(
     client: ClientInstance, offset_id: str
 ) -> None:
     handled: list[bytes] = []
@@ -235,17 +239,19 @@ async def test_cancelled_question_leaves_the_handler_at_work(
         nursery.cancel_scope.cancel()
 
 
-async def test_consumer_without_handler_says_so(client: ClientInstance, ask: Ask) -> None:
+async def test_directed_message_without_a_handler_is_refused_with_a_reason(
+    client: ClientInstance, ask: Ask
+) -> None:
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         answer = await ask()
         assert answer.code == 1
-        assert "there is no handler" in (answer.remark or "")
+        assert "has no handler" in (answer.remark or "")
         with trio.move_on_after(1):
             await consumer.run(_never_ends, drain_timeout=0)
-        assert "there is no handler" in ((await ask()).remark or "")
+        assert "has no handler" in ((await ask()).remark or "")
 
 
-async def test_end_of_the_run_ends_it_after_the_drain_timeout(
+async def test_directed_message_ends_after_the_drain_timeout_of_its_run(
     client: ClientInstance, ask: Ask
 ) -> None:
     answers: list[RemotingCommand] = []

@@ -12,7 +12,7 @@ from rocketrio.callables import NotAwaitable
 from rocketrio_protocol.errors import ConfigError
 
 
-async def test_handler_that_takes_too_long_is_cancelled_and_its_message_comes_again(
+async def test_handler_over_its_timeout_is_cancelled_and_its_message_redelivered(
     client: ClientInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
     await send(client, 6, queues=1)
@@ -36,7 +36,7 @@ async def test_handler_that_takes_too_long_is_cancelled_and_its_message_comes_ag
     assert "it took over 20 s" in caplog.text
 
 
-async def test_time_counts_for_each_message_alone(client: ClientInstance) -> None:
+async def test_handler_timeout_counts_for_each_message_separately(client: ClientInstance) -> None:
     await send(client, 30, queues=1)
     done: list[int] = []
 
@@ -51,7 +51,7 @@ async def test_time_counts_for_each_message_alone(client: ClientInstance) -> Non
 
 
 @pytest.mark.parametrize(("outcome", "times"), [("returns", [0]), ("fails", [0, 1])])
-async def test_handler_that_ends_in_spite_of_its_cancel_is_believed(
+async def test_handler_that_finishes_despite_its_cancel_counts_as_done(
     client: ClientInstance, outcome: str, times: list[int]
 ) -> None:
     await send(client, 3, queues=1)
@@ -75,7 +75,7 @@ async def test_handler_that_ends_in_spite_of_its_cancel_is_believed(
     assert tried == times
 
 
-async def test_in_order_the_message_that_took_too_long_is_tried_again_in_place(
+async def test_orderly_handler_over_its_timeout_gets_the_same_message_again(
     client: ClientInstance,
 ) -> None:
     await send(client, 3, queues=1)
@@ -93,7 +93,7 @@ async def test_in_order_the_message_that_took_too_long_is_tried_again_in_place(
     assert seen == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
 
 
-async def test_without_a_group_the_run_ends_with_the_timeout(client: ClientInstance) -> None:
+async def test_handler_timeout_without_a_group_ends_the_run(client: ClientInstance) -> None:
     await send(client, 2, queues=1)
 
     async def handle(message: MessageExt) -> None:
@@ -107,7 +107,9 @@ async def test_without_a_group_the_run_ends_with_the_timeout(client: ClientInsta
 
 
 @pytest.mark.parametrize("timeout", [None, True, "900", 0, -1])
-async def test_time_that_cannot_be_is_refused(client: ClientInstance, timeout: Any) -> None:
+async def test_handler_timeout_out_of_range_raises_config_error(
+    client: ClientInstance, timeout: Any
+) -> None:
     await send(client, 1, queues=1)
 
     async def handle(message: MessageExt) -> None:
@@ -121,7 +123,7 @@ async def test_time_that_cannot_be_is_refused(client: ClientInstance, timeout: A
 # ------------------------------------------------------------------------------------------ none at all
 
 
-async def test_plain_function_is_refused_before_a_message_meets_it(client: ClientInstance) -> None:
+async def test_run_with_a_plain_function_raises_config_error(client: ClientInstance) -> None:
     await send(client, 2, queues=1)
     met: list[MessageExt] = []
 
@@ -140,7 +142,7 @@ async def test_plain_function_is_refused_before_a_message_meets_it(client: Clien
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_what_turns_out_to_be_plain_ends_the_run_and_hands_nothing_back(
+async def test_run_with_a_lambda_that_is_not_async_ends_and_hands_nothing_back(
     client: ClientInstance, orderly: bool
 ) -> None:
     await send(client, 3, queues=1)
@@ -152,7 +154,9 @@ async def test_what_turns_out_to_be_plain_ends_the_run_and_hands_nothing_back(
         assert await receive(consumer, 3) == [0, 1, 2]
 
 
-async def test_async_deserializer_is_refused(client: ClientInstance) -> None:
+async def test_values_with_an_async_deserializer_raises_config_error(
+    client: ClientInstance,
+) -> None:
     await send(client, 1, queues=1)
 
     async def read(message: MessageExt) -> bytes:

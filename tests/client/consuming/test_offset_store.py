@@ -88,7 +88,7 @@ async def test_master_that_is_still_avoided_is_told_at_the_end(
     store.client.routing.is_avoided = lambda addr: addr == master.address
     await store.persist(QUEUE)
     assert await at(store, master.address) == 1
-    assert await store.tell_masters() == []
+    assert await store.commit_to_masters() == []
     assert await at(store, master.address) == 5
 
 

@@ -56,7 +56,7 @@ async def other_member(store: RemoteBrokerOffsetStore, offset: int) -> None:
     )
 
 
-async def test_an_apache_broker_hears_no_field_of_ours_with_a_commit(
+async def test_commit_to_an_apache_broker_has_no_rocketrio_field(
     store: RemoteBrokerOffsetStore,
 ) -> None:
     heard = listen(store, is_apache=True)
@@ -69,7 +69,7 @@ async def test_an_apache_broker_hears_no_field_of_ours_with_a_commit(
 
 
 @pytest.mark.parametrize("is_apache", [False, True])
-async def test_queue_that_was_claimed_is_committed_without_asking_again(
+async def test_commit_of_a_claimed_queue_sends_no_query(
     store: RemoteBrokerOffsetStore, is_apache: bool
 ) -> None:
     heard = listen(store, is_apache=is_apache)
@@ -83,7 +83,7 @@ async def test_queue_that_was_claimed_is_committed_without_asking_again(
     ]
 
 
-async def test_an_apache_broker_hears_nothing_of_a_queue_that_is_lost(
+async def test_commit_of_a_lost_queue_sends_an_apache_broker_nothing(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     listen(store, is_apache=True)
@@ -94,7 +94,7 @@ async def test_an_apache_broker_hears_nothing_of_a_queue_that_is_lost(
     assert await at(store, cluster.master.broker.address) is NOT_FOUND
 
 
-async def test_late_progress_raises_and_never_lowers_what_the_next_owner_stored(
+async def test_late_commit_raises_and_never_lowers_the_next_owners_offset(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     master = cluster.master.broker.address
@@ -108,7 +108,7 @@ async def test_late_progress_raises_and_never_lowers_what_the_next_owner_stored(
     assert await at(store, master) == 12
 
 
-async def test_late_seek_does_not_lower_what_the_next_owner_stored(
+async def test_late_seek_does_not_lower_the_next_owners_offset(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await read(store)
@@ -119,7 +119,7 @@ async def test_late_seek_does_not_lower_what_the_next_owner_stored(
     assert await at(store, cluster.master.broker.address) == 9
 
 
-async def test_seek_before_anybody_took_the_queue_over_is_stored(
+async def test_seek_before_another_member_claims_the_queue_is_stored(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await read(store)
@@ -130,7 +130,7 @@ async def test_seek_before_anybody_took_the_queue_over_is_stored(
     assert await at(store, cluster.master.broker.address) == 2
 
 
-async def test_broker_that_forgot_the_claim_takes_the_owner_s_seek(
+async def test_seek_of_the_owner_is_stored_after_the_broker_forgot_the_claim(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await read(store)
@@ -142,7 +142,7 @@ async def test_broker_that_forgot_the_claim_takes_the_owner_s_seek(
     assert await at(store, master.address) == 2
 
 
-async def test_seek_of_who_finds_that_it_lost_the_queue_is_dropped(
+async def test_seek_of_a_member_that_lost_the_queue_is_dropped(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     async def look() -> bool:
@@ -159,7 +159,7 @@ async def test_seek_of_who_finds_that_it_lost_the_queue_is_dropped(
     assert await at(store, cluster.master.broker.address) == 9
 
 
-async def test_reset_of_an_operator_stands_until_the_user_seeks(
+async def test_reset_by_an_operator_holds_until_the_user_seeks(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     master = cluster.master.broker.address
@@ -178,7 +178,7 @@ async def test_reset_of_an_operator_stands_until_the_user_seeks(
     assert await at(store, master) == 66
 
 
-async def test_commit_that_meets_a_reset_after_its_queue_was_given_up_is_refused(
+async def test_commit_of_a_released_queue_after_a_reset_is_refused(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     class GivingUp:
@@ -200,7 +200,7 @@ async def test_commit_that_meets_a_reset_after_its_queue_was_given_up_is_refused
     assert await at(store, master) == 10
 
 
-async def test_reset_that_a_slave_has_not_heard_of_wins_over_commits_there(
+async def test_reset_unknown_to_a_slave_wins_over_commits_there(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await read(store)
@@ -219,7 +219,7 @@ async def test_reset_that_a_slave_has_not_heard_of_wins_over_commits_there(
     assert await at(store, cluster.slaves[0].broker.address) == 10
 
 
-async def test_late_commit_of_a_java_member_is_overtaken_by_the_owner(
+async def test_late_commit_of_a_java_member_is_overwritten_by_the_owner(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     master = cluster.master.broker.address

@@ -13,7 +13,7 @@ from tests.protocol.records import plain_fields
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Consumer, MessageQueue, open_consumer
-from rocketrio.consuming.fetch import EARLY_ENDS_TOLD
+from rocketrio.consuming.fetch import EARLY_ENDS_LOGGED
 from rocketrio.consuming.pull_pace import (
     EARLY_PAUSE_LIMIT,
     FIRST_PAUSE,
@@ -153,4 +153,4 @@ async def test_a_broker_that_holds_no_pull_is_named_once(
             await trio.sleep(60)
     told_of = [r.getMessage() for r in caplog.records if "pulls are not held" in r.getMessage()]
     assert len(told_of) == 1
-    assert f"addr=10.0.0.1:10911 in_a_row={EARLY_ENDS_TOLD}" in told_of[0]
+    assert f"addr=10.0.0.1:10911 in_a_row={EARLY_ENDS_LOGGED}" in told_of[0]

@@ -113,7 +113,7 @@ async def test_what_moved_is_reported_once(
         assert (alone.gained, alone.left) == ((queues[2], queues[3]), ("b",))
         assert 59 <= (alone.when - moment).total_seconds() <= 61
         assert str(alone) == (
-            "topic=orders gained=broker-a:2,broker-a:3 lost=none joined=nobody left=b"
+            "topic=orders gained=broker-a:2,broker-a:3 lost=none joined=none left=b"
         )
 
 

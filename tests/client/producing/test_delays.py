@@ -44,7 +44,7 @@ def test_what_is_no_delay_is_refused(delay: Any) -> None:
 
 
 def test_delay_beyond_the_longest_level_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="2:00:00 is the longest"):
+    with pytest.raises(LocalProtocolError, match="longest, 2:00:00"):
         level_for(timedelta(hours=2, microseconds=1))
 
 
@@ -73,12 +73,12 @@ def test_list_of_levels_that_no_broker_has_is_refused() -> None:
 async def test_level_that_brokers_lack_is_not_sent(client: ClientInstance, level: object) -> None:
     message = Message("orders", b"", delay_level=level)  # type: ignore[arg-type]
     async with open_producer(client=client) as producer:
-        with pytest.raises(LocalProtocolError, match="none of 0 to 18"):
+        with pytest.raises(LocalProtocolError, match="must be 0 to 18"):
             await producer.send(message)
-        with pytest.raises(LocalProtocolError, match="none of 0 to 18"):
+        with pytest.raises(LocalProtocolError, match="must be 0 to 18"):
             await producer.send_oneway(message)
         async with producer.pipeline() as pipeline:
-            with pytest.raises(LocalProtocolError, match="none of 0 to 18"):
+            with pytest.raises(LocalProtocolError, match="must be 0 to 18"):
                 await pipeline.send(message)
 
 

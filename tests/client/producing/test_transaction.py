@@ -83,7 +83,7 @@ async def test_message_is_delivered_when_the_work_is_done(client: ClientInstance
             assert transaction.sent.status is SendStatus.SEND_OK
             assert await delivered(client) == []
         assert transaction.state is TransactionState.COMMIT
-        assert transaction.is_told
+        assert transaction.is_acknowledged
         assert await delivered(client) == [b"paid"]
 
 
@@ -94,7 +94,7 @@ async def test_exception_drops_the_message_and_comes_out(client: ClientInstance)
             async with producer.transaction(Message(TOPIC, b"paid")) as transaction:
                 raise ValueError("sold out")
         assert transaction.state is TransactionState.ROLLBACK
-        assert transaction.is_told
+        assert transaction.is_acknowledged
         await trio.sleep(ASKED_WITHIN)
         assert answers.asked == []
     assert await delivered(client) == []
@@ -106,7 +106,7 @@ async def test_transaction_can_be_rolled_back_without_an_exception(client: Clien
         producer.transaction(Message(TOPIC, b"paid")) as transaction,
     ):
         transaction.rollback()
-    assert transaction.is_told
+    assert transaction.is_acknowledged
     assert await delivered(client) == []
 
 
@@ -184,7 +184,7 @@ async def test_cancelled_work_decides_nothing(client: ClientInstance) -> None:
             async with producer.transaction(Message(TOPIC, b"paid")) as transaction:
                 await trio.sleep_forever()
         assert transaction.state is None
-        assert not transaction.is_told
+        assert not transaction.is_acknowledged
         assert await delivered(client) == []
         await trio.sleep(ASKED_WITHIN)
     assert len(answers.asked) == 1
@@ -196,7 +196,7 @@ async def test_cancel_after_the_work_does_not_keep_the_decision(client: ClientIn
         with trio.CancelScope() as scope:
             async with producer.transaction(Message(TOPIC, b"paid")) as transaction:
                 scope.cancel()
-        assert transaction.is_told
+        assert transaction.is_acknowledged
     assert await delivered(client) == [b"paid"]
 
 
@@ -217,7 +217,7 @@ async def test_master_that_is_gone_at_the_end_asks_when_it_is_back(
             async with producer.transaction(Message(TOPIC, b"paid")) as transaction:
                 await cluster.kill_master()
         assert transaction.state is TransactionState.COMMIT
-        assert not transaction.is_told
+        assert not transaction.is_acknowledged
         assert "will ask" in caplog.text
         await cluster.restart_master()
         await trio.sleep(ASKED_WITHIN)
@@ -302,4 +302,4 @@ async def test_decision_is_told_within_three_seconds_or_not_at_all(
             cluster.memory_network.silence(NAME_SERVER_HOST)
             started = trio.current_time()
         assert trio.current_time() <= started + END_TIMEOUT + LATE_ROUTE
-    assert not transaction.is_told
+    assert not transaction.is_acknowledged

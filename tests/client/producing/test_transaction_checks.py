@@ -125,7 +125,7 @@ async def test_failing_check_is_logged_and_decides_nothing(
             await trio.sleep(0.1)
     assert [answer.msg_id for answer in asker.answers] == ["ID-2"]
     assert "database gone" in caplog.text
-    assert "no TransactionState" in caplog.text
+    assert "not a TransactionState" in caplog.text
 
 
 async def test_too_many_questions_wait_at_the_broker(

@@ -11,7 +11,7 @@ from rocketrio.consuming.consumer import SHARE_LIMIT
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
-async def test_it_ends_with_what_was_there(client: ClientInstance) -> None:
+async def test_until_caught_up_ends_with_the_messages_that_existed(client: ClientInstance) -> None:
     await send(client, 10)
     async with open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer:
         bodies = []
@@ -32,7 +32,7 @@ async def test_it_ends_with_what_was_there(client: ClientInstance) -> None:
         assert [1 async for _ in consumer.until_caught_up(consumer.receive)] == []
 
 
-async def test_messages_that_nobody_wants_are_no_reason_to_wait(client: ClientInstance) -> None:
+async def test_until_caught_up_does_not_wait_for_filtered_messages(client: ClientInstance) -> None:
     await send(client, 10)
     async with open_consumer(
         TOPIC, group="g", tags="neither", start_from="earliest", client=client
@@ -41,7 +41,7 @@ async def test_messages_that_nobody_wants_are_no_reason_to_wait(client: ClientIn
             assert [1 async for _ in consumer.until_caught_up(consumer.receive)] == []
 
 
-async def test_tables_may_wait_to_be_full(client: ClientInstance) -> None:
+async def test_until_caught_up_returns_a_table_that_cannot_fill_up(client: ClientInstance) -> None:
     await send(client, 10)
     async with open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer:
         read = partial(consumer.read_arrow, max_wait=2.0)
@@ -49,7 +49,7 @@ async def test_tables_may_wait_to_be_full(client: ClientInstance) -> None:
     assert [table.num_rows for table in tables] == [10]
 
 
-async def test_chosen_queues_are_known_at_once(client: ClientInstance) -> None:
+async def test_until_caught_up_with_given_queues_begins_at_once(client: ClientInstance) -> None:
     await send(client, 10)
     queues = [MessageQueue(TOPIC, "broker-a", index) for index in range(2)]
     async with open_consumer(
@@ -59,7 +59,9 @@ async def test_chosen_queues_are_known_at_once(client: ClientInstance) -> None:
     assert sorted(bodies) == [0, 1, 4, 5, 8, 9]
 
 
-async def test_members_read_it_together(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+async def test_until_caught_up_members_share_the_messages(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
     await send(client, 100)
     read: list[int] = []
 
@@ -79,7 +81,7 @@ async def test_members_read_it_together(client: ClientInstance, cluster: Embedde
     assert set(read) == set(range(100))
 
 
-async def test_nothing_to_consume_is_not_taken_for_all_is_consumed(
+async def test_until_caught_up_without_a_share_raises_not_reachable(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 4)
@@ -91,7 +93,7 @@ async def test_nothing_to_consume_is_not_taken_for_all_is_consumed(
         async with open_consumer(TOPIC, group="g", client=cut_off) as consumer:
             with (
                 trio.fail_after(3 * SHARE_LIMIT),
-                pytest.raises(NotReachable, match="no broker told"),
+                pytest.raises(NotReachable, match="no broker reported"),
             ):
                 async for _ in consumer.until_caught_up(consumer.receive_batch):
                     pass

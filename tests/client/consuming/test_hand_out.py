@@ -24,7 +24,7 @@ class Order:
     number: int
 
 
-async def test_values_are_what_the_deserializer_says(client: ClientInstance) -> None:
+async def test_values_yields_what_the_deserializer_returns(client: ClientInstance) -> None:
     await send(client, 20, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         seen = []
@@ -37,7 +37,7 @@ async def test_values_are_what_the_deserializer_says(client: ClientInstance) -> 
         assert await committed(consumer) == {0: 20}
 
 
-async def test_message_without_a_value_stays_in_work_until_one_goes_on(
+async def test_values_failed_message_stays_in_work_until_the_iteration_continues(
     client: ClientInstance,
 ) -> None:
     await send(client, 0)
@@ -63,7 +63,9 @@ async def test_message_without_a_value_stays_in_work_until_one_goes_on(
         assert 2 in (await committed(consumer)).values()
 
 
-async def test_who_leaves_by_the_exception_finds_the_message_again(client: ClientInstance) -> None:
+async def test_values_block_left_by_the_exception_redelivers_the_message(
+    client: ClientInstance,
+) -> None:
     await send(client, 3, queues=1)
 
     def read(message: MessageExt) -> int:
@@ -82,7 +84,7 @@ async def test_who_leaves_by_the_exception_finds_the_message_again(client: Clien
         assert (await consumer.receive()).body == b"1"
 
 
-async def test_values_end_with_their_consumer(client: ClientInstance) -> None:
+async def test_values_of_a_closed_consumer_raise_closed_error(client: ClientInstance) -> None:
     await send(client, 2, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         values = consumer.values(lambda message: message.body)
