@@ -16,7 +16,7 @@ import attrs
 
 from rocketrio.cluster.heartbeat import ConsumerMembership, MemberAnswers
 from rocketrio.cluster.namespace import Namespace
-from rocketrio.stacks import stacks
+from rocketrio.cluster.stacks import stacks
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
 from rocketrio_protocol.codes import RequestCode

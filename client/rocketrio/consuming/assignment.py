@@ -74,7 +74,7 @@ class Assignment:
             while (release := self._releasing.get(fetcher.process_queue.queue)) is not None:
                 await release.wait()
             if self.locks is not None:
-                self.locks.want(fetcher.process_queue)
+                self.locks.add(fetcher.process_queue)
             await fetcher.run()
 
     def _give_up(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
@@ -124,9 +124,9 @@ class Assignment:
         """Stop pulling a queue until `resume`; forget messages that were pulled and not handed out."""
         process_queue = self.queues[queue]
         process_queue.is_paused = True
-        self.stand_still(process_queue)
+        self.drop_pulled(process_queue)
 
-    def stand_still(self, process_queue: ProcessQueue) -> None:
+    def drop_pulled(self, process_queue: ProcessQueue) -> None:
         """Forget messages that were pulled and not handed out; `has_room` decides whether more are pulled."""
         self.put_back(process_queue)
         process_queue.rewind()

@@ -79,7 +79,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         auto_commit=options.auto_commit,
     )
     if options.orderly:
-        assigned.locks = QueueLocks(client, group, lost=assigned.stand_still, gained=hand_out.offer)
+        assigned.locks = QueueLocks(client, group, lost=assigned.drop_pulled, gained=hand_out.offer)
     handlers = Handlers(hand_out, delivery, assigned.queues.values, options.orderly, client.traces)
     rates = ConsumeRates(assigned.queues, hand_out.position)
     rebalances: deque[Rebalance] = deque(maxlen=RECENT_REBALANCES)

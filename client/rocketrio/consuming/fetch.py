@@ -284,8 +284,8 @@ class QueueFetcher:
     def _accept(self, result: PullResult, offset: int, held: float | None) -> float:
         """Take over an answer. `held` is the seconds that it took if the broker was to hold it, else None."""
         process_queue = self.process_queue
-        went_on = result.next_begin_offset > offset
-        if result.body and not went_on:
+        has_advanced = result.next_begin_offset > offset
+        if result.body and not has_advanced:
             raise RemoteProtocolError(
                 f"{result.addr} returned messages from offset {offset}, but continues at {result.next_begin_offset}",
                 remedy="They would be delivered again and again; check what that broker is",
@@ -294,15 +294,15 @@ class QueueFetcher:
         result.next_begin_offset = max(result.next_begin_offset, offset)
         has_messages = process_queue.put(result)
         is_end = result.status is PullStatus.NO_NEW_MSG
-        if went_on and not is_end:
-            self._pace.went_on(result.next_begin_offset)
+        if has_advanced and not is_end:
+            self._pace.advanced(result.next_begin_offset)
         if has_messages:
             process_queue.counts.count_pull(trio.current_time())
             self.arrived(process_queue)
             return 0.0
         if is_end and held is not None:
             return self._ended(held, result.addr)
-        return 0.0 if went_on or is_end else NO_PROGRESS_PAUSE
+        return 0.0 if has_advanced or is_end else NO_PROGRESS_PAUSE
 
     def _ended(self, held: float, addr: str) -> float:
         pause = self._pace.found_nothing(held)
@@ -323,7 +323,7 @@ class QueueFetcher:
         process_queue, queue = self.process_queue, self.process_queue.queue
         if result.is_from_slave:
             # The slave's log may be shorter than the master's, or begin later: wait for the master.
-            self.wrapper.leave_slave(queue)
+            self.wrapper.prefer_master(queue)
             return NO_PROGRESS_PAUSE
         pause = self._pace.moved(offset, result.next_begin_offset)
         # The messages in between were deleted; those held here are valid.

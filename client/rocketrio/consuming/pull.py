@@ -169,7 +169,7 @@ class PullAPIWrapper:
             return None, None, {}
         return counts.last.found.addr, counts.last.reason, dict(counts.by_reason)
 
-    def leave_slave(self, queue: MessageQueue) -> None:
+    def prefer_master(self, queue: MessageQueue) -> None:
         """Ask the master next: the slave's answer may be wrong because it is behind."""
         self.client.routing.update_pull_from_which_node(queue, MASTER_ID, self.group)
         if self._looks is not None:

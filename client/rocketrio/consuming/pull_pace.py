@@ -22,7 +22,7 @@ MOVED_PAUSE_LIMIT: Final = 30.0
 """Maximum pause in seconds between moves without progress."""
 EARLY_PAUSE_LIMIT: Final = 1.0
 """Maximum pause in seconds between pulls that are not held: a broker without long polling holds them as long."""
-HELD_LEAST: Final = 0.5
+SHORTEST_HOLD: Final = 0.5
 """Seconds; a pull answered sooner was not held. Brokers without long polling hold one for a second."""
 
 
@@ -43,7 +43,7 @@ class PullPace:
         self.moves += 1
         return _pause(self.moves, MOVED_PAUSE_LIMIT)
 
-    def went_on(self, to: int) -> None:
+    def advanced(self, to: int) -> None:
         """Count an answer with progress, after which the queue continues at `to`."""
         self.early_ends = 0
         if to > self._reached:
@@ -51,7 +51,7 @@ class PullPace:
 
     def found_nothing(self, after: float) -> float:
         """Count an empty answer to a pull that was to be held, `after` seconds; return the seconds to wait."""
-        if after >= HELD_LEAST:
+        if after >= SHORTEST_HOLD:
             self.early_ends = 0
             return 0.0
         self.early_ends += 1

@@ -66,7 +66,7 @@ class QueueLocks:
     _nursery: trio.Nursery = attrs.field(init=False)
     _wakeup: Wakeup = attrs.Factory(Wakeup)
 
-    def want(self, process_queue: ProcessQueue) -> None:
+    def add(self, process_queue: ProcessQueue) -> None:
         """Lock a queue soon, and keep it locked until `unlock`."""
         self._held[process_queue.queue] = process_queue
         self._wakeup.wake()
@@ -83,18 +83,18 @@ class QueueLocks:
                     await self._ask(self._held)
                 else:
                     await self._ask(
-                        [queue for queue, held in self._held.items() if self._lacks(held)]
+                        [queue for queue, held in self._held.items() if self._needs_request(held)]
                     )
                 await self._wakeup.wait(self._pause(renewed))
 
-    def _lacks(self, process_queue: ProcessQueue) -> bool:
+    def _needs_request(self, process_queue: ProcessQueue) -> bool:
         """Return whether the lock is to be requested: it was not granted, or its connection has ended."""
         return process_queue.queue not in self._until or not (
             process_queue.is_locked or process_queue.is_dropped
         )
 
     def _pause(self, renewed: float) -> float:
-        if any(map(self._lacks, self._held.values())):
+        if any(map(self._needs_request, self._held.values())):
             return LOCK_RETRY
         due = min([renewed + LOCK_INTERVAL, *self._until.values()])
         return max(0.0, due - trio.current_time())

@@ -100,7 +100,7 @@ class Waiting(msgspec.Struct, gc=False, eq=False):
     attempts: int = 0
 
     @property
-    def is_odd(self) -> bool:
+    def is_special(self) -> bool:
         """Whether it cannot simply share a batch with its neighbours."""
         return self.entry is None or not self.message.wait_store_ok
 
@@ -111,7 +111,7 @@ class Line:
 
     waiting: deque[Waiting] = attrs.Factory(deque)
     size: int = 0
-    odd_count: int = 0
+    special_count: int = 0
     lingering: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
     """Workers that wait for a batch of this line to grow."""
 
@@ -123,12 +123,16 @@ class Line:
         """Put messages that were not stored back at the front."""
         self.waiting.extendleft(reversed(items))
         self.size += sum(item.size for item in items)
-        self.odd_count += sum(item.is_odd for item in items)
+        self.special_count += sum(item.is_special for item in items)
 
     def take(self, batch_size: int) -> list[Waiting]:
         """Take the messages that fit one request: at least one."""
         waiting = self.waiting
-        if not self.odd_count and self.size <= batch_size and len(waiting) <= BATCH_MAX_MESSAGES:
+        if (
+            not self.special_count
+            and self.size <= batch_size
+            and len(waiting) <= BATCH_MAX_MESSAGES
+        ):
             taken = list(waiting)
             waiting.clear()
             self.size = 0
@@ -142,7 +146,7 @@ class Line:
                 break
             taken.append(waiting.popleft())
             size += item.size
-            self.odd_count -= item.is_odd
+            self.special_count -= item.is_special
             if is_alone:
                 break
         self.size -= size
@@ -154,7 +158,7 @@ class Worker:
     """The task that sends to one queue."""
 
     queue: MessageQueue
-    takes_free: bool
+    takes_unkeyed: bool
     line: Line = attrs.Factory(Line)
     parked: trio.Event | None = None
 
@@ -168,15 +172,15 @@ class Worker:
 class Topic:
     """The lines and workers of one topic."""
 
-    free_line: Line = attrs.Factory(Line)
+    unkeyed_line: Line = attrs.Factory(Line)
     idle: deque[Worker] = attrs.Factory(deque)
     by_queue: dict[MessageQueue, Worker] = attrs.Factory(dict)
-    is_free_served: bool = False
+    has_unkeyed_workers: bool = False
     takes_batches: bool = True
 
     def end_lingering(self) -> None:
         """Let waiting workers send their batches now."""
-        for line in (self.free_line, *(worker.line for worker in self.by_queue.values())):
+        for line in (self.unkeyed_line, *(worker.line for worker in self.by_queue.values())):
             line.lingering.unpark_all()
 
 
@@ -232,11 +236,11 @@ class SendPipeline(Live):
         """
         topic = self._topics.get(message.topic)
         if topic is None or self._pending >= self._pause_at:
-            topic = await self._get_ready(message.topic)
+            topic = await self._prepare(message.topic)
         if sharding_key is None and queue is None:
-            if not topic.is_free_served:
-                await self._serve_free(message.topic, topic)
-            self._append(topic, topic.free_line, message)
+            if not topic.has_unkeyed_workers:
+                await self._start_unkeyed_workers(message.topic, topic)
+            self._append(topic, topic.unkeyed_line, message)
             if topic.idle:
                 topic.idle.popleft().wake()
             return
@@ -249,7 +253,7 @@ class SendPipeline(Live):
             raise ConfigError(
                 f"{queue} is not a queue of {message.topic!r}, or sharding_key= is also given"
             )
-        worker = topic.by_queue.get(queue) or self._start_worker(topic, queue, takes_free=False)
+        worker = topic.by_queue.get(queue) or self._start_worker(topic, queue, takes_unkeyed=False)
         self._append(topic, worker.line, message)
         worker.wake()
 
@@ -275,7 +279,7 @@ class SendPipeline(Live):
 
     # --------------------------------------------------------------------------- taking messages
 
-    async def _get_ready(self, name: str) -> Topic:
+    async def _prepare(self, name: str) -> Topic:
         await trio.lowlevel.checkpoint()
         if len(self._failures) >= FAILURE_LIMIT:
             raise MessagesNotStored(self._failures)
@@ -288,7 +292,7 @@ class SendPipeline(Live):
             check_topic(name)
             topic = self._topics[name] = Topic(takes_batches=not name.startswith(RETRY_PREFIX))
         elif self._sender.routes.cached(name) is None:
-            topic.is_free_served = False  # The route changed: there may be new queues.
+            topic.has_unkeyed_workers = False  # The route changed: there may be new queues.
         return topic
 
     async def _wait_below(self, pending: int) -> None:
@@ -304,22 +308,22 @@ class SendPipeline(Live):
         finally:
             self._waiting_tasks -= 1
 
-    async def _serve_free(self, name: str, topic: Topic) -> None:
+    async def _start_unkeyed_workers(self, name: str, topic: Topic) -> None:
         for queue in await self._sender.routes.queues(name):
-            self._start_worker(topic, queue, takes_free=True)
-        topic.is_free_served = True
+            self._start_worker(topic, queue, takes_unkeyed=True)
+        topic.has_unkeyed_workers = True
 
     async def _keyed_queues(self, name: str) -> list[MessageQueue]:
         return await self._sender.routes.keyed_queues(name)
 
-    def _start_worker(self, topic: Topic, queue: MessageQueue, *, takes_free: bool) -> Worker:
+    def _start_worker(self, topic: Topic, queue: MessageQueue, *, takes_unkeyed: bool) -> Worker:
         worker = topic.by_queue.get(queue)
         if worker is not None:
-            worker.takes_free = worker.takes_free or takes_free
-            if takes_free and worker.parked is not None:
+            worker.takes_unkeyed = worker.takes_unkeyed or takes_unkeyed
+            if takes_unkeyed and worker.parked is not None:
                 topic.idle.append(worker)
             return worker
-        worker = topic.by_queue[queue] = Worker(queue, takes_free)
+        worker = topic.by_queue[queue] = Worker(queue, takes_unkeyed)
         self._nursery.start_soon(self._work, topic, worker)
         return worker
 
@@ -330,11 +334,11 @@ class SendPipeline(Live):
         if message.delay_level or not topic.takes_batches:
             check_level(message.delay_level, self._sender.delay_levels)
             line.waiting.append(Waiting(message, unique_id, None, size))
-            line.odd_count += 1
+            line.special_count += 1
         else:
             line.waiting.append(Waiting(message, unique_id, entry, size))
             if not message.wait_store_ok:
-                line.odd_count += 1
+                line.special_count += 1
         line.size += size
         self._pending += 1
         if self._linger and line.is_full(self._batch_size):
@@ -345,18 +349,18 @@ class SendPipeline(Live):
     async def _work(self, topic: Topic, worker: Worker) -> None:
         while True:
             line = worker.line
-            if not line.waiting and worker.takes_free:
-                if topic.free_line.waiting and not self._may_take_free(topic, worker):
+            if not line.waiting and worker.takes_unkeyed:
+                if topic.unkeyed_line.waiting and not self._may_take_unkeyed(topic, worker):
                     await trio.sleep(AVOIDED_PAUSE)
                     continue
-                line = topic.free_line
+                line = topic.unkeyed_line
             if not line.waiting:
                 worker.parked = trio.Event()
-                if worker.takes_free:
+                if worker.takes_unkeyed:
                     topic.idle.append(worker)
                 await worker.parked.wait()
                 worker.parked = None
-                if worker.takes_free and worker in topic.idle:
+                if worker.takes_unkeyed and worker in topic.idle:
                     topic.idle.remove(worker)
                 continue
             if self._linger and not self._waiting_tasks and not line.is_full(self._batch_size):
@@ -364,9 +368,9 @@ class SendPipeline(Live):
                     await line.lingering.park()
             items = line.take(self._batch_size)
             if items:
-                await self._send(topic, worker, items, is_free=line is topic.free_line)
+                await self._send(topic, worker, items, is_unkeyed=line is topic.unkeyed_line)
 
-    def _may_take_free(self, topic: Topic, worker: Worker) -> bool:
+    def _may_take_unkeyed(self, topic: Topic, worker: Worker) -> bool:
         # The worker of a broker that just failed leaves the messages to other workers, if there are any.
         is_avoided = self._sender.routes.is_avoided
         return not is_avoided(worker.queue) or all(is_avoided(queue) for queue in topic.by_queue)
@@ -389,18 +393,18 @@ class SendPipeline(Live):
         )
 
     async def _send(
-        self, topic: Topic, worker: Worker, items: Sequence[Waiting], *, is_free: bool
+        self, topic: Topic, worker: Worker, items: Sequence[Waiting], *, is_unkeyed: bool
     ) -> None:
         sender = self._sender
         self._requests += 1
         try:
             result = await sender.send_to(worker.queue, self._outgoing(items), sender.timeout)
         except Error as error:
-            if is_free and is_worth_another_broker(error) and items[0].attempts < sender.retries:
+            if is_unkeyed and is_worth_another_broker(error) and items[0].attempts < sender.retries:
                 logger.info("send tries again queue=%s error=%s", worker.queue, error)
                 for item in items:
                     item.attempts += 1
-                topic.free_line.put_back(items)
+                topic.unkeyed_line.put_back(items)
                 if topic.idle:
                     topic.idle.popleft().wake()
                 await trio.sleep(AVOIDED_PAUSE)

@@ -17,8 +17,8 @@ from rocketrio.consuming.fetch import EARLY_ENDS_LOGGED
 from rocketrio.consuming.pull_pace import (
     EARLY_PAUSE_LIMIT,
     FIRST_PAUSE,
-    HELD_LEAST,
     MOVED_PAUSE_LIMIT,
+    SHORTEST_HOLD,
     PullPace,
 )
 from rocketrio_protocol.record.encode import encode_record
@@ -32,9 +32,9 @@ START = 5
 def test_a_single_move_costs_nothing() -> None:
     pace = PullPace()
     assert pace.moved(100, 50) == 0.0
-    pace.went_on(101)  # Beyond where it was: what comes next is another story.
+    pace.advanced(101)  # Beyond where it was: what comes next is another story.
     assert pace.moved(200, 300) == 0.0
-    pace.went_on(301)
+    pace.advanced(301)
     assert pace.moved(400, 300) == 0.0
 
 
@@ -43,7 +43,7 @@ def test_moves_that_lead_nowhere_are_asked_for_ever_more_slowly() -> None:
     pauses = []
     for number in range(2000):
         pauses.append(pace.moved(7, 7 if number % 2 else 3))
-        pace.went_on(7)  # From 3 on there is something, up to where it is moved away again.
+        pace.advanced(7)  # From 3 on there is something, up to where it is moved away again.
     assert pauses[:4] == [0.0, FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
     assert pauses == sorted(pauses)
     assert pauses[-1] == MOVED_PAUSE_LIMIT
@@ -54,10 +54,10 @@ def test_a_pull_that_was_held_ends_a_row() -> None:
     for _ in range(100):
         last = pace.found_nothing(0.0)
     assert last == EARLY_PAUSE_LIMIT
-    assert pace.found_nothing(HELD_LEAST) == 0.0
+    assert pace.found_nothing(SHORTEST_HOLD) == 0.0
     assert pace.found_nothing(0.0) == 0.0
     assert pace.found_nothing(0.0) == FIRST_PAUSE
-    pace.went_on(1)
+    pace.advanced(1)
     assert pace.found_nothing(0.0) == 0.0
 
 
