@@ -217,7 +217,7 @@ async def test_others_are_answered_during_a_request_about_many_queues(
             while not answered:
                 await other.ask(admin.GetTopicStatsInfoRequestHeader("unknown"))
                 turns += 1
-        assert turns > 5
+        assert turns >= 4
 
 
 async def test_answer_larger_than_a_frame_is_refused(
