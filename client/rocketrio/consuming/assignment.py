@@ -45,6 +45,8 @@ class Assignment:
     queues: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)
     _fetchers: dict[MessageQueue, QueueFetcher] = attrs.Factory(dict)
     _releasing: dict[MessageQueue, trio.Event] = attrs.Factory(dict)
+    _finishing: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)
+    """Queues that were given up and stay locked until their message in work is done."""
 
     def change(
         self,
@@ -94,27 +96,29 @@ class Assignment:
             nursery.start_soon(self._release, process_queue)
 
     async def _release(self, process_queue: ProcessQueue) -> None:
+        """Commit and unlock a queue that was given up; after a cancel the end of the consumer does that."""
         queue = process_queue.queue
         try:
             if self.locks is not None and self.locks.is_locked(queue):
-                await self._finish(process_queue)
+                self._finishing[queue] = process_queue
+                with trio.move_on_after(FINISH_LIMIT):
+                    await process_queue.finished()
+                self._count_finished(queue)
             if self.auto_commit:
                 await self.offsets.persist(queue)
         except Error as error:
             logger.warning("not committed when given up queue=%s error=%s", queue, error)
-        finally:
-            self.offsets.lose(queue)
-            self.offsets.remove_offset(queue)
-            if self.locks is not None:
-                await self.locks.unlock([queue])
-            self._releasing.pop(queue).set()
+        self.offsets.lose(queue)
+        self.offsets.remove_offset(queue)
+        if self.locks is not None:
+            await self.locks.unlock([queue])
+        self._releasing.pop(queue).set()
 
-    async def _finish(self, process_queue: ProcessQueue) -> None:
-        """Wait for the message in work while the lock keeps other members away, then count it as done."""
-        with trio.move_on_after(FINISH_LIMIT):
-            await process_queue.finished()
-        if self.auto_commit and process_queue.done_offset is not None:
-            self.offsets.update_offset(process_queue.queue, process_queue.done_offset)
+    def _count_finished(self, queue: MessageQueue) -> None:
+        """Count what was in work when the queue was given up as done; the lock has kept other members away."""
+        done = self._finishing.pop(queue).done_offset
+        if self.auto_commit and done is not None:
+            self.offsets.update_offset(queue, done)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue a queue at `offset`."""
@@ -198,7 +202,11 @@ class Assignment:
         if self.auto_commit:
             # Another member may own a queue by now and be further: Apache's brokers are asked first.
             self.offsets.doubt_all()
-            for error in await self.commit_done():
+            finishing = list(self._finishing)
+            for queue in finishing:
+                self._count_finished(queue)
+            errors = await self.commit_done()
+            for error in errors + await self.offsets.persist_all(finishing):
                 logger.warning("not committed at the end group=%s error=%s", self.group, error)
         for error in await self.offsets.commit_to_masters():
             logger.info("only a slave knows offsets group=%s error=%s", self.group, error)

@@ -169,6 +169,34 @@ async def test_message_in_work_is_done_before_the_queue_moves(
     assert seen == {index: list(range(index, 400, 2)) for index in range(2)}
 
 
+async def test_message_in_work_is_done_before_its_queue_moves_from_a_member_that_is_cancelled(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    """The member has given the queue up a moment before, and waits for the message."""
+    await send(client, 8, queues=2)
+    in_work: set[int] = set()
+    seen: list[int] = []
+
+    async def handle(message: MessageExt) -> None:
+        assert message.queue_id not in in_work
+        in_work.add(message.queue_id)
+        await trio.sleep(3.0)
+        in_work.discard(message.queue_id)
+        seen.append(int(message.body))
+
+    async with trio.open_nursery() as nursery, another_client(cluster) as other:
+
+        async def member(own: ClientInstance, life: float) -> None:
+            with trio.move_on_after(life):
+                async with open_consumer(TOPIC, group="g", orderly=True, client=own) as consumer:
+                    await consumer.run(handle, drain_timeout=5.0)
+
+        nursery.start_soon(member, client, 1.5)
+        await trio.sleep(1.0)
+        await member(other, 20.0)
+    assert sorted(seen) == list(range(8))
+
+
 async def test_received_message_holds_its_queue_until_the_next_receive(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
