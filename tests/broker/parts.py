@@ -10,8 +10,7 @@ from tests.protocol.raw_frames import is_answer
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
-from rocketrio_broker.store.disk import Buffer, DiskFile
-from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.codes import RequestCode
@@ -50,34 +49,6 @@ def versioned(offsets: ConsumerOffsetManager) -> VersionedConsumerOffsets:
 def read(disk: MemoryDisk, path: Path) -> bytes:
     file = disk.open(path)
     return file.pread(file.size, 0)
-
-
-class FullDisk(MemoryDisk):
-    """Full when it is told so."""
-
-    full = False
-
-    def check_room(self) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-
-    def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        if create:
-            self.check_room()
-        super().open(path, create=create)
-        return _FullDiskFile(self, self.files[path])
-
-
-class _FullDiskFile(MemoryOpenFile):
-    __slots__ = ("_disk",)
-
-    def __init__(self, disk: FullDisk, file: MemoryFile) -> None:
-        super().__init__(file)
-        self._disk = disk
-
-    def pwrite(self, data: Buffer, offset: int) -> None:
-        self._disk.check_room()
-        super().pwrite(data, offset)
 
 
 @attrs.define(eq=False)

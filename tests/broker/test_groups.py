@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import FullDisk, SettableClock, config_file, exchanges_of, live_config
+from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
 from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
@@ -95,12 +95,12 @@ def test_apache_files_are_taken_over(run: str, name: str, tmp_path: Path) -> Non
 
 
 def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
-    disk = FullDisk()
+    disk = MemoryDisk()
     groups = manager(disk)
     groups.update(SubscriptionGroupConfig("G", broker_id=2))
     before = groups.wrapper()
 
-    disk.full = True
+    disk.is_full = True
     for change in (
         lambda: groups.update(SubscriptionGroupConfig("G", broker_id=3)),
         lambda: groups.update(SubscriptionGroupConfig("H")),
@@ -112,7 +112,7 @@ def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
     # Whoever wants to read does not have to wait for room.
     assert groups.find("new") == SubscriptionGroupConfig("new")
     assert groups.wrapper() == before
-    disk.full = False
+    disk.is_full = False
     groups.find("new")
     again = manager(disk)
     again.load()

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import FullDisk, read
+from tests.broker.parts import read
 from tests.broker.store.faulty_disk import FaultyDisk
 
 from rocketrio_broker.table_journal import TableJournal
@@ -89,13 +89,13 @@ def test_what_a_kill_cut_short_is_passed_over_silently(caplog: pytest.LogCapture
 
 
 def test_what_could_not_be_appended_is_not_there_and_nothing_else_is_lost() -> None:
-    disk = FullDisk()
+    disk = MemoryDisk()
     journal = journal_on(disk)
     journal.append(b"[0]", BASE)
-    disk.full = True
+    disk.is_full = True
     with pytest.raises(OSError, match="No space left"):
         journal.append(b"[1]", BASE)
-    disk.full = False
+    disk.is_full = False
     journal.append(b"[2]", BASE)
     assert journal_on(disk).load(BASE) == [b"[0]", b"[2]"]
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import FullDisk, SettableClock, config_file, exchanges_of, live_config
+from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
 from tests.golden.golden import VERSIONS, as_4_9_wrote, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
@@ -156,12 +156,12 @@ def test_the_4_9_7_file_is_written_again_to_the_same_content(tmp_path: Path) -> 
 
 
 def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
-    disk = FullDisk()
+    disk = MemoryDisk()
     topics = manager(disk)
     topics.update(TopicConfig("T", 4, 4, 6))
     before = topics.wrapper()
     changes = topics.changes.value
-    disk.full = True
+    disk.is_full = True
     for change in (
         lambda: topics.update(TopicConfig("T", 8, 8, 6)),
         lambda: topics.delete("T"),
@@ -173,7 +173,7 @@ def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
             change()
         assert topics.wrapper() == before
     assert topics.changes.value == changes
-    disk.full = False
+    disk.is_full = False
     again = manager(disk)
     again.load()
     assert again.wrapper() == before

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import FullDisk, SettableClock, config_file, read
+from tests.broker.parts import SettableClock, config_file, read
 from tests.broker.store.faulty_disk import FaultyDisk, FaultyOpenFile, PowerCutError
 
 from rocketrio_broker import versioned_table
@@ -348,12 +348,12 @@ def test_a_copy_may_be_larger_than_the_limit_and_then_only_shrink(
 def test_a_full_disk_refuses_the_change_and_the_next_one_is_made(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    disk = FullDisk()
+    disk = MemoryDisk()
     table = table_on(disk)
     put(table, "T")
     put(table, "U")
     version = table.data_version
-    disk.full = True
+    disk.is_full = True
     for _ in range(3):
         with pytest.raises(ConfigFileError, match=r"topics\.json cannot be written: \[Errno 28\]"):
             put(table, "V")
@@ -362,7 +362,7 @@ def test_a_full_disk_refuses_the_change_and_the_next_one_is_made(
     assert list(table.entries) == ["T", "U"]
     assert table.data_version == version
     assert list(loaded(disk).entries) == ["T", "U"]
-    disk.full = False
+    disk.is_full = False
     put(table, "W")
     assert list(loaded(disk).entries) == ["T", "U", "W"]
     messages = [each for each in caplog.messages if "skipped" not in each]
@@ -509,15 +509,15 @@ def test_a_change_after_a_fold_has_its_file_in_place_is_kept(is_whole: bool) -> 
 
 
 def test_a_fold_on_a_full_disk_leaves_the_journal() -> None:
-    disk = FullDisk()
+    disk = MemoryDisk()
     table = table_on(disk)
     put(table, "T")
     put(table, "U")
-    disk.full = True
+    disk.is_full = True
     with pytest.raises(ConfigFileError, match=r"topics\.json cannot be written: \[Errno 28\]"):
         trio.run(table.fold)
     assert list(loaded(disk).entries) == ["T", "U"]
-    disk.full = False
+    disk.is_full = False
     put(table, "V")
     trio.run(table.fold)
     assert in_file(disk) == ["T", "U", "V"]

@@ -301,10 +301,10 @@ async def test_full_disk_is_reported_and_tried_again(
     log = await some_log(5)
 
     class FullDisk(MemoryDisk):
-        is_full = True
+        is_log_full = True
 
         def open(self, path: Any, *, create: bool = False) -> Any:
-            if self.is_full and "commitlog" in str(path):
+            if self.is_log_full and "commitlog" in str(path):
                 raise OSError(28, "No space left on device")
             return super().open(path, create=create)
 
@@ -316,7 +316,7 @@ async def test_full_disk_is_reported_and_tried_again(
         assert "cannot take what the master sends: [Errno 28] No space left" in caplog.text
         assert "Make room" in caplog.text
         assert ours.store.max_physical_offset == 0
-        disk.is_full = False
+        disk.is_log_full = False
         peer = await theirs.accept()
         assert await peer.read_report() == 0
         await peer.send_transfer(0, log)
