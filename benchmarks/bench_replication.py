@@ -20,10 +20,10 @@ from typing import Final
 import trio
 from processes import child
 
-from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import RECEIVE_SIZE, HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store

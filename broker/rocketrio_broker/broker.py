@@ -24,7 +24,6 @@ import trio
 
 from rocketrio_broker.addresses import BrokerAddresses, listening
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.ha import HAService, HAStatistics
 from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
@@ -42,6 +41,7 @@ from rocketrio_broker.ha.other_master import find_other_masters
 from rocketrio_broker.ha.peers import Peers, ask_settings, claim_slave_id
 from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.second_history import SecondHistory
+from rocketrio_broker.ha.service import HAService, HAStatistics
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize

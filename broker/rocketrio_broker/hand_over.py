@@ -194,11 +194,11 @@ class HandOver:
             body = await ask(call, addr, GetBrokerHAStatusRequestHeader())
             status = HARuntimeInfo.from_json(body)
         except BrokerError:
-            raise _refused("is Apache's, which cannot take over while it runs") from None
+            raise _refused("is an Apache broker, which cannot take over while it runs") from None
         except Error as error:
             raise _refused(f"cannot be asked: {error.what}") from error
         if status.rocketrio is None:
-            raise _refused("is Apache's, which cannot take over while it runs")
+            raise _refused("is an Apache broker, which cannot take over while it runs")
         if status.rocketrio.role != "slave":
             raise _refused(f"is {status.rocketrio.role}")
         client = status.ha_client_runtime_info

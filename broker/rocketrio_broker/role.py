@@ -581,7 +581,7 @@ class RoleService:
             count = max(*queues, LEAST_QUEUES - 1) + 1
             topics.update(TopicConfig(topic, read_queue_nums=count, write_queue_nums=count))
             logger.warning(
-                "topic of replicated messages was not known and is made topic=%s queues=%d",
+                "topic of replicated messages was unknown and is created topic=%s queues=%d",
                 topic, count,
             )  # fmt: skip
 

@@ -94,7 +94,7 @@ class ClientInstance(Live):
             client_id,
             self.api,
             routing,
-            lambda addr: pool.standing(addr) is not None,
+            lambda addr: pool.open_channel(addr) is not None,
             heartbeat_interval,
             static_grace,
         )

@@ -128,7 +128,7 @@ class RemotingConnection(Generic[CallT]):
                 self._finish(command, finished)
             else:
                 if command.has_field(CODECS_FIELD):
-                    self._hear_codecs(command)
+                    self._note_codecs(command)
                 elif command.serialize_type is _MSGPACK:
                     self._agree_on_msgpack()
                 requests.append(command)
@@ -157,7 +157,7 @@ class RemotingConnection(Generic[CallT]):
         else:
             finished.append((call, answer))
 
-    def _hear_codecs(self, request: RemotingCommand) -> None:
+    def _note_codecs(self, request: RemotingCommand) -> None:
         codecs = request.ext_fields.pop(CODECS_FIELD).split(",")
         if self._prefers_msgpack and _OWN_CODECS in codecs:
             self._agree_on_msgpack()

@@ -21,10 +21,10 @@ from tests.broker.ha.support import (
 from tests.broker.store.support import SetClock, body_of, opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.history import FIRST_ADDRESS
+from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk

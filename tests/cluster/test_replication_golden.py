@@ -9,9 +9,9 @@ from tests.broker.store.support import SetClock, opened, read_all
 from tests.golden.golden import VERSIONS, RecordedFrame, recorded_frames, unpack_store
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.testing.memory_disk import MemoryDisk

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import trio
 
-from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork

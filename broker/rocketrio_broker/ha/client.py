@@ -243,7 +243,7 @@ class HAClient:
                 logger.debug("asking again master=%s reason=%s", addr, error)
                 asked_again += 1
             except (Error, OSError) as error:
-                asked_again = ASK_AGAIN_LIMIT if not await self._mend(addr, error) else 0
+                asked_again = ASK_AGAIN_LIMIT if not await self._resolve(addr, error) else 0
             self._connected_since_ms = None
             if self._transfers_taken > taken_before:
                 pause = self._config.reconnect_pause
@@ -254,21 +254,21 @@ class HAClient:
             await trio.sleep(pause)
             pause = min(pause * 2, self._config.longest_reconnect_pause)
 
-    async def _mend(self, addr: str, error: Error | OSError) -> bool:
+    async def _resolve(self, addr: str, error: Error | OSError) -> bool:
         """Return whether the problem that ended a connection is solved now."""
         self._log_problem(addr, error)
-        is_mended = False
+        is_resolved = False
         try:
             damage = await self._find_damage(addr, error)
-            is_mended = damage is Damage.OWN
+            is_resolved = damage is Damage.OWN
             # No rule allows giving up an intact end for a damaged one.
             if isinstance(error, Error) and damage not in (Damage.OWN, Damage.PEER):
-                is_mended = await self._resync.mend(error)
+                is_resolved = await self._resync.resolve(error)
         except OSError as disk_error:
             self._log_problem(addr, disk_error)
-        if not is_mended:
+        if not is_resolved:
             self.failures.advance(self.failures.value + 1)
-        return is_mended
+        return is_resolved
 
     async def _find_damage(self, addr: str, error: Error | OSError) -> Damage:
         """Return whether two logs only differ because the end of one is damaged; compare once per master and end."""
@@ -281,7 +281,7 @@ class HAClient:
                 await self._torn_end.compare([PeerLog(addr, key[1], self._promises is not None)]),
             )
             return self._compared[1]
-        # This end was mended before: if it differs again, the reason is not damage.
+        # This end was repaired before: if it differs again, the reason is not damage.
         return Damage.NONE if self._compared[1] is Damage.OWN else self._compared[1]
 
     async def _connect_and_adopt(self, addr: str) -> None:

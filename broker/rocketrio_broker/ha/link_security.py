@@ -74,9 +74,9 @@ class LinkSecurity:
 
     secret: bytes | None = attrs.field(default=None, repr=False)
     server_context: ssl.SSLContext | None = None
-    """How a master proves who it is, and checks slaves; None: no TLS."""
+    """How a master proves its identity, and checks slaves; None: no TLS."""
     client_context: ssl.SSLContext | None = None
-    """How a slave proves who it is, and checks its master."""
+    """How a slave proves its identity, and checks its master."""
     broker_name: str = ""
     """The name of this broker: peers of another name are refused, and not followed."""
     address: str = ""
@@ -132,7 +132,7 @@ class LinkSecurity:
                     transport = await _with_tls(transport, context, is_master=is_master)
                 return await meet(transport)
             raise LinkRefusedError(
-                f"The other end has not proved who it is within {HANDSHAKE_LIMIT:g} s",
+                f"The other end has not proved its identity within {HANDSHAKE_LIMIT:g} s",
                 broker_addr=addr,
             )
         except BaseException:
@@ -215,7 +215,7 @@ class LinkSecurity:
 
 
 def secured_dial(dial: Dial, security: LinkSecurity) -> Dial:
-    """Return a function that dials like `dial`, and returns a connection once the other end has proved who it is."""
+    """Return a function that dials like `dial`, and returns a connection once the other end has proved its identity."""
     if not security.is_proof_asked:
         return dial
 
@@ -273,7 +273,7 @@ async def _receive_hello(transport: Transport, end: End) -> tuple[bytes, LinkHel
 
 
 async def _receive_exactly(
-    transport: Transport, size: int, instead_of: str = "proving who it is"
+    transport: Transport, size: int, instead_of: str = "proving its identity"
 ) -> bytes:
     return await receive_exactly(transport, size, instead_of=instead_of, remedy=_SECRET_REMEDY)
 

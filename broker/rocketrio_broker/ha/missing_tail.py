@@ -205,7 +205,7 @@ class MissingTail:
                 [PeerLog(slave.ha_addr, slave.end, slave.knows_epochs) for slave in slaves]
             )
         except (Error, OSError) as error:
-            logger.error("the end of this log was not mended reason=%s", error)
+            logger.error("the end of this log was not repaired reason=%s", error)
         finally:
             store.is_slave = False
             store.refuse_writes(_FETCHING)

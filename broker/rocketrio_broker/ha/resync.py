@@ -258,7 +258,7 @@ class Resync:
 
     # --- what is given up --------------------------------------------------------------------
 
-    async def mend(self, problem: Error) -> bool:
+    async def resolve(self, problem: Error) -> bool:
         """Act on the problem that ended a connection; return whether the same master can be followed now.
 
         Raises OSError when the disk has no room for what would be put aside. A cancel changes nothing.

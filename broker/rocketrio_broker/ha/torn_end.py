@@ -143,10 +143,10 @@ class TornEnd:
 
     async def _replace(self, start: int, own: bytes, replacements: Mapping[int, bytes]) -> None:
         store, first = self._store, min(replacements)
-        mended = bytearray(own)
+        repaired = bytearray(own)
         moved: set[tuple[str, int]] = set()
         for at, whole in replacements.items():
-            mended[at : at + len(whole)] = whole
+            repaired[at : at + len(whole)] = whole
             damaged = own[at : at + len(whole)]
             # Bytes that were not a record have no queue entry.
             if _is_record(damaged, start + at):
@@ -154,7 +154,7 @@ class TornEnd:
                 if places[0] != places[1]:
                     moved.update(place[:2] for place in places)
         path = await store.cut_tail(start + first, now_ms=self._wall_clock.now_ms(), rebuilt=moved)
-        store.append_raw(start + first, mended[first:])
+        store.append_raw(start + first, repaired[first:])
         logger.warning(
             "damaged records at the log's end are replaced by another broker's offset=%d records=%d "
             "kept_in=%s",

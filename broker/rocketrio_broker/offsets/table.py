@@ -438,7 +438,7 @@ class OffsetTable:
 
 
 class OffsetWriting:
-    """The table of one moment as JSON, encoded in steps while the table goes on changing.
+    """The table of one moment as JSON, encoded in steps while the table keeps changing.
 
     A key that is about to change is encoded before, so that everything shows the moment of the beginning.
     """

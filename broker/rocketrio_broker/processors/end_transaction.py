@@ -54,7 +54,7 @@ class EndTransactionProcessor:
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return request.response()  # Undecided: the broker will ask the producer.
         named = self._half_message(header)
-        half = self._decisions.standing(named)
+        half = self._decisions.open_half(named)
         is_commit = header.commit_or_rollback == TRANSACTION_COMMIT
         if half is not None:
             decide = self._decisions.commit if is_commit else self._decisions.roll_back

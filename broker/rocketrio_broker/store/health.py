@@ -40,7 +40,7 @@ class StoreHealth:
         """Whether a service has failed."""
         self._appender = appender
         self._root = root
-        self._mended = Watermark()
+        self._repaired = Watermark()
 
     def __repr__(self) -> str:
         return f"<StoreHealth fault={self.has_fault} damage={self.damage}>"
@@ -52,7 +52,7 @@ class StoreHealth:
     async def guard(self, service: Service, *, task_status: trio.TaskStatus[None]) -> None:
         """Run one service. Damage stops it until the damage is cut off; a fault ends the store."""
         while True:
-            mended = self._mended.value
+            repaired = self._repaired.value
             try:
                 await service.run(task_status=task_status)
             except LogDamagedError as damage:
@@ -63,7 +63,7 @@ class StoreHealth:
                 raise
             else:
                 return
-            await self._mended.wait_past(mended)
+            await self._repaired.wait_past(repaired)
             task_status = trio.TASK_STATUS_IGNORED
 
     def found(self, damage: LogDamagedError) -> None:
@@ -88,4 +88,4 @@ class StoreHealth:
         if self.damage is not None and end <= self.damage.physical_offset:
             self.damage = None
             self._appender.refusal = ""
-            self._mended.advance(self._mended.value + 1)
+            self._repaired.advance(self._repaired.value + 1)

@@ -66,7 +66,7 @@ class TransactionDecisions:
         self._wall_clock = wall_clock
         self._last_committed: dict[str, None] = {}
 
-    def standing(self, half: MessageExt) -> MessageExt | None:
+    def open_half(self, half: MessageExt) -> MessageExt | None:
         """Return the half message to decide if this one is named: it or its newest copy; None if both are decided."""
         if self._ledger.is_open(half.queue_offset):
             return half

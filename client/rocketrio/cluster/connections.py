@@ -51,7 +51,7 @@ class Connections:
     ) -> RemotingCommand:
         """Call as `ChannelPool.call`, and count timeouts. `now` is the current time if the caller has just read it."""
         # An open connection is used directly: each await on the way has a cost.
-        channel = self.pool.standing(addr)
+        channel = self.pool.open_channel(addr)
         try:
             if channel is None:
                 answer = await self.pool.call(addr, request, body, timeout=timeout)

@@ -137,7 +137,7 @@ class SilenceWatch:
 
     async def _asked_on_connection(self, watched: Watched) -> bool:
         """Probe on the pulls' connection; return whether anything arrived from the broker."""
-        channel = self.pool.standing(watched.addr)
+        channel = self.pool.open_channel(watched.addr)
         if channel is None:
             return True  # It is being opened, or its pulls have failed already.
         asked_at = trio.current_time()
@@ -171,7 +171,7 @@ class SilenceWatch:
                 logger.warning(
                     "silent, its pulls move on addr=%s waiting=%d", addr, watched.waiting
                 )
-            channel = self.pool.standing(addr)
+            channel = self.pool.open_channel(addr)
             if channel is not None:
                 reason = (
                     f"{addr} is silent: nothing came for {PROBE_TIMEOUT:g} s after it was asked"

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketrio_protocol.columns.properties import (
-    OddProperties,
     PropertyBlock,
+    UnusualProperties,
     split_properties,
 )
 from rocketrio_protocol.columns.starts import refused
@@ -69,7 +69,7 @@ class RecordBlock:
                 self._properties = split_properties(
                     self.chunk, self.properties_starts, self.properties_sizes
                 )
-            except OddProperties:
+            except UnusualProperties:
                 self._odd_properties = True
         return self._properties
 
@@ -85,7 +85,7 @@ def open_block(chunk: Any, starts: Int64s, *, inflate: bool, budget: InflateBudg
     heads = heads_at(chunk, starts)
     magic = heads["magic"].astype(np.int32)
     version_2 = magic == MAGIC_V2
-    _require((magic == MAGIC_V1) | version_2, starts, "its magic is that of no message")
+    _require((magic == MAGIC_V1) | version_2, starts, "its magic number is not that of a message")
     ends = starts + heads["size"]
     sys_flag = heads["sys_flag"].astype(np.int32)
     shifted = bool((sys_flag & HOSTS_IPV6_MASK).any())

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from rocketrio_protocol.columns.arrays import map_array, number_array, repeated, text_array
 from rocketrio_protocol.columns.block import RecordBlock, open_block
-from rocketrio_protocol.columns.properties import MAP_TYPE, OddProperties, gather
+from rocketrio_protocol.columns.properties import MAP_TYPE, UnusualProperties, gather
 from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, decode_messages
@@ -150,8 +150,8 @@ def _timestamps(milliseconds: Int64s) -> Any:
 
 
 def _delivery_text(message: MessageExt) -> str | None:
-    told = message.property_value(PROPERTY_TIMER_OUT_MS)
-    return message.property_value(PROPERTY_TIMER_DELIVER_MS) if told is None else told
+    delivery = message.property_value(PROPERTY_TIMER_OUT_MS)
+    return message.property_value(PROPERTY_TIMER_DELIVER_MS) if delivery is None else delivery
 
 
 def _times(texts: Sequence[str | None]) -> Any:
@@ -248,7 +248,7 @@ def _properties_text(block: RecordBlock) -> Any:
 def _text(name: str, starts: Int64s, sizes: Int64s, block: RecordBlock) -> Any:
     try:
         return gather(block.chunk, starts, sizes, pa.string())
-    except OddProperties:
+    except UnusualProperties:
         return _one_by_one(name)(block)
 
 
@@ -269,13 +269,13 @@ def _deliver_time(block: RecordBlock) -> Any:
     properties = block.properties()
     if properties is None:
         return _one_by_one("deliver_time")(block)
-    told = properties.values(PROPERTY_TIMER_OUT_MS)
-    if told.null_count:
-        told = pc.coalesce(told, properties.values(PROPERTY_TIMER_DELIVER_MS))
-    if told.null_count == len(told):  # As in most topics.
-        nothing = np.zeros(len(told), np.int64)
+    delivery = properties.values(PROPERTY_TIMER_OUT_MS)
+    if delivery.null_count:
+        delivery = pc.coalesce(delivery, properties.values(PROPERTY_TIMER_DELIVER_MS))
+    if delivery.null_count == len(delivery):  # As in most topics.
+        nothing = np.zeros(len(delivery), np.int64)
         return number_array(nothing, nothing == 0).view(TIMESTAMP_TYPE)
-    return _times(told.to_pylist())
+    return _times(delivery.to_pylist())
 
 
 def _offset_message_id(block: RecordBlock) -> Any:

@@ -73,7 +73,7 @@ def check_magics(chunk: Any, starts: Int64s) -> None:
     magics = items_at_every_byte(chunk, ">i4")[starts + _MAGIC_AT]
     holds = (magics == MAGIC_V1) | (magics == MAGIC_V2)
     if not holds.all():
-        raise refused(int(starts[np.argmin(holds)]), "its magic is that of no message")
+        raise refused(int(starts[np.argmin(holds)]), "its magic number is not that of a message")
 
 
 def any_compressed(chunk: Any, starts: Int64s) -> bool:

@@ -72,7 +72,7 @@ TURN_TIME: Final = 0.01
 """Seconds for which the requests of one connection are processed before others have their turn. A single request that
 takes longer is not interrupted."""
 
-LAST_WORDS_TIMEOUT: Final = 1.0
+SEND_REST_TIMEOUT: Final = 1.0
 """Seconds that queued bytes get to be sent before this end closes a connection."""
 
 Dispatch = Callable[["Channel", RemotingCommand], None]
@@ -414,7 +414,7 @@ class Channel:
                 self._rare_log.warning(
                     "bad bytes", "peer=%s error=%s", self.remote_addr, connection.error
                 )
-                with trio.move_on_after(LAST_WORDS_TIMEOUT):
+                with trio.move_on_after(SEND_REST_TIMEOUT):
                     await self.drain()
                 return self.close(connection.error.what)
 

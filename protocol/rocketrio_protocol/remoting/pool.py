@@ -20,8 +20,8 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.channel import (
     IDLE_TIMEOUT,
-    LAST_WORDS_TIMEOUT,
     RECEIVE_SIZE,
+    SEND_REST_TIMEOUT,
     Channel,
 )
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
@@ -66,7 +66,7 @@ async def open_channel_pool(
         try:
             yield pool
         finally:
-            await pool.say_last_words()
+            await pool.send_rest()
 
 
 def check(
@@ -131,7 +131,7 @@ class ChannelPool:
         """The addresses that have an open connection."""
         return [addr for addr, channel in self._channels.items() if not channel.closed]
 
-    def standing(self, addr: str) -> Channel | None:
+    def open_channel(self, addr: str) -> Channel | None:
         """Return the open connection to `addr`, or None."""
         channel = self._channels.get(addr)
         return None if channel is None or channel.closed else channel
@@ -169,9 +169,9 @@ class ChannelPool:
 
         A cancel or timeout does not stop the dial; the next caller may use its result.
         """
-        standing = self._channels.get(addr)
-        if standing is not None and not standing.closed:
-            return standing
+        channel = self._channels.get(addr)
+        if channel is not None and not channel.closed:
+            return channel
         if self._closed:
             raise ClosedError(f"the client is closed and sends nothing to {addr}")
         split_addr(addr)  # Raises ConfigError for a malformed address.
@@ -194,10 +194,10 @@ class ChannelPool:
         if channel is not None:
             channel.close("dropped")
 
-    async def say_last_words(self) -> None:
+    async def send_rest(self) -> None:
         """Refuse further calls, and give queued oneway requests a limited time to be sent."""
         self._closed = True
-        with trio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
+        with trio.move_on_after(SEND_REST_TIMEOUT, shield=True):
             for channel in list(self._channels.values()):
                 await channel.drain()
 

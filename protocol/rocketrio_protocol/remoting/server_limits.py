@@ -144,13 +144,13 @@ class Places:
                 del self._by_host[host]
 
     def _give_up_one(self, own: int) -> bool:
-        """Close the longest silent connection of the host with most, if the new one's host then still has fewer."""
+        """Close the longest idle connection of the host with most, if the new one's host then still has fewer."""
         largest = max(self._by_host.values(), key=len)
         if len(largest) <= own + 1:
             return False
-        silent = min(largest, key=lambda member: member.last_received)
-        self.leave(silent)
-        silent.close("its host has the most connections, and another host needs a place")
+        idle = min(largest, key=lambda member: member.last_received)
+        self.leave(idle)
+        idle.close("its host has the most connections, and another host needs a place")
         return True
 
     def _refuse(self, which: str, limit: int, addr: str) -> None:

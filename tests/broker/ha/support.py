@@ -10,11 +10,11 @@ import trio
 import trustme
 from tests.broker.store.support import SMALL, SetClock, opened, put_of, stored
 
-from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import HistoryRules
+from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork

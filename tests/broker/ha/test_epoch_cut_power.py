@@ -50,7 +50,7 @@ async def mend(store: MessageStore, welcome: Welcome) -> None:
         with pytest.raises(BeyondBoundaryError) as raised:
             await resync.take_welcome(welcome, "10.0.0.2:10912")
         assert raised.value.why_kept is None
-        assert await resync.mend(raised.value)
+        assert await resync.resolve(raised.value)
     await resync.take_welcome(welcome, "10.0.0.2:10912")
 
 

@@ -20,10 +20,11 @@ from tests.broker.ha.support import (
 from tests.broker.store.support import ROOT, SetClock, opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha import HAService, resync
+from rocketrio_broker.ha import resync
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.history import WINDOWS
 from rocketrio_broker.ha.resync import HistoryRules
+from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 

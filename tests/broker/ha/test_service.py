@@ -1,4 +1,4 @@
-"""HAService: who is accepted, and what it tells about them (`ha/__init__.py`)."""
+"""HAService: who is accepted, and what is logged about them (`ha/service.py`)."""
 
 import pytest
 import trio

@@ -14,7 +14,7 @@ from rocketrio_protocol.errors import (
     NotReachable,
     TopicNotExist,
 )
-from rocketrio_protocol.remoting.channel import LAST_WORDS_TIMEOUT, Channel
+from rocketrio_protocol.remoting.channel import SEND_REST_TIMEOUT, Channel
 from rocketrio_protocol.remoting.pool import check, open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
 
@@ -165,7 +165,7 @@ async def test_leaving_the_pool_waits_a_bounded_time_for_a_silent_peer(
     async with open_channel_pool(network.host("10.0.0.9").dial) as pool:
         await pool.send_oneway(listener.addr, RemotingCommand(15, body=bytes(1_000_000)))
         start = trio.current_time()
-    assert trio.current_time() - start == LAST_WORDS_TIMEOUT
+    assert trio.current_time() - start == SEND_REST_TIMEOUT
 
 
 async def test_closed_pool_says_so(network: Network) -> None:
