@@ -23,7 +23,7 @@ class _Waiter:
 
     reached: int
     task: trio.lowlevel.Task | None
-    hears_of_resets: bool
+    is_woken_by_resets: bool
 
 
 class Watermark:
@@ -70,7 +70,7 @@ class Watermark:
             return
         self._value = to
         for _, _, waiter in self._waiters:
-            if waiter.hears_of_resets and waiter.task is not None:
+            if waiter.is_woken_by_resets and waiter.task is not None:
                 task, waiter.task = waiter.task, None
                 self._cancelled += 1
                 trio.lowlevel.reschedule(task)
@@ -78,18 +78,18 @@ class Watermark:
 
     async def wait_past(self, offset: int) -> int:
         """Return the value once it is greater than `offset`, or was reset downwards: what was there is gone then."""
-        return await self._wait(offset + 1, hears_of_resets=True)
+        return await self._wait(offset + 1, is_woken_by_resets=True)
 
     async def wait_reached(self, offset: int) -> int:
         """Return the value once it is `offset` or more."""
-        return await self._wait(offset, hears_of_resets=False)
+        return await self._wait(offset, is_woken_by_resets=False)
 
     @trio.lowlevel.enable_ki_protection
-    async def _wait(self, offset: int, *, hears_of_resets: bool) -> int:
+    async def _wait(self, offset: int, *, is_woken_by_resets: bool) -> int:
         if self._value >= offset:
             await trio.lowlevel.checkpoint()
             return self._value
-        waiter = _Waiter(offset, trio.lowlevel.current_task(), hears_of_resets)
+        waiter = _Waiter(offset, trio.lowlevel.current_task(), is_woken_by_resets)
         heappush(self._waiters, (offset, next(self._order), waiter))
 
         def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
@@ -119,3 +119,13 @@ async def wait_any_past(*marks: tuple[Watermark, int]) -> None:
 
         for mark, value in marks:
             nursery.start_soon(wait, mark, value)
+
+
+class LogPosition(Watermark):
+    """A watermark over log addresses that also has the store time of the last message below it."""
+
+    __slots__ = ("store_time_ms",)
+
+    def __init__(self, value: int = 0, store_time_ms: int = 0) -> None:
+        super().__init__(value)
+        self.store_time_ms = store_time_ms

@@ -23,13 +23,13 @@ from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
 from rocketrio_broker.ha import connection
+from rocketrio_broker.ha.gather_offsets import SlaveTables
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.second_history import SecondHistory
-from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.golden.told_keys import (
+from tests.golden.reported_keys import (
     RUNTIME,
     RUNTIME_OF,
     RUNTIME_WITHOUT_MEANING,

@@ -25,6 +25,6 @@ link_files          reads the secret and the certificates for that, and refuses 
 sealed              a connection on which every byte is authenticated
 slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
 offset_copy         which consumer offsets are copied, in both directions
-gather_offsets      a restarted master fetches the offsets that were committed to its slaves
+gather_offsets      a new master fetches topics, groups and offsets that only its slaves know
 master_address      where the master is, as a slave knows it
 """

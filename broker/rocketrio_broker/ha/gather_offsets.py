@@ -1,8 +1,8 @@
 """Fetches newer offsets, topics and groups from the slaves, before a broker that becomes or is again master serves.
 
-It asks the name servers (106) which slaves its name has, and each slave for its topics and groups (slave_tables.py) and
-for its offsets (43). For each queue the newer version counts (docs/decisions/0014); an Apache slave has no versions, so
-its offset counts if it is higher. A peer that cannot be asked is asked again until a time limit; then the master serves
+It asks the name servers (106) which slaves its name has, and each slave for its topics and groups (21, 201) and for
+its offsets (43). For each queue the newer version counts (docs/decisions/0014); an Apache slave has no versions, so its
+offset counts if it is higher. A peer that cannot be asked is asked again until a time limit; then the master serves
 without its answer, and logs that.
 
 Invariant: no committed offset of this master is lowered, except by a reset or seek that the slave took.
@@ -24,12 +24,18 @@ import attrs
 import trio
 
 from rocketrio_broker.config_file import read_table
-from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask
-from rocketrio_broker.ha.slave_tables import SlaveTables
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Caller, Peers, ask
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
+from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
-from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
+from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rocketrio_protocol.commands.admin import (
+    GetAllConsumerOffsetRequestHeader,
+    GetAllSubscriptionGroupConfigRequestHeader,
+    GetAllTopicConfigRequestHeader,
+)
 from rocketrio_protocol.errors import Error, NotReachable
 
 Answer = TypeVar("Answer")
@@ -39,6 +45,29 @@ logger = logging.getLogger("rocketrio_broker.ha")
 GATHER_LIMIT: Final = 5.0
 """Seconds a starting master waits for name servers and slaves it cannot reach (Java has none; a call takes 3 s at
 most)."""
+
+
+@attrs.frozen
+class SlaveTables:
+    """The broker's own topics and groups, which are joined with those of slaves.
+
+    A slave copies its master's tables periodically. When the two change places, only the former master, which is a
+    slave now, knows what was created or changed since the last copy. The same holds after a power cut that destroyed a
+    table's file. A new master of Apache's has what it happened to copy last.
+    """
+
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+
+    async def take_over(self, call: Caller, addr: str) -> None:
+        """Join the tables of one slave (21, 201) with these.
+
+        Raises Error if the slave cannot be asked, ConfigFileError if this disk takes nothing.
+        """
+        body = await ask(call, addr, GetAllTopicConfigRequestHeader())
+        self.topics.join(read_table(body, TopicConfigSerializeWrapper, what="topics"))
+        body = await ask(call, addr, GetAllSubscriptionGroupConfigRequestHeader())
+        self.groups.join(read_table(body, SubscriptionGroupWrapper, what="groups"))
 
 
 @attrs.define

@@ -30,12 +30,11 @@ from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Arguments, Disk
 from rocketrio_broker.store.errors import SyncFailedError
 from rocketrio_broker.store.key_index import KeyIndex
-from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.queue_bounds import write_bounds
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.watermark import LogPosition, Watermark
 from rocketrio_protocol.remoting.tasks import background_nursery, every
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")

@@ -41,7 +41,6 @@ from rocketrio_broker.store.errors import LogDamagedError, NotClosedError, NotOp
 from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
-from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
@@ -55,7 +54,7 @@ from rocketrio_broker.store.replicated_log import ReplicatedLog, keep_bytes, kee
 from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_broker.store.retention import CountUnread, RetentionService
 from rocketrio_broker.store.statistics import StoreStatistics, StoreStatisticsService
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.watermark import LogPosition, Watermark
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery

@@ -25,10 +25,10 @@ from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.health import StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
-from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.store.reput import ReputMessageService
+from rocketrio_broker.watermark import LogPosition
 
 _SAVE_STEP: Final = 4 << 20
 """Bytes written at once, in a worker thread: a tail may be long, and other tasks must run in between."""

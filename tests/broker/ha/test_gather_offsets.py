@@ -7,9 +7,8 @@ from tests.broker.parts import SettableClock, config_file, live_config, versione
 from trio.testing import MockClock
 
 from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_offsets
+from rocketrio_broker.ha.gather_offsets import GatheredOffsets, SlaveTables, gather_slave_offsets
 from rocketrio_broker.ha.peers import Peers
-from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.offsets.table import OffsetTable, QueueEnd
 from rocketrio_broker.offsets.version import Commit

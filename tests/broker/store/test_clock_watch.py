@@ -5,7 +5,7 @@ import trio
 from tests.broker.store.support import SetClock
 
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER, ClockWatch, duration
-from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.watermark import LogPosition
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000

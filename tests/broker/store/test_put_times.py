@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.golden.told_keys import RUNTIME
+from tests.golden.reported_keys import RUNTIME
 
 from rocketrio_broker.store.put_times import PutTimes
 

@@ -8,7 +8,7 @@ from tests.broker.parts import exchanges_of
 from tests.broker.processors.asking import asking
 from tests.broker.raw_client import CPP, broker_and_client
 from tests.golden.golden import VERSIONS
-from tests.golden.told_keys import (
+from tests.golden.reported_keys import (
     DELAY_LEVEL,
     RUNTIME,
     RUNTIME_OF,
