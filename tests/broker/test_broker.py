@@ -31,13 +31,15 @@ async def refusal(broker: BrokerConfig) -> ConfigError:
     return error.value
 
 
-async def test_address_that_nobody_can_dial_is_refused(autojump_clock: MockClock) -> None:
+async def test_address_that_cannot_be_dialled_is_refused(autojump_clock: MockClock) -> None:
     error = await refusal(config(listen="0.0.0.0:10911"))
     assert "0.0.0.0:10911" in str(error)
     assert "address" in error.advice
 
 
-async def test_any_host_is_served_and_one_is_told(autojump_clock: MockClock) -> None:
+async def test_broker_on_all_addresses_registers_the_configured_one(
+    autojump_clock: MockClock,
+) -> None:
     host = MemoryNetwork().host("10.0.0.10")
     broker = config(listen="0.0.0.0:10911", address="10.0.0.10:10911")
     async with open_broker(broker, disk=MemoryDisk(), dial=host.dial, listen=host.listen) as ours:

@@ -70,7 +70,7 @@ def test_the_whole_broker_is_the_sum_of_its_topics_and_groups() -> None:
         ("", "T"),
     ],
 )
-def test_what_nobody_counted_is_unknown(name: str, key: str) -> None:
+def test_statistics_that_were_not_counted_are_unknown(name: str, key: str) -> None:
     stats = manager()
     stats.put("T", 1, 1)
     stats.got("T", "G", 1, 1)

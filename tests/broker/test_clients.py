@@ -202,7 +202,7 @@ def test_a_static_member_that_says_goodbye_is_gone_at_once(
     assert consumers.client_ids("G") == ["other"]
 
 
-def test_a_new_connection_before_the_end_of_the_old_one_is_no_change(
+def test_new_connection_before_the_end_of_the_old_one_changes_nothing(
     consumers: ConsumerManager, other: RecordingChannel
 ) -> None:
     old, new = RecordingChannel(), RecordingChannel()
@@ -230,7 +230,7 @@ def test_the_only_member_of_a_group_may_be_away(consumers: ConsumerManager) -> N
     assert consumers.client_ids("G") == ["c1"]
 
 
-def test_so_many_may_be_away_and_no_more(
+def test_members_that_are_away_are_limited(
     consumers: ConsumerManager, other: RecordingChannel
 ) -> None:
     for number in range(AWAY_LIMIT + 1):

@@ -151,7 +151,7 @@ def test_a_write_that_fails_names_the_file_and_changes_nothing(
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
-def test_what_could_not_be_synced_is_written_anew() -> None:
+def test_content_that_could_not_be_synced_is_written_again() -> None:
     """A sync that follows a failed one may succeed without having written anything."""
     disk = FailingDisk()
     file = ConfigFile(MAIN, disk=disk)

@@ -95,7 +95,7 @@ def test_a_wrong_file_is_refused_with_what_was_meant(tmp_path: Path, toml: str, 
         load(toml, tmp_path=tmp_path)
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"broker.toml cannot be read"):
@@ -138,7 +138,7 @@ def test_every_setting_has_a_path_and_a_meaning() -> None:
         ("store.flush_disk_type", "fast", "use one of async, sync"),
     ],
 )
-def test_value_of_the_wrong_kind_is_told_with_what_it_may_be(
+def test_value_of_the_wrong_kind_is_refused_with_the_accepted_ones(
     path: str, value: str, told: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

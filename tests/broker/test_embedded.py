@@ -185,7 +185,7 @@ async def test_master_that_returns_with_its_slave_gets_from_it_what_it_lacks(
     assert "serving without" not in caplog.text
 
 
-async def test_port_that_somebody_else_has_now_is_given_up(tmp_path: Path) -> None:
+async def test_port_that_another_program_uses_is_replaced(tmp_path: Path) -> None:
     async with EmbeddedCluster(root=tmp_path) as cluster:
         address = cluster.master.broker.address
     host, port = split_addr(address)

@@ -28,7 +28,7 @@ def test_milliseconds_there_are_seconds_here() -> None:
     assert changed.short_polling_time == 1.5
 
 
-def test_addresses_are_taken_apart() -> None:
+def test_addresses_are_split() -> None:
     shown = java_properties(BrokerConfig(), **SHOWN)
     assert (shown["brokerIP1"], shown["listenPort"]) == ("10.0.0.1", "10911")
     assert (shown["brokerIP2"], shown["haListenPort"]) == ("10.0.0.2", "10912")

@@ -95,7 +95,7 @@ async def test_a_killed_brokers_file_has_changes_of_some_seconds_ago_without_the
         nursery.cancel_scope.cancel()
 
 
-async def test_a_table_is_synced_soon_where_somebody_asks_for_it(
+async def test_table_is_synced_soon_on_request(
     autojump_clock: MockClock,
 ) -> None:
     disk = FaultyDisk()

@@ -45,7 +45,7 @@ def test_only_the_holder_unlocks() -> None:
     locks.unlock("unknown", [Q0], "a")
 
 
-def test_what_nobody_renews_is_forgotten() -> None:
+def test_lock_that_is_not_renewed_is_forgotten() -> None:
     locks = QueueLocks()
     locks.lock("G", [Q0, Q1], "a", now=0.0)
     locks.unlock("G", [Q0], "a")

@@ -89,7 +89,7 @@ async def test_a_heartbeat_that_says_nothing_is_refused_and_the_connection_lives
         assert (await client.ask(34, None, b'{"clientID":"nobody yet"}')).code == 0
 
 
-async def test_who_heartbeats_has_its_retry_topic_routed_and_is_told_of_its_group(
+async def test_heartbeat_routes_the_retry_topic_and_notifies_the_group(
     autojump_clock: MockClock,
 ) -> None:
     async with broker_and_client() as (cluster, client):
@@ -199,7 +199,7 @@ async def test_before_the_first_heartbeat(autojump_clock: MockClock) -> None:
         assert late.code == 0
 
 
-async def test_a_held_pull_is_answered_under_its_number_by_who_sends_meanwhile(
+async def test_held_pull_is_answered_under_its_number_between_other_answers(
     autojump_clock: MockClock,
 ) -> None:
     async with broker_and_client() as (_, client):
@@ -229,7 +229,7 @@ QUESTIONS: dict[str, tuple[int, dict[str, Any], int, dict[str, str]]] = {
 }  # fmt: skip
 
 
-async def test_offsets_are_told_as_apache_tells_them(autojump_clock: MockClock) -> None:
+async def test_offsets_are_answered_as_apache_answers_them(autojump_clock: MockClock) -> None:
     async with broker_and_client() as (_, client):
         await send(client, 3)
         for how, (code, fields, answer, told_fields) in QUESTIONS.items():
@@ -318,7 +318,7 @@ async def test_messages_are_found_by_key_and_place(autojump_clock: MockClock) ->
         assert (await client.ask(33, {"offset": str(offset + 1)})).code == 1
 
 
-async def test_codes_nobody_knows_are_answered_on_both_ports(autojump_clock: MockClock) -> None:
+async def test_unknown_codes_are_answered_on_both_ports(autojump_clock: MockClock) -> None:
     async with (
         broker_and_client() as (cluster, client),
         raw_client(cluster.dial, "10.0.0.10:10909") as fast,
@@ -334,7 +334,7 @@ async def test_codes_nobody_knows_are_answered_on_both_ports(autojump_clock: Moc
         assert (await fast.ask(310, CPP, b"x")).code == 0
 
 
-async def test_fields_of_nobody_at_all(autojump_clock: MockClock) -> None:
+async def test_request_with_any_form_of_ext_fields_is_answered(autojump_clock: MockClock) -> None:
     async with broker_and_client() as (_, client):
         for header in (
             b'"extFields":null,',

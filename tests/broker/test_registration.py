@@ -320,7 +320,7 @@ async def test_a_new_topic_is_registered_alone(autojump_clock: trio.testing.Mock
         assert recorder.take() == [(103, whole | {"T", "U", "V", "W"})]
 
 
-async def test_name_servers_of_5_x_are_told_of_each_topic_by_itself(
+async def test_name_servers_of_5_x_get_each_topic_separately(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """There a registration may be set to take away the topics that it does not name."""
@@ -368,7 +368,7 @@ async def test_a_thousand_topics_do_not_send_a_thousand_tables(
         assert set().union(*told) == {f"T{number}" for number in range(1000)}
 
 
-async def test_a_deletion_tells_nothing_and_holds_up_nobody(
+async def test_deletion_registers_nothing_and_delays_no_registration(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """A topic stays in the routes until it is deleted there, because a registration takes none away."""

@@ -36,7 +36,7 @@ async def test_held_role_outlives_a_power_cut() -> None:
     assert role_file(after).apply(MASTER) == SLAVE
 
 
-async def test_other_settings_decide_anew() -> None:
+async def test_changed_settings_override_the_held_role() -> None:
     disk = MemoryDisk()
     await role_file(disk).hold(SLAVE)
     other = attrs.evolve(MASTER, role="slave", broker_id=5)

@@ -248,7 +248,7 @@ async def test_oneway_sends_are_stored_and_answered_nothing(autojump_clock: Mock
         assert record.body == b"oneway"
 
 
-async def test_answers_nobody_asked_for_are_passed_over(autojump_clock: MockClock) -> None:
+async def test_answers_without_a_request_are_skipped(autojump_clock: MockClock) -> None:
     async with broker_and_client() as (_, client):
         for flag in (1, 3):
             await client.send(request(0, {"x": "y"}, b"answer", flag=flag, opaque=77))

@@ -43,7 +43,7 @@ async def test_a_cancel_ends_the_work_between_two_steps() -> None:
     assert ended
 
 
-async def test_who_asks_while_it_is_made_shares_the_next_with_all_who_do() -> None:
+async def test_requests_during_a_run_share_the_next_one() -> None:
     begun = []
     go_on = trio.Event()
 
@@ -71,7 +71,7 @@ async def test_who_asks_while_it_is_made_shares_the_next_with_all_who_do() -> No
     assert await shared.get() == 3
 
 
-async def test_a_failure_is_that_of_who_asked_and_the_next_one_tries_again() -> None:
+async def test_failure_is_raised_to_its_caller_and_the_next_caller_tries_again() -> None:
     left = [True]
 
     def make() -> Generator[None, None, int]:

@@ -25,7 +25,7 @@ def test_what_was_appended_is_loaded_in_its_order() -> None:
     assert journal_on(disk).load(BASE) == [b'["0"]', b'["1"]', b'["2"]']
 
 
-def test_nothing_is_loaded_where_there_is_no_journal() -> None:
+def test_nothing_is_loaded_without_a_journal() -> None:
     journal = journal_on(MemoryDisk())
     assert not journal.exists
     assert journal.load(BASE) == []

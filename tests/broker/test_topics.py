@@ -55,7 +55,7 @@ def test_a_topic_without_a_template_that_inherits_is_not_made(template: str) -> 
     assert topics.topic_config("T") is None
 
 
-def test_without_auto_creation_there_is_no_template() -> None:
+def test_template_does_not_exist_without_auto_creation() -> None:
     topics = manager(auto_create_topic_enable=False)
     assert topics.create_in_send("T", default_topic="TBW102", queue_nums=4) is None
 

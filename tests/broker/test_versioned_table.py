@@ -106,7 +106,7 @@ def test_a_long_journal_becomes_a_whole_file(monkeypatch: pytest.MonkeyPatch) ->
     assert 5 < sizes.count(0) < 15
 
 
-def test_after_a_close_the_file_has_everything_and_there_is_no_journal() -> None:
+def test_close_leaves_a_whole_file_and_no_journal() -> None:
     disk = MemoryDisk()
     table = table_on(disk)
     put(table, "T")

@@ -74,7 +74,7 @@ async def test_cancelled_waiter_leaves_nothing_behind() -> None:
     assert not mark._waiters
 
 
-async def test_reset_downwards_wakes_who_waits_for_the_next_change_only() -> None:
+async def test_reset_downwards_wakes_only_waiters_for_the_next_change() -> None:
     """What lay between is gone: a service that went by it must look again."""
     mark = Watermark(50)
     woken: list[tuple[str, int]] = []

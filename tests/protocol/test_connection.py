@@ -193,7 +193,7 @@ def test_what_is_whole_before_bad_bytes_is_given_and_nothing_after(bad: bytes) -
     assert connection.receive(good) == ([], [])
 
 
-def test_end_between_frames_is_no_error_and_inside_one_it_is() -> None:
+def test_end_is_an_error_inside_a_frame_and_not_between_frames() -> None:
     whole, half = RemotingConnection[str](), RemotingConnection[str]()
     frame = RemotingCommand(40).encode()
     whole.receive(frame)

@@ -195,7 +195,7 @@ def test_recorded_connections_are_cut_alike_in_chunks_of_any_size(run: str) -> N
         (bytes.fromhex("15030300020246"), "speaks TLS."),
     ],
 )
-def test_peers_of_other_protocols_are_told_by_name(first: bytes, said: str) -> None:
+def test_peers_of_other_protocols_are_named(first: bytes, said: str) -> None:
     decoder = FrameDecoder()
     assert decoder.feed(first) == []
     assert said in str(decoder.error)

@@ -201,7 +201,7 @@ def test_unknown_serialize_type_names_those_that_are_known(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
-def test_text_that_is_no_unicode_cannot_be_written(serialize_type: SerializeType) -> None:
+def test_text_that_is_not_unicode_cannot_be_encoded(serialize_type: SerializeType) -> None:
     for command in (
         RemotingCommand(10, ext_fields={"a": "\ud800"}, serialize_type=serialize_type),
         RemotingCommand(10, remark="\udfff", serialize_type=serialize_type),

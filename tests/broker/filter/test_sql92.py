@@ -111,11 +111,11 @@ def test_a_message_is_passed_over(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a = '5' OR region > 5", "a = 6 AND region > 5 OR TRUE"])
-def test_what_is_not_looked_at_cannot_fail(text: str) -> None:
+def test_operand_that_is_not_evaluated_cannot_fail(text: str) -> None:
     assert chooses(text, a="5", region="eu")
 
 
-def test_an_unknown_left_side_looks_at_the_right_which_may_fail() -> None:
+def test_unknown_left_side_evaluates_the_right_which_may_fail() -> None:
     assert not chooses("missing = 'x' AND region > 5 OR TRUE", region="eu")
 
 
@@ -154,7 +154,7 @@ def test_an_unknown_left_side_looks_at_the_right_which_may_fail() -> None:
         ("NOT " * DEPTH_LIMIT + "a = 5", "are nested"),
     ],
 )
-def test_what_is_no_expression_says_where_or_why(text: str, why: str) -> None:
+def test_invalid_expression_is_refused_with_place_or_reason(text: str, why: str) -> None:
     with pytest.raises(ExpressionError, match=why):
         compile_sql92(text)
 

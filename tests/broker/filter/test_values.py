@@ -93,7 +93,7 @@ def test_doubles_are_read_as_java_reads_them(text: str, number: float) -> None:
 @pytest.mark.parametrize(
     "text", ["inf", "infinity", "1_0", "0x10", "e5", ".", "5ff", "", "\u00a05"]
 )
-def test_what_is_no_double_in_java_is_none_here(text: str) -> None:
+def test_text_that_is_not_a_double_in_java_is_not_one_here(text: str) -> None:
     with pytest.raises(NotEvaluated):
         parse_double(text)
 

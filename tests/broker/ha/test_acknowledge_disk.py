@@ -75,7 +75,9 @@ async def test_what_arrives_during_a_flush_shares_the_next(autojump_clock: MockC
         assert len(reports) <= 2
 
 
-async def test_a_busy_disk_is_told_from_a_dead_slave(autojump_clock: MockClock) -> None:
+async def test_slave_with_a_busy_disk_is_distinguished_from_a_dead_one(
+    autojump_clock: MockClock,
+) -> None:
     """It goes on saying what it had every five seconds."""
     log, disk = await some_log(10), HeldDisk()
     async with followed(disk) as (peer, _):

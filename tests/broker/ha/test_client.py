@@ -228,7 +228,7 @@ async def test_master_with_other_file_size_is_left(
         assert "Set mapped_file_size_commit_log" in caplog.text
 
 
-async def test_pauses_between_attempts_grow_and_begin_anew_after_success(
+async def test_pauses_between_attempts_grow_until_a_success(
     autojump_clock: MockClock,
 ) -> None:
     async with followed() as (theirs, _):

@@ -284,7 +284,7 @@ async def test_slave_that_takes_back_what_it_acknowledged_is_dropped(
         assert f"The slave reported 300 after {end}: its log was cut" in caplog.text
 
 
-async def test_slave_that_needs_deleted_bytes_is_told_apart(
+async def test_slave_that_needs_deleted_bytes_is_refused_with_that_reason(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with master(messages=500) as ours:

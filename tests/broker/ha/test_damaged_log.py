@@ -90,7 +90,7 @@ async def test_damage_ends_a_quiet_connection_too(autojump_clock: MockClock) -> 
     ids=["zeros", "another protocol", "a record of 8 bytes"],
 )
 @pytest.mark.parametrize("begins_at", [0, 20], ids="after {} records".format)
-async def test_what_is_no_record_is_not_appended(
+async def test_bytes_that_are_not_a_record_are_not_appended(
     begins_at: int, nonsense: bytes, autojump_clock: MockClock
 ) -> None:
     log, starts = await log_and_starts()

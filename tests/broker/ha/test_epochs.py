@@ -115,7 +115,7 @@ def why(own: Epoch, theirs: list[Epoch]) -> str | None:
     return why_kept([own], ME, 100, 150, theirs)
 
 
-def test_nobody_was_promised_what_only_asked_slaves_could_have_had() -> None:
+def test_tail_without_a_joined_slave_was_never_acknowledged() -> None:
     assert why(line(2, 0, joined={SLAVE: 1}), opened(3, SLAVE)) is None
     assert why(line(2, 0), opened(3, SLAVE)) is None
 

@@ -131,7 +131,7 @@ async def test_the_disk_stands_in_until_slaves_are_level_again(autojump_clock: M
         assert master.report(A, 3000) == 3000
 
 
-async def test_progress_begins_the_wait_anew(autojump_clock: MockClock) -> None:
+async def test_progress_restarts_the_wait(autojump_clock: MockClock) -> None:
     async with leading() as master:
         master.report(A, 1000)
         for end in range(2000, 12_000, 1000):

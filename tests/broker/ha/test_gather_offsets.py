@@ -89,7 +89,7 @@ async def test_higher_of_both_counts_per_queue(autojump_clock: MockClock) -> Non
     assert trio.current_time() == 0.0
 
 
-async def test_every_slave_is_asked_once_whoever_names_it(autojump_clock: MockClock) -> None:
+async def test_slave_listed_twice_is_asked_once(autojump_clock: MockClock) -> None:
     peers = FakePeers(
         {
             NAME_SERVER: cluster({1: SLAVE, 0: "10.0.0.7:1"}),
@@ -130,7 +130,7 @@ async def test_who_was_silent_for_long_already_is_asked_once(
     assert trio.current_time() == 0.0
 
 
-async def test_nobody_to_ask_takes_no_time(autojump_clock: MockClock) -> None:
+async def test_gathering_without_slaves_takes_no_time(autojump_clock: MockClock) -> None:
     kept = manager()
     await gather_slave_offsets(
         peers=Peers(FakePeers({}).call, (), "broker-a", OWN),

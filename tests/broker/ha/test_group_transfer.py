@@ -104,7 +104,7 @@ def test_the_last_slave_that_is_required_decides_whether_to_wait() -> None:
     assert group.available_until > 5100
 
 
-def test_bytes_that_nobody_was_sent_count_only_after_more_was() -> None:
+def test_bytes_that_were_not_sent_count_only_after_later_ones_were() -> None:
     group = service()  # Its log ended at 10,000 when it began to serve.
     assert reported(group, A, 10_500, is_first=True) == 10_000
     assert reported(group, A, 10_500, is_first=True) == 10_000
@@ -194,7 +194,7 @@ def test_what_counts_is_always_the_kth_best_of_those_there(
 # --- with connections --------------------------------------------------------------------------
 
 
-async def test_a_connection_is_no_slave_before_it_has_reported(autojump_clock: MockClock) -> None:
+async def test_connection_does_not_count_before_its_first_report(autojump_clock: MockClock) -> None:
     async with master(messages=3) as ours:
         group = ours.service.group_transfer
         peer = await ours.raw_slave()
@@ -231,7 +231,7 @@ async def test_a_silent_slave_counts_until_it_is_dropped(autojump_clock: MockClo
         assert group.replicated.value == 0
 
 
-async def test_a_slave_that_claims_what_nobody_was_sent_releases_nothing(
+async def test_report_beyond_what_was_sent_releases_nothing(
     autojump_clock: MockClock,
 ) -> None:
     async with master(messages=3) as ours:
@@ -256,7 +256,7 @@ async def test_a_refused_slave_does_not_count(autojump_clock: MockClock) -> None
         assert ours.service.group_transfer.statistics().live_slaves == 0
 
 
-async def test_statistics_tell_who_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_statistics_name_the_slave_that_is_waited_for(autojump_clock: MockClock) -> None:
     async with master(messages=3) as ours:
         peer = await ours.raw_slave()
         await peer.report(ours.store.max_physical_offset)

@@ -98,7 +98,7 @@ async def test_slave_that_went_and_is_listed_no_more_is_forgotten(
 @pytest.mark.parametrize(
     "listed", [{SERVERS[0]: {}}, {SERVERS[0]: None}, {SERVERS[0]: {}, SERVERS[1]: None}]
 )
-async def test_nobody_is_forgotten_because_a_name_server_is_new_or_silent(
+async def test_slaves_are_not_forgotten_because_a_name_server_is_new_or_silent(
     autojump_clock: MockClock, listed: dict[str, dict[int, str] | None]
 ) -> None:
     story = Story({server: {0: MASTER, 1: FIRST} for server in listed})

@@ -86,7 +86,7 @@ def test_key_that_others_can_read_is_refused(
         with_tls(authority, tmp_path)
 
 
-def test_key_with_a_password_is_refused_and_asks_nobody(
+def test_key_with_a_password_is_refused_without_a_prompt(
     authority: trustme.CA, tmp_path: Path
 ) -> None:
     with_tls(authority, tmp_path)

@@ -37,7 +37,7 @@ def ids(slaves: LiveSlaves, end: int = 1000) -> list[int]:
     return sorted(slaves.ids(NAMED, max_physical_offset=end))
 
 
-def test_slave_that_said_who_it_is_is_live_while_it_is_connected() -> None:
+def test_identified_slave_is_live_while_it_is_connected() -> None:
     connections = [FakeConnection("10.0.0.11:5000")]
     slaves = LiveSlaves()
     slaves.watch(connections)
@@ -61,7 +61,7 @@ def test_slave_counts_from_its_first_report_on_and_not_while_far_behind() -> Non
     assert ids(slaves, end=1500) == []
 
 
-def test_what_every_slave_has_is_told_by_those_that_could_take_over() -> None:
+def test_common_offset_counts_only_slaves_that_could_take_over() -> None:
     slaves = LiveSlaves(slave_fallbehind_max=500)
     assert slaves.common_offset(max_physical_offset=2000) == 2000
     addrs = ("10.0.0.11:1", "10.0.0.12:1", "10.0.0.13:1")
@@ -83,7 +83,7 @@ def test_stranger_is_named_by_the_list_of_the_name_servers() -> None:
     assert slaves.unnamed() == []
 
 
-def test_stranger_that_nobody_lists_may_be_the_named_one() -> None:
+def test_unlisted_connection_may_be_the_named_slave() -> None:
     slaves = LiveSlaves()
     slaves.watch([FakeConnection("10.0.0.13:5000")])
     assert ids(slaves) == [NAMED]
@@ -210,7 +210,9 @@ async def register_slave(cluster: EmbeddedCluster, caller: Caller, addr: str) ->
     assert answer.code == ResponseCode.SUCCESS
 
 
-async def test_slave_that_does_not_say_who_it_is_is_looked_up(autojump_clock: MockClock) -> None:
+async def test_slave_that_does_not_identify_itself_is_found_in_the_list(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         master = cluster.master.broker
         slaves = master.state.live_slaves
@@ -226,7 +228,7 @@ async def test_slave_that_does_not_say_who_it_is_is_looked_up(autojump_clock: Mo
         assert slaves.ids(NAMED, max_physical_offset=0) == set()
 
 
-async def test_slave_that_registers_late_is_looked_up_again(autojump_clock: MockClock) -> None:
+async def test_slave_that_registers_late_is_found_later(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         master = cluster.master.broker
         slaves = master.state.live_slaves
@@ -239,7 +241,9 @@ async def test_slave_that_registers_late_is_looked_up_again(autojump_clock: Mock
         assert slaves.ids(NAMED, max_physical_offset=0) == {2}
 
 
-async def test_offsets_asked_for_by_others_introduce_nobody(autojump_clock: MockClock) -> None:
+async def test_offset_queries_of_other_clients_introduce_no_slave(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         await caller.pool.call(addr, GetAllConsumerOffsetRequestHeader())

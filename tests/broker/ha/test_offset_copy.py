@@ -27,14 +27,14 @@ def offset_of(offsets: ConsumerOffsetManager) -> int:
     return offsets.query_offset("G", "T", 0)
 
 
-def test_a_master_with_less_is_told_and_does_not_lower() -> None:
+def test_offset_that_is_newer_here_is_sent_to_the_master_and_kept() -> None:
     master, slave = manager(32), manager(120)
     told = OffsetCopy(slave).take(versioned(master), contact=1)
     assert offset_of(slave) == 120
     assert told == [UpdateConsumerOffsetRequestHeader("G", "T", 0, 120, "0.0")]
 
 
-def test_master_is_told_the_epoch_that_a_member_named() -> None:
+def test_offset_is_sent_with_the_epoch_that_a_member_named() -> None:
     """Also before the first look, when this slave may not have the master's epochs yet."""
     master, slave = manager(32), manager(40)
     copy = OffsetCopy(slave, epoch=lambda: "1.0.a.")
@@ -61,14 +61,14 @@ def test_what_is_committed_after_a_look_is_of_the_epoch_of_then() -> None:
     assert {one.queue_id: one.epoch for one in told} == {0: "1.0.a.", 1: "2.9.b.a"}
 
 
-def test_a_reset_at_the_master_goes_down_and_nothing_is_told() -> None:
+def test_reset_at_the_master_is_copied_and_nothing_is_sent() -> None:
     master, slave = manager(100), manager(90)
     master.commit_version("G", "T", 0, Commit(10, is_reset=True))
     assert OffsetCopy(slave).take(versioned(master), contact=1) == []
     assert offset_of(slave) == 10
 
 
-def test_a_topic_deleted_at_the_master_goes_and_is_not_told_again() -> None:
+def test_topic_deleted_at_the_master_is_removed_and_not_sent_again() -> None:
     master, slave = manager(100), manager(120)
     all_at_once(master.removal(topic="T"))
     copy = OffsetCopy(slave)
@@ -79,7 +79,7 @@ def test_a_topic_deleted_at_the_master_goes_and_is_not_told_again() -> None:
     assert (told.commit_offset, told.generation) == (3, "1.0")
 
 
-def test_what_is_told_in_one_round_is_limited() -> None:
+def test_offsets_sent_in_one_round_are_limited() -> None:
     slave = manager()
     for queue_id in range(SEND_LIMIT + 1):
         slave.commit_offset("G", "T", queue_id, 1)

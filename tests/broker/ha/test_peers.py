@@ -81,7 +81,7 @@ async def test_a_list_of_brokers_has_a_limited_size() -> None:
         ({"haListenPort": "10912", "brokerIP2": "evil/\n"}, None),
     ],
 )
-def test_replication_is_looked_for_where_a_broker_can_be(
+def test_replication_address_must_be_one_of_a_broker(
     settings: dict[str, str], expected: str | None
 ) -> None:
     assert replication_addr(settings, PEER) == expected

@@ -43,7 +43,7 @@ async def test_many_hosts_that_are_silent_give_way_to_a_newcomer() -> None:
         assert not places[-1].scope.cancel_called
 
 
-async def test_who_has_shown_who_it_is_is_displaced_by_nobody() -> None:
+async def test_place_of_an_identified_slave_is_not_taken() -> None:
     with arrived("10.0.0.2") as (places, (slave,)), ExitStack() as stack:
         places.keep(slave)
         for number in range(200):
@@ -52,7 +52,7 @@ async def test_who_has_shown_who_it_is_is_displaced_by_nobody() -> None:
         assert not slave.scope.cancel_called
 
 
-async def test_only_so_many_slaves_are_served_and_one_that_leaves_makes_room() -> None:
+async def test_places_are_limited_and_a_slave_that_leaves_makes_room() -> None:
     places = Places()
     with ExitStack() as stack:
         for number in range(SLAVES_LIMIT - 1):

@@ -196,7 +196,7 @@ async def test_rule_may_be_set_while_the_slave_refuses(autojump_clock: MockClock
         assert len(kept(disk)) == 1
 
 
-async def test_what_is_common_is_looked_for_further_back(
+async def test_common_part_is_searched_further_back(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resync, "WINDOWS", (1000, 3000, 9000))
@@ -233,7 +233,7 @@ async def test_tail_that_finds_no_room_is_not_cut(
         assert "No space left" in caplog.text
 
 
-async def test_slave_of_a_slave_that_cuts_its_tail_compares_anew(
+async def test_slave_of_a_slave_that_cuts_its_tail_compares_again(
     autojump_clock: MockClock,
 ) -> None:
     """The one in the middle goes on from an address that lies before what it has sent."""
@@ -325,7 +325,7 @@ async def test_slave_behind_the_master_s_first_byte_refuses(
         assert "ha_missing_history" in caplog.text
 
 
-async def test_missing_history_is_copied_anew(
+async def test_missing_history_is_copied_from_the_first_byte(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = await disk_with(200)

@@ -72,7 +72,7 @@ async def test_apache_master_that_begins_in_our_last_file_is_followed(
         assert 0 not in asked
 
 
-async def test_apache_master_with_nothing_of_ours_is_refused_loudly(
+async def test_apache_master_that_begins_later_is_refused_with_a_warning(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

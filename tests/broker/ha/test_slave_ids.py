@@ -30,7 +30,7 @@ def ids(listed: dict[int, str] | None, *introduced: int) -> SlaveIds:
     return SlaveIds(peers, lambda: introduced)
 
 
-async def test_id_is_the_first_that_nobody_has(autojump_clock: MockClock) -> None:
+async def test_given_id_is_the_first_free_one(autojump_clock: MockClock) -> None:
     assert await ids({0: "m:1"}).give("a:1") == 1
     assert await ids({0: "m:1", 1: "b:1", 3: "c:1"}, 2).give("a:1") == 4
     assert await ids(None, 1).give("a:1") == 2
@@ -54,7 +54,7 @@ async def test_two_at_once_get_two(autojump_clock: MockClock) -> None:
     assert sorted(given) == list(range(1, 9))
 
 
-async def test_only_so_many_are_remembered(autojump_clock: MockClock) -> None:
+async def test_given_ids_are_remembered_up_to_a_limit(autojump_clock: MockClock) -> None:
     one = ids({0: "m:1"})
     for number in range(2 * GIVEN_LIMIT):
         assert await one.give(f"a:{number}") <= GIVEN_LIMIT + 1

@@ -260,7 +260,7 @@ async def test_an_offset_is_never_lowered(autojump_clock: MockClock) -> None:
         assert world.offsets.query_offsets("audit", "orders") == {0: 5}
 
 
-async def test_offsets_of_a_master_of_ours_follow_within_a_second(
+async def test_offsets_of_a_rocketrio_master_follow_within_a_second(
     autojump_clock: MockClock,
 ) -> None:
     def told(offset: int) -> bytes:
@@ -322,7 +322,7 @@ async def test_delay_offsets_wait_until_their_log_is_confirmed(autojump_clock: M
         assert read(world.disk, world.delay_file.path) == body
 
 
-async def test_master_without_delay_offsets_is_no_failure(autojump_clock: MockClock) -> None:
+async def test_master_without_delay_offsets_is_accepted(autojump_clock: MockClock) -> None:
     async with running() as world:
         await world.synchronize.rounds.wait_reached(1)
         assert not world.disk.exists(world.delay_file.path)

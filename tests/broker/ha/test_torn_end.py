@@ -85,7 +85,7 @@ def test_torn_properties_are_their_holders_damage() -> None:
     assert judged(LOG, torn, crashed=True).damaged_peers == {"peer 0"}
 
 
-def test_damage_that_does_not_show_is_that_of_who_crashed_or_is_outvoted() -> None:
+def test_hidden_damage_is_attributed_to_the_crashed_or_outvoted_log() -> None:
     odd, other = damaged(SIZE - 1, b"x"), damaged(SIZE - 1, b"y")
     assert judged(odd, LOG).damage is Damage.UNDECIDED
     assert judged(odd, LOG, crashed=True).replacements == {LAST: LOG[LAST:]}

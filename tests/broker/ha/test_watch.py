@@ -31,7 +31,7 @@ def told(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if text in record.getMessage()]
 
 
-async def test_a_slave_that_stays_behind_is_told_of_and_that_it_caught_up(
+async def test_slave_that_stays_behind_and_catches_up_is_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "rocketrio_broker.ha")

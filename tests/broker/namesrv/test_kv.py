@@ -156,7 +156,7 @@ async def test_entries_that_wait_to_be_written_count(
     await table.put("N", "0", "changed")
 
 
-async def test_a_file_that_nobody_of_ours_wrote_is_not_read() -> None:
+async def test_file_larger_than_a_name_server_writes_is_not_read() -> None:
     disk = MemoryDisk()
     disk.make_directory(PATH.parent)
     disk.open(PATH, create=True).truncate(FILE_SIZE_LIMIT + 1)

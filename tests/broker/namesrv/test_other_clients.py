@@ -118,7 +118,7 @@ async def test_registrations_that_are_damaged_change_nothing(autojump_clock: Moc
         assert (await client.ask(105, {"topic": "orders"})).code == 17
 
 
-async def test_slaves_alone_are_told_where_their_master_is(autojump_clock: MockClock) -> None:
+async def test_only_slaves_get_the_address_of_their_master(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
         slave = {**REGISTRATION, "brokerId": "1", "brokerAddr": f"{CLIENT_HOST}:40921"}
         assert (await client.ask(103, slave, BODY, version=407)).fields == {}  # nobody is 0 yet
@@ -145,7 +145,7 @@ ROUTE_QUESTIONS: dict[str, tuple[bytes, bytes]] = {
 }  # fmt: skip
 
 
-async def test_routes_are_told_in_the_form_that_their_reader_knows(
+async def test_routes_are_answered_in_the_form_that_their_reader_knows(
     autojump_clock: MockClock,
 ) -> None:
     async with name_server() as (broker, client):
@@ -161,7 +161,7 @@ async def test_routes_are_told_in_the_form_that_their_reader_knows(
         assert (await client.ask(105, None)).code == 1
 
 
-async def test_lists_have_the_classic_form_whoever_asks(autojump_clock: MockClock) -> None:
+async def test_lists_have_the_classic_form_for_all_clients(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
         await broker.ask(103, REGISTRATION, BODY, version=407)
         for version in (333, 479):
@@ -210,7 +210,7 @@ async def test_configurations_are_kept_by_name(autojump_clock: MockClock) -> Non
         assert (await client.ask(101, entry)).code == 22
 
 
-async def test_codes_nobody_knows_are_answered(autojump_clock: MockClock) -> None:
+async def test_unknown_codes_are_answered(autojump_clock: MockClock) -> None:
     """4.x's name server leaves them without an answer, and their senders to their timeouts."""
     async with name_server() as (_, client):
         for code in (-1, 10, 11, 34, 217, 901, 904, 9999, 2**31 - 1):

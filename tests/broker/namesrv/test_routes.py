@@ -74,7 +74,7 @@ def test_a_registered_topic_has_a_route(routes: RouteInfoManager) -> None:
     assert routes.pickup_topic_route_data("U") is None
 
 
-def test_only_a_slave_is_told_where_the_master_is(routes: RouteInfoManager) -> None:
+def test_only_a_slave_gets_the_address_of_the_master(routes: RouteInfoManager) -> None:
     assert register(routes, SLAVE) == RegisterBrokerResult()
     assert register(routes, MASTER) == RegisterBrokerResult()
     assert register(routes, SLAVE) == RegisterBrokerResult("10.0.0.1:10911", "10.0.0.1:10912")
@@ -249,7 +249,7 @@ def test_a_broker_comes_back_over_another_connection_and_the_old_one_ends_later(
         {"broker_name": "broker-b"},
     ],
 )
-def test_nobody_else_speaks_for_an_address_while_its_connection_stands(
+def test_address_belongs_to_its_connection_while_that_is_open(
     routes: RouteInfoManager, changes: dict[str, Any]
 ) -> None:
     register(routes, MASTER)
@@ -264,7 +264,7 @@ def test_nobody_else_speaks_for_an_address_while_its_connection_stands(
     register(routes, stolen, channel="stranger", host="10.6.6.6")
 
 
-def test_who_connects_from_an_address_speaks_for_it_whoever_was_there_first(
+def test_connection_from_the_address_itself_replaces_an_earlier_one(
     routes: RouteInfoManager,
 ) -> None:
     stolen = attrs.evolve(MASTER, ha_server_addr="10.6.6.6:10912")
@@ -322,7 +322,7 @@ def test_only_the_connection_that_registered_a_broker_takes_its_leave(
     routes.unregister_broker(**leave, channel=channel)  # type: ignore[arg-type]
 
 
-def test_a_sign_of_life_of_somebody_else_is_none(routes: RouteInfoManager) -> None:
+def test_heartbeat_of_another_connection_does_not_count(routes: RouteInfoManager) -> None:
     register(routes, MASTER, now=0)
     routes.refresh(MASTER.key, channel="stranger", now=100)
     assert routes.scan_not_active_broker(BROKER_CHANNEL_EXPIRED_TIME + 1) == [MASTER.key]

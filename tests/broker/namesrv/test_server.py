@@ -271,7 +271,7 @@ async def test_a_broker_takes_leave(autojump_clock: trio.testing.MockClock) -> N
         assert not name_server.routes.broker_addr_table
 
 
-async def test_nobody_else_takes_leave_for_a_broker(
+async def test_broker_is_unregistered_only_by_its_own_connection(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served() as (name_server, broker, stranger):

@@ -54,7 +54,7 @@ def test_apache_s_5_x_file_is_read() -> None:
     assert offsets.offset_table == {1: 12, 17: 3}
 
 
-def test_slaves_are_told_what_is_delivered_now_and_else_what_the_file_holds() -> None:
+def test_slaves_get_current_progress_or_else_that_of_the_file() -> None:
     file = config_file("delayOffset.json")
     file.write(DelayOffsetWrapper({1: 5}))
     offsets = offsets_of(file)

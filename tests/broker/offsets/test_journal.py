@@ -100,7 +100,7 @@ def test_load_skips_a_damaged_line_and_keeps_those_around_it(
     assert "lines=1 of=3" in caplog.text
 
 
-def test_a_full_disk_is_told_once_and_ends_nothing(
+def test_full_disk_is_logged_once_and_ends_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: MemoryOpenFile, data: Buffer, offset: int) -> None:

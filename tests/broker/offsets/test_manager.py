@@ -280,7 +280,7 @@ async def test_commits_apache_never_saw_are_not_lost_to_its_file(
     assert loaded(disk).query_offsets("G", "T") == {0: 100, 1: 20}
 
 
-def test_an_older_file_of_ours_is_not_taken_for_apache_s() -> None:
+def test_older_rocketrio_file_is_not_taken_for_apaches() -> None:
     """The newest consumerOffset.json is torn by a power cut; its backup is older than the snapshot."""
     disk = MemoryDisk()
     offsets = manager(disk)
@@ -295,7 +295,7 @@ def test_an_older_file_of_ours_is_not_taken_for_apache_s() -> None:
     assert generation(again) == "0.0"
 
 
-def test_a_file_of_ours_that_could_not_be_written_for_long_is_known_as_ours() -> None:
+def test_rocketrio_file_that_could_not_be_written_for_long_is_recognized() -> None:
     class FullDisk(MemoryDisk):
         full = False
 
@@ -317,7 +317,7 @@ def test_a_file_of_ours_that_could_not_be_written_for_long_is_known_as_ours() ->
     assert generation(again) == "0.0"
 
 
-def test_offsets_are_looked_at_again_when_the_log_became_shorter() -> None:
+def test_offsets_are_checked_again_when_the_log_became_shorter() -> None:
     disk, log_end = MemoryDisk(), [1000]
 
     def opened() -> ConsumerOffsetManager:
@@ -370,7 +370,7 @@ def test_slave_names_the_epoch_in_which_its_master_knew_its_offsets() -> None:
     assert named() == ("1.0.b.", {})
 
 
-def test_commits_of_the_last_seconds_before_a_kill_are_looked_at_again() -> None:
+def test_commits_of_the_last_seconds_before_a_kill_are_checked_again() -> None:
     """The log grew and lost its end since the snapshot, which was written when it was shorter still."""
     disk = MemoryDisk()
 
@@ -394,7 +394,7 @@ def test_commits_of_the_last_seconds_before_a_kill_are_looked_at_again() -> None
     assert (again.offsets_cut, again.messages_cut) == (3, 27)
 
 
-def test_a_slave_of_ours_knows_the_generation_of_an_apache_broker_s_offsets() -> None:
+def test_rocketrio_slave_knows_the_generation_of_an_apache_brokers_offsets() -> None:
     """The first start on Apache's directory: its progress counts in the generation that the slave followed it into."""
     disk = MemoryDisk()
     apache_writes(disk, {"T@G": {0: 100, 1: 5}})
@@ -420,7 +420,7 @@ def test_only_the_last_claim_counts_and_none_of_another_run() -> None:
     assert not manager().is_owner("G", "T", 0, second)
 
 
-def test_what_became_of_a_commit_is_told() -> None:
+def test_outcome_of_a_commit_is_returned() -> None:
     offsets = manager()
     offsets.commit_offset("G", "T", 0, 100)
     late = Commit(10, Generation(), is_owner=False, is_seek=True)

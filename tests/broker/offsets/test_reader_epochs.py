@@ -93,7 +93,7 @@ async def test_reader_of_an_unknown_epoch(
         assert ReaderEpochs(store, offsets).parting(text, GROUP, TOPIC, QUEUE_ID) == offset
 
 
-async def test_without_epochs_nobody_can_tell(autojump_clock: MockClock) -> None:
+async def test_reader_epoch_is_unknown_without_epochs(autojump_clock: MockClock) -> None:
     disk = MemoryDisk()
     file = ConfigFile(Path("/data/config/consumerOffset.json"), disk=disk)
     async with opened(disk) as store:
@@ -104,7 +104,7 @@ async def test_without_epochs_nobody_can_tell(autojump_clock: MockClock) -> None
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.x.id", "one.2.id"])
-async def test_text_that_is_no_epoch_is_refused(autojump_clock: MockClock, text: str) -> None:
+async def test_text_that_is_not_an_epoch_is_refused(autojump_clock: MockClock, text: str) -> None:
     async with log_of_three_epochs() as (store, offsets):
         with pytest.raises(RemoteProtocolError, match="is not an epoch"):
             ReaderEpochs(store, offsets).parting(text, GROUP, TOPIC, QUEUE_ID)

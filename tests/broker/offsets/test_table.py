@@ -122,7 +122,7 @@ def test_no_offset_is_taken_beyond_the_end_of_its_queue() -> None:
     assert table.offsets == {T: {0: 100, 1: 9}}
 
 
-def test_removed_topics_and_groups_do_not_come_back_from_who_has_not_heard() -> None:
+def test_removed_topics_and_groups_do_not_come_back_from_an_older_table() -> None:
     for what in ({"topic": "T"}, {"group": "G"}):
         master, slave = of({T: {0: 5, 1: 6}, U: {0: 7}}), of({T: {0: 5, 2: 8}, U: {0: 7}})
         slave.commit(T, 0, 3)  # A lowering there is no operator's.
@@ -147,7 +147,7 @@ def test_few_removed_topics_are_remembered() -> None:
     assert (len(names), names[0]) == (limit, "t2")
 
 
-def test_an_old_copy_of_ours_does_not_raise_what_was_lowered_here() -> None:
+def test_old_copy_does_not_raise_an_offset_that_was_lowered_here() -> None:
     """An Apache slave has the offset from before the reset; later, commits of an outage beyond it."""
     table = of({T: {0: 100}})
     table.apply(T, 0, Commit(10, is_reset=True))

@@ -68,7 +68,9 @@ def test_every_commit_is_a_join(current: Version, commit: Commit) -> None:
 
 @settings(max_examples=50)
 @given(versions, commits)
-def test_only_who_may_lowers(current: Version, commit: Commit) -> None:
+def test_member_that_does_not_own_the_queue_never_lowers_an_offset(
+    current: Version, commit: Commit
+) -> None:
     after, _ = join_commit(current, commit)
     is_plain = commit.generation is None
     may_lower = commit.is_reset or is_plain or commit.is_owner is not False
@@ -166,7 +168,7 @@ def test_a_generation_is_read_as_it_is_written(generation: Generation) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.", "1.2.3", "-1.2", "a.b", "1.2 ", "9" * 5000])
-def test_what_is_no_generation_is_refused(text: str) -> None:
+def test_text_that_is_not_a_generation_is_refused(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="generation"):
         Generation.parse(text)
 
@@ -188,7 +190,7 @@ def test_parse_of_a_generation_beyond_the_limit_is_refused(text: str) -> None:
         Generation.parse(text)
 
 
-def test_generation_is_far_ahead_if_a_broker_cannot_have_missed_so_many() -> None:
+def test_generation_is_far_ahead_beyond_what_a_broker_can_have_missed() -> None:
     here = Generation(2, 7)
     for near in (here, Generation(0, 9), Generation(2 + LEAD_LIMIT, 0), Generation(3, LEAD_LIMIT)):
         assert not near.is_far_ahead_of(here)

@@ -55,7 +55,7 @@ async def test_message_is_stored_as_given_and_seen_at_once() -> None:
         assert store.dispatched.value == store.max_physical_offset == second.end_offset
 
 
-async def test_tags_told_by_the_caller_are_not_looked_for() -> None:
+async def test_tags_given_by_the_caller_are_not_searched() -> None:
     async with opened(MemoryDisk()) as store:
         stored(store.append(put_of(properties=b"TAGS\1red", tags="red")))
         stored(store.append(put_of(properties=b"", tags=None)))
@@ -192,7 +192,7 @@ async def test_no_space_for_the_next_file_refuses_and_recovers() -> None:
         assert len(read_all(store, "orders")) == 3
 
 
-async def test_full_disk_is_told_now_and_then_and_shown_while_it_lasts(
+async def test_full_disk_is_logged_at_intervals_and_shown_while_it_lasts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class FullDisk(MemoryDisk):

@@ -43,7 +43,7 @@ async def test_jump_ahead_settles_after_a_day(
     assert watch.settled_ms() == clock.now_ms()
 
 
-async def test_jump_that_is_taken_back_is_no_problem_any_more(
+async def test_jump_that_is_taken_back_ends_the_problem(
     autojump_clock: trio.abc.Clock, clock: RunningClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = ClockWatch(LogPosition(), wall_clock=clock)

@@ -41,7 +41,7 @@ def copy(master: MessageStore, slave: MessageStore) -> None:
     slave.append_raw(slave.max_physical_offset, data)
 
 
-async def test_record_of_a_deletion_is_told_from_others(autojump_clock: MockClock) -> None:
+async def test_record_of_a_deletion_is_recognized(autojump_clock: MockClock) -> None:
     async with opened(MemoryDisk()) as store:
         delete(store)
         data = store.read_log(0, 1 << 20)
@@ -79,7 +79,7 @@ async def test_slave_drops_a_life_as_soon_as_the_deletion_is_in_its_log(
 
 
 @pytest.mark.parametrize("count", [1, 300], ids=["one by one", "as columns"])
-async def test_lives_that_arrive_together_are_kept_apart(
+async def test_incarnations_that_arrive_together_are_kept_separate(
     count: int, autojump_clock: MockClock
 ) -> None:
     async with (

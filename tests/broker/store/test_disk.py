@@ -148,7 +148,7 @@ def test_what_is_made_only_this_user_can_read(usual_umask: None, tmp_path: Path)
     assert {mode_of(folder / name) for name in ("file", "lock")} == {0o600}
 
 
-def test_folder_that_is_there_stays_as_it_is_and_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_make_directory_keeps_a_folder_and_refuses_a_file(tmp_path: Path) -> None:
     disk = InlineDisk()
     (tmp_path / "old").mkdir(0o755)
     (tmp_path / "old").chmod(0o755)

@@ -107,7 +107,7 @@ def test_gap_keeps_later_entries_at_their_own_index() -> None:
     assert queue.entry(4) == (500, 100, java_string_hash("a"))
 
 
-def test_topic_made_anew_counts_from_zero() -> None:
+def test_topic_created_again_counts_from_zero() -> None:
     table, dispatcher = made()
     for number in range(3):
         dispatcher.dispatch([record(number * 100, number)])

@@ -170,7 +170,7 @@ def test_file_lies_beside_the_log() -> None:
     assert Path("/data/rocketrioEpochs") == FILE
 
 
-async def test_names_of_slaves_have_a_limit_and_who_comes_later_counts_without_one(
+async def test_names_of_slaves_are_limited_and_later_slaves_count_unnamed(
     autojump_clock: MockClock,
 ) -> None:
     async with opened(MemoryDisk()) as store:

@@ -105,7 +105,7 @@ async def test_store_closes_and_opens_on_a_full_disk(room: int) -> None:
         assert [found(store, number) for number in range(251)] == [1] * 251
 
 
-async def test_file_that_a_full_disk_cannot_mend_is_made_anew(
+async def test_file_that_a_full_disk_cannot_repair_is_created_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = FullDisk()

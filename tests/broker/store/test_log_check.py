@@ -136,7 +136,9 @@ async def test_messages_that_a_rebuilt_queue_lacks_are_found(
         assert f"queue 1 of orders lacks its message {queue.max_offset - 2}" in found.problem
 
 
-async def test_deleted_and_made_again_topic_is_no_problem(autojump_clock: trio.abc.Clock) -> None:
+async def test_topic_deleted_and_created_again_passes_the_check(
+    autojump_clock: trio.abc.Clock,
+) -> None:
     disk = MemoryDisk()
     async with opened(disk, clock=SetClock()) as store:
         await fill(store)

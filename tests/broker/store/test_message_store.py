@@ -183,7 +183,7 @@ async def test_failing_sync_ends_the_store_and_leaves_abort() -> None:
     assert ABORT in disk.files
 
 
-async def test_arrivals_are_told_once(autojump_clock: trio.abc.Clock) -> None:
+async def test_arrivals_are_reported_once(autojump_clock: trio.abc.Clock) -> None:
     async with opened(MemoryDisk()) as store:
         put_many(store, 4)
         assert store.take_arrivals() == {("orders", 0), ("orders", 1)}

@@ -52,7 +52,7 @@ async def test_slave_does_not_move_its_readers(offset: int) -> None:
         assert store.get_message("orders", 0, 9, 32).next_begin_offset == 5
 
 
-async def test_at_most_so_many_messages_and_bytes_from_memory() -> None:
+async def test_read_from_memory_is_limited_by_messages_and_bytes() -> None:
     async with opened(MemoryDisk(), BIG) as store:
         put_many(store, 50)
         assert store.get_message("orders", 0, 0, 100).message_count == 32
@@ -105,9 +105,7 @@ async def test_touching_records_are_one_buffer_and_others_several() -> None:
 
 @pytest.mark.parametrize("sizes", [(10, 10), (10, 11)], ids=["one size", "two sizes"])
 @pytest.mark.parametrize("count", [GATHER_LEAST, 2 * GATHER_LEAST])
-async def test_many_records_that_lie_apart_are_read_in_order(
-    sizes: tuple[int, int], count: int
-) -> None:
+async def test_many_separate_records_are_read_in_order(sizes: tuple[int, int], count: int) -> None:
     config = attrs.evolve(BIG, max_transfer_count_on_message_in_memory=1000)
     async with opened(MemoryDisk(), config) as store:
         for number in range(count):
@@ -120,7 +118,7 @@ async def test_many_records_that_lie_apart_are_read_in_order(
         assert b"".join(result.buffers) == b"".join(expected)
 
 
-async def test_many_records_that_lie_apart_in_two_files_are_read_in_order() -> None:
+async def test_many_separate_records_in_two_files_are_read_in_order() -> None:
     config = attrs.evolve(SMALL, max_transfer_count_on_message_in_memory=1000)
     async with opened(MemoryDisk(), config) as store:
         for _ in range(100):
@@ -158,7 +156,7 @@ async def test_filter_by_tags_code_takes_what_matches_and_moves_on() -> None:
         assert (none.status, none.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
 
 
-async def test_filtered_scan_looks_at_800_entries() -> None:
+async def test_filtered_scan_reads_800_entries() -> None:
     config = attrs.evolve(BIG, mapped_file_size_consume_queue=20 * 2000)
     async with opened(MemoryDisk(), config) as store:
         put_many(store, 1000, 0)

@@ -113,7 +113,7 @@ def test_many_usual_records_come_as_columns_and_few_one_by_one() -> None:
     assert kinds(FEW_RECORDS - 1) == [False]
 
 
-def test_a_log_of_unusual_records_is_looked_at_twice_at_most(
+def test_log_of_unusual_records_is_read_twice_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writer = LogWriter(1)

@@ -185,7 +185,7 @@ async def test_no_log_at_all_empties_the_queues() -> None:
         assert stored(store.append(put_of())).queue_offset == 0
 
 
-async def test_missing_file_in_the_middle_is_told() -> None:
+async def test_missing_file_in_the_middle_is_an_error() -> None:
     disk = MemoryDisk()
     await filled(disk)
     disk.unlink(ROOT / "commitlog" / f"{FILE_SIZE:020d}")

@@ -222,7 +222,7 @@ async def test_files_with_times_in_the_future_are_as_old_as_they_are_known(
         assert store.min_physical_offset > 0
 
 
-async def test_files_that_go_before_their_time_are_told_with_what_was_unread(
+async def test_files_deleted_early_are_logged_with_their_unread_messages(
     autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, clock = MemoryDisk(), SetClock()

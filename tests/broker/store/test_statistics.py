@@ -53,7 +53,7 @@ async def test_totals_of_mornings_are_those_when_the_local_day_began(
             await trio.sleep(10.1)  # The day is looked at every 10 s.
 
 
-async def test_what_is_not_measured_is_not_told_as_0() -> None:
+async def test_unmeasured_statistics_are_not_reported_as_0() -> None:
     async with opened(MemoryDisk()) as store:
         info = store.runtime_info()
         for name in ("dispatchMaxBuffer", "getMessageEntireTimeMax", "pageCacheLockTimeMills"):

@@ -246,7 +246,7 @@ async def test_half_closed_connection_ends_for_the_reader_and_swallows_for_the_w
     assert await read_some(dialled) == b"the other way"
 
 
-async def test_closed_listener_breaks_what_nobody_accepted() -> None:
+async def test_closed_listener_breaks_connections_that_were_not_accepted() -> None:
     network = MemoryNetwork()
     listener = await network.host("10.0.0.1").listen("10.0.0.1:1")
     transport = await network.host("10.0.0.2").dial("10.0.0.1:1")

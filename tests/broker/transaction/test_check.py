@@ -319,7 +319,7 @@ async def test_clock_that_was_ahead_holds_no_check(autojump_clock: MockClock) ->
         assert sorted(await producer.seen_bodies()) == [b"after", b"later", b"while ahead"]
 
 
-async def test_looked_at_while_the_clock_was_ahead_is_due_in_time(
+async def test_half_message_read_while_the_clock_was_ahead_is_due_in_time(
     autojump_clock: MockClock,
 ) -> None:
     clock = SteppedClock()

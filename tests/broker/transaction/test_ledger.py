@@ -80,7 +80,7 @@ STEPS = st.lists(
 @pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=250, deadline=None)
-def test_open_is_what_nobody_decided(steps: list[str | int]) -> None:
+def test_half_message_is_open_until_it_is_decided(steps: list[str | int]) -> None:
     halves = Halves()
     for step in steps:
         halves.clock.now += 1000
@@ -157,7 +157,7 @@ def test_progress_beyond_the_queues_is_cut() -> None:
     assert halves.ledger.progress() == (1, 0)
 
 
-def test_nobody_is_asked_about_what_is_not_confirmed() -> None:
+def test_unconfirmed_half_message_is_not_checked() -> None:
     halves = Halves()
     halves.send()
     halves.store.read_gate.set_reported(halves.store.max_physical_offset)

@@ -45,7 +45,7 @@ def test_object_keys_are_read_as_their_text() -> None:
 
 
 @pytest.mark.parametrize("text", ['a{1:2}"', 'x":1:{', "\\", "{{}:1}", "1:2", '"'])
-def test_what_stands_inside_a_string_is_no_key(text: str) -> None:
+def test_text_inside_a_string_is_not_taken_for_a_key(text: str) -> None:
     body = b"{1:" + msgspec.json.encode(text) + b"}"
     assert fastjson.loads(body, dict[int, str]) == {1: text}
 
@@ -147,7 +147,7 @@ def test_every_config_file_of_apache_is_read(run: str, tmp_path: Path) -> None:
             assert isinstance(fastjson.loads(file.read_bytes(), Any), dict)
 
 
-def test_what_cannot_change_is_written_once_and_read_anew_when_replaced() -> None:
+def test_constant_part_is_encoded_once_and_again_when_replaced() -> None:
     class Frozen(msgspec.Struct, frozen=True):
         name: str
         counts: tuple[int, ...]
@@ -213,7 +213,7 @@ def test_in_a_file_the_same_is_damage(how: str) -> None:
         fastjson.loads(HEARTBEATS[how], HeartbeatData, lenient=False)
 
 
-def test_a_null_where_there_is_no_default_is_the_peers_fault() -> None:
+def test_null_without_a_default_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="clientID"):
         fastjson.loads(b'{"clientID":null}', HeartbeatData)
     with pytest.raises(RemoteProtocolError):

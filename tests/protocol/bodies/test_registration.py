@@ -104,7 +104,7 @@ def test_a_broker_before_3_0_11_sends_the_table_alone() -> None:
     assert body.topic_config_serialize_wrapper == wrapper
 
 
-def test_no_body_is_no_topics() -> None:
+def test_missing_body_means_no_topics() -> None:
     body = decode_register_body(b"", version=407)
     assert body.topic_config_serialize_wrapper.topic_config_table == {}
 
@@ -166,7 +166,7 @@ def test_the_largest_registration_is_read_a_little_at_a_time(compressed: bool) -
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_topics_that_nobody_wants_are_not_read(compressed: bool) -> None:
+def test_topics_that_are_not_requested_are_not_decoded(compressed: bool) -> None:
     wrapper = TopicConfigSerializeWrapper(DataVersion(1, 2), {"T": TopicConfig("T")})
     body = RegisterBrokerBody(wrapper, ["10.0.0.1:7"])
     data = encode_register_body(body, compressed=compressed)

@@ -67,7 +67,7 @@ def test_field_of_a_later_version_is_skipped() -> None:
         pytest.param(LINK_MAGIC + (LINK_HELLO_SIZE_LIMIT + 1).to_bytes(4), id="too large"),
     ],
 )
-def test_what_is_no_hello_is_refused_by_its_head(head: bytes) -> None:
+def test_bytes_that_are_not_a_hello_are_refused_by_their_head(head: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         hello_size(head)
 
@@ -83,7 +83,7 @@ def test_hello_of_another_version_or_end_is_refused(changes: dict[str, object]) 
         decode_hello(body, "slave")
 
 
-def test_hello_that_is_no_json_is_refused() -> None:
+def test_hello_that_is_not_json_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="cannot be decoded"):
         decode_hello(b'{"end": "slave"', "slave")
 

@@ -54,7 +54,7 @@ def test_what_is_ours_stands_beside_and_comes_back() -> None:
     assert set(told) - set(json.loads(JAVAS)) == {"rocketrio"}
 
 
-def test_members_nobody_knows_are_skipped_and_nonsense_is_told() -> None:
+def test_unknown_members_are_skipped_and_wrong_types_are_refused() -> None:
     assert HARuntimeInfo.from_json(b'{"master":true,"later":[1]}').master
     with pytest.raises(RemoteProtocolError, match="HA status"):
         HARuntimeInfo.from_json(b"[]")

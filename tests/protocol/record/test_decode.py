@@ -148,7 +148,7 @@ def _head(size: int, magic: int) -> bytes:
         (_head(2**31 - 1, MAGIC_V1) + bytes(91), "exceeds the 99 bytes"),
     ],
 )
-def test_what_is_no_message_is_refused_with_its_place(data: bytes, why: str) -> None:
+def test_bytes_that_are_not_a_message_are_refused_with_their_place(data: bytes, why: str) -> None:
     record = encode_record(**plain_fields())
     with pytest.raises(RemoteProtocolError, match=f"at byte {len(record)}: .*") as caught:
         decode_messages(record + data)

@@ -8,7 +8,7 @@ from tests.broker.replay import golden_records
 from rocketrio_protocol.record.java_hash import java_ordered, java_properties_text
 
 
-def test_properties_that_a_broker_wrote_anew_stand_in_its_order(tmp_path: Path) -> None:
+def test_properties_that_a_broker_re_encoded_are_in_its_order(tmp_path: Path) -> None:
     rewritten = [
         record for record in golden_records("4.9.7", tmp_path) if "REAL_TOPIC" in record.properties
     ]

@@ -31,7 +31,7 @@ def test_offset_ids_round_trip(ip: str, port: int, offset: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "zz", "7F", "0" * 31, "0" * 33, "0" * 34, "0 " * 16, "\u0661" * 32]
 )
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_text_that_is_not_an_id_is_refused(text: str) -> None:
     with pytest.raises(LocalProtocolError, match="not a message id"):
         parse_offset_message_id(text)
 
@@ -80,7 +80,7 @@ def test_time_starts_again_with_each_month(before_month_end: int) -> None:
     assert generator.next()[20:28] > "8F000000"
 
 
-def test_a_counter_keeps_ids_of_one_millisecond_apart_and_wraps() -> None:
+def test_counter_makes_ids_of_one_millisecond_unique_and_wraps() -> None:
     generator = _generator(_Clock(5))
     ids = [generator.next() for _ in range(65536)]
     assert len(set(ids)) == 65536

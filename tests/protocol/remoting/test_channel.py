@@ -183,7 +183,7 @@ async def test_lost_connection_fails_all_its_calls_at_once_naming_the_address(
     assert all(addr in str(error) and type(error) is NotReachable for error in failed)
 
 
-async def test_end_in_the_middle_of_an_answer_is_told_to_the_caller(network: Network) -> None:
+async def test_end_in_the_middle_of_an_answer_is_raised_to_the_caller(network: Network) -> None:
     listener = await network.listen(network.listen_addr)
     async with open_channel_pool(network.dial) as pool, trio.open_nursery() as nursery:
 
@@ -297,7 +297,7 @@ async def test_answer_comes_in_the_encoding_of_its_request(
         assert answer.ext_fields == {"a": "b"}
 
 
-async def test_channel_remembers_who_its_peer_is(network: Network) -> None:
+async def test_channel_remembers_language_and_version_of_its_peer(network: Network) -> None:
     log = ChannelLog()
     async with (
         served(network, {ECHO: echo}, observer=log) as addr,

@@ -32,7 +32,7 @@ async def test_callers_share_one_connection_and_one_dial(network: Network) -> No
         assert pool.open_addrs == [addr]
 
 
-async def test_address_where_nobody_listens_is_not_reachable(network: Network) -> None:
+async def test_address_without_a_listener_is_not_reachable(network: Network) -> None:
     listener = await network.listen(network.listen_addr)
     listener.close()
     async with open_channel_pool(network.dial) as pool:
@@ -41,7 +41,7 @@ async def test_address_where_nobody_listens_is_not_reachable(network: Network) -
                 await pool.call(listener.addr, RemotingCommand(ECHO))
 
 
-async def test_text_that_is_no_address_is_refused_to_its_caller(network: Network) -> None:
+async def test_text_that_is_not_an_address_is_refused_to_its_caller(network: Network) -> None:
     async with open_channel_pool(network.dial) as pool:
         for addr in ("nowhere", "host:", ":80", "host:http", "host:70000"):
             with pytest.raises(ConfigError, match="host:port"):

@@ -19,7 +19,7 @@ from rocketrio_protocol.remoting.ports import (
     ("addr", "host", "port"),
     [("127.0.0.1:9876", "127.0.0.1", 9876), ("[::1]:80", "::1", 80), ("broker-a:0", "broker-a", 0)],
 )
-def test_addresses_are_taken_apart_and_put_together(addr: str, host: str, port: int) -> None:
+def test_addresses_are_split_and_joined(addr: str, host: str, port: int) -> None:
     assert split_addr(addr) == (host, port)
     assert join_addr(host, port) == addr
 
@@ -28,7 +28,7 @@ def test_addresses_are_taken_apart_and_put_together(addr: str, host: str, port: 
     "addr",
     ["", "host", ":80", "host:", "host:http", "host:-1", "host:65536", "h:٣", "h:" + "9" * 5000],
 )
-def test_what_is_no_address_is_refused_with_an_example(addr: str) -> None:
+def test_text_that_is_not_an_address_is_refused_with_an_example(addr: str) -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:9876"):
         split_addr(addr)
 

@@ -84,7 +84,7 @@ async def test_bug_in_a_processor_is_answered_with_its_text_and_logged(
             assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
 
 
-async def test_error_of_ours_is_answered_with_its_code_and_remark(network: Network) -> None:
+async def test_rocketrio_error_is_answered_with_its_code_and_remark(network: Network) -> None:
     def missing(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         raise TopicNotExist("No such topic", code=17, remark="topic[T] not exist")
 

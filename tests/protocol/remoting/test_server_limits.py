@@ -284,7 +284,7 @@ def test_host_of_an_address_is_whose_share_it_is(addr: str, host: str) -> None:
     assert host_of(addr) == host
 
 
-async def test_idle_connections_of_one_host_shut_nobody_out(
+async def test_idle_connections_of_one_host_leave_room_for_other_hosts(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     network = MemoryNetwork()

@@ -79,7 +79,7 @@ async def test_steady_deadlines_cost_a_look_a_timeout_not_one_each(
     assert member.look_count < 8
 
 
-async def test_member_that_left_is_not_looked_at(autojump_clock: trio.testing.MockClock) -> None:
+async def test_member_that_left_is_not_swept(autojump_clock: trio.testing.MockClock) -> None:
     sweeper = Sweeper()
     member = _Deadlines([trio.current_time() + 1])
     sweeper.add(member)

@@ -37,7 +37,7 @@ async def test_host_name_is_resolved() -> None:
     listener.close()
 
 
-async def test_address_nobody_listens_on_is_refused_at_once() -> None:
+async def test_address_without_a_listener_is_refused_at_once() -> None:
     listener = await listen_tcp("127.0.0.1:0")
     listener.close()
     with pytest.raises(NotReachable, match=f"No connection to {listener.addr}.*refused"):
@@ -122,7 +122,7 @@ async def test_reset_connection_is_not_reachable_by_any_method() -> None:
     listener.close()
 
 
-async def test_closing_wakes_who_waits_and_closing_again_does_nothing() -> None:
+async def test_close_wakes_waiters_and_a_second_close_does_nothing() -> None:
     listener, dialled, accepted = await connected()
 
     async def wait_for_bytes() -> None:
