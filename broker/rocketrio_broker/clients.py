@@ -24,7 +24,7 @@ logger = logging.getLogger("rocketrio_broker.clients")
 CHANNEL_EXPIRED_TIMEOUT: Final = 120.0  # channelExpiredTimeout of ConsumerManager
 SCAN_INTERVAL: Final = 10.0  # ClientHousekeepingService
 _GROUPS_SHOWN: Final = 10  # In the log line about a connection that ended.
-HOLDER_SILENCE: Final = 45.0
+HOLDER_TIMEOUT: Final = 45.0
 """Seconds without a heartbeat after which another connection may use a client id; heartbeats come every 30."""
 BROADCASTING: Final = "BROADCASTING"
 """The message model of a group in which every member reads all messages."""
@@ -137,13 +137,13 @@ class ConsumerManager:
         clients = () if info is None else info.channels.values()
         return next((client for client in clients if client.client_id == client_id), None)
 
-    def is_anothers(
+    def is_held_by_another(
         self, group: str, client_id: str, channel: ClientChannel, *, now: float
     ) -> bool:
         """Return True if another live connection has this client id, and is not an older one of the same client."""
         holder = self.channel(group, client_id)
-        return holder is not None and not _may_speak_for(
-            holder.channel, channel, silence=now - holder.last_update
+        return holder is not None and not _may_use_client_id(
+            holder.channel, channel, idle_time=now - holder.last_update
         )
 
     def groups_of_topic(self, topic: str) -> list[str]:
@@ -301,8 +301,8 @@ class ProducerManager:
         holder = self._channel_by_client_id.get(client.client_id)
         if holder is None or holder.closed:
             return True
-        silence = now - self._producers_of[holder].last_update
-        if _may_speak_for(holder, client.channel, silence=silence):
+        idle_time = now - self._producers_of[holder].last_update
+        if _may_use_client_id(holder, client.channel, idle_time=idle_time):
             return True
         logger.warning(
             "client id belongs to another connection client_id=%s addr=%s holder=%s",
@@ -358,12 +358,12 @@ class ProducerManager:
         return [channel for _, channel in silent]
 
 
-def _may_speak_for(holder: ClientChannel, channel: ClientChannel, *, silence: float) -> bool:
-    """Return True if a connection may act for the client id that another connection, silent for that time, has named.
+def _may_use_client_id(holder: ClientChannel, channel: ClientChannel, *, idle_time: float) -> bool:
+    """Return True if a connection may act for the client id that another connection, idle for that time, has named.
 
     A client of the same host may have connected again before the end of its old connection is known here.
     """
-    if holder is channel or holder.closed or silence > HOLDER_SILENCE:
+    if holder is channel or holder.closed or idle_time > HOLDER_TIMEOUT:
         return True
     return _host(holder) == _host(channel)
 

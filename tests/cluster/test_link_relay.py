@@ -280,7 +280,7 @@ async def test_stranger_whom_the_name_server_calls_the_master_is_not_followed(
 ) -> None:
     """Whoever registers the master's address with another replication address is what a slave dials."""
     # A name server that believes everybody, as Apache's.
-    monkeypatch.setattr(RouteInfoManager, "_check_speaks_for", lambda *_: None)
+    monkeypatch.setattr(RouteInfoManager, "_check_may_change", lambda *_: None)
     async with (
         EmbeddedCluster(**link) as cluster,
         stranger_at(cluster) as stranger,

@@ -229,7 +229,7 @@ class RouteInfoManager:
         name = registration.broker_name
         known = self.broker_live_table.get(registration.key)
         if known is not None:
-            self._check_speaks_for(known, registration.broker_addr, channel, host)
+            self._check_may_change(known, registration.broker_addr, channel, host)
         broker = self.broker_addr_table.get(name)
         if broker is not None and broker.cluster != registration.cluster_name:
             raise RegistrationRefusedError(
@@ -256,7 +256,7 @@ class RouteInfoManager:
             raise AnotherMasterError(registration.broker_name, master)
 
     @staticmethod
-    def _check_speaks_for(
+    def _check_may_change(
         known: BrokerLiveInfo, addr: str, channel: Hashable, host: str | None
     ) -> None:
         """Raise RegistrationRefusedError if a connection may not change the entry of a broker.
@@ -267,7 +267,7 @@ class RouteInfoManager:
         if channel != known.channel and host not in (known.host, split_addr(addr)[0]):
             raise RegistrationRefusedError(
                 f"{known.broker_name} at {addr} is registered over another connection, from {known.host}, "
-                "which stands"
+                "which is still open"
             )
 
     def _keep_alive(
@@ -316,7 +316,7 @@ class RouteInfoManager:
         live = self.broker_live_table.get(key)
         if live is None:
             return
-        self._check_speaks_for(live, broker_addr, channel, None)
+        self._check_may_change(live, broker_addr, channel, None)
         if (live.broker_name, live.broker_id) == (broker_name, broker_id):
             self._forget_address(key)
             self.tidy()

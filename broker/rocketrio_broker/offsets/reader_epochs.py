@@ -61,7 +61,7 @@ class ReaderEpochs:
             return any(line.number >= number for line in lines)
         return any(line.id == name and later.start <= end for line, later in pairwise(lines))
 
-    def parting(self, epoch: str, group: str, topic: str, queue_id: int) -> int | None:
+    def divergence_offset(self, epoch: str, group: str, topic: str, queue_id: int) -> int | None:
         """Return the queue offset up to which a reader of that epoch read this log, or None if it is unknown.
 
         Raises RemoteProtocolError for a text that is not an epoch.

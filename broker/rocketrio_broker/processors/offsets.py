@@ -100,7 +100,7 @@ class OffsetProcessor:
         epoch = self._consumer_offsets.known_in
         if not self._store.is_slave or epoch is None or epoch == self._epochs.current:
             return known
-        parting = self._epochs.parting(epoch, group, topic, queue_id)
+        parting = self._epochs.divergence_offset(epoch, group, topic, queue_id)
         return known if parting is None else min(known, parting)
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -195,7 +195,9 @@ class OffsetProcessor:
             return None
         if self._store.is_slave and not self._epochs.is_over(epoch):
             return None
-        return self._epochs.parting(epoch, header.consumer_group, header.topic, header.queue_id)
+        return self._epochs.divergence_offset(
+            epoch, header.consumer_group, header.topic, header.queue_id
+        )
 
     def _versioned_commit(self, header: offset.UpdateConsumerOffsetRequestHeader) -> Commit | None:
         """Return the commit of a rocketrio client, an operator or a slave; None for a plain one."""

@@ -238,7 +238,9 @@ class PullMessageProcessor:
         """
         topic, queue_id = header.topic, header.queue_id
         assert header.epoch is not None
-        back_to = self._epochs.parting(header.epoch, header.consumer_group, topic, queue_id)
+        back_to = self._epochs.divergence_offset(
+            header.epoch, header.consumer_group, topic, queue_id
+        )
         if back_to is None or header.queue_offset <= back_to:
             return None
         low, high = self._store.queue_bounds(topic, queue_id) or (0, 0)

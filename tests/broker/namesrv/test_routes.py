@@ -254,7 +254,7 @@ def test_address_belongs_to_its_connection_while_that_is_open(
 ) -> None:
     register(routes, MASTER)
     stolen = attrs.evolve(with_topics(MASTER, 9, "stolen"), **changes)
-    with pytest.raises(RegistrationRefusedError, match=r"from 10\.0\.0\.1, which stands"):
+    with pytest.raises(RegistrationRefusedError, match=r"from 10\.0\.0\.1, which is still open"):
         register(routes, stolen, channel="stranger", host="10.6.6.6")
     routes.channel_closed("stranger")
     assert addrs(routes) == {0: MASTER.broker_addr}
@@ -314,7 +314,7 @@ def test_only_the_connection_that_registered_a_broker_takes_its_leave(
         "broker_name": "broker-a",
         "broker_id": 0,
     }
-    with pytest.raises(RegistrationRefusedError, match="which stands"):
+    with pytest.raises(RegistrationRefusedError, match="which is still open"):
         routes.unregister_broker(**leave, channel=channel)  # type: ignore[arg-type]
     assert addrs(routes) == {0: MASTER.broker_addr}
     routes.unregister_broker(**leave, channel=MASTER.broker_addr)  # type: ignore[arg-type]

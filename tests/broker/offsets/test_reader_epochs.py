@@ -41,11 +41,11 @@ async def test_reader_of_a_known_epoch_has_read_up_to_its_end(autojump_clock: Mo
         starts = {line.number: line.start for line in store.epochs.lines}
         assert epochs.current == f"6.{starts[6]}.id6.id3"
         found = {
-            number: epochs.parting(f"{number}.{start}.id{number}", GROUP, TOPIC, QUEUE_ID)
+            number: epochs.divergence_offset(f"{number}.{start}.id{number}", GROUP, TOPIC, QUEUE_ID)
             for number, start in starts.items()
         }
         assert found == {1: 3, 3: 6, 6: 9}
-        assert epochs.parting(f"1.{starts[1]}.id1", GROUP, "another topic", 0) == 0
+        assert epochs.divergence_offset(f"1.{starts[1]}.id1", GROUP, "another topic", 0) == 0
 
 
 async def test_reader_of_an_unknown_epoch_behind_a_known_one_is_not_sent_back(
@@ -58,13 +58,13 @@ async def test_reader_of_an_unknown_epoch_behind_a_known_one_is_not_sent_back(
         starts = {line.number: line.start for line in store.epochs.lines}
         end = store.max_physical_offset
 
-        def parting(epoch: str) -> int | None:
-            return epochs.parting(epoch, GROUP, TOPIC, QUEUE_ID)
+        def divergence(epoch: str) -> int | None:
+            return epochs.divergence_offset(epoch, GROUP, TOPIC, QUEUE_ID)
 
-        assert parting(f"7.{end}.lost.id6") == 9
-        assert parting(f"5.{starts[6]}.lost.id3") == 6
-        assert parting(f"5.{end}.lost.id3") == 6
-        assert parting(f"5.{starts[6]}.lost.unknown") == 2
+        assert divergence(f"7.{end}.lost.id6") == 9
+        assert divergence(f"5.{starts[6]}.lost.id3") == 6
+        assert divergence(f"5.{end}.lost.id3") == 6
+        assert divergence(f"5.{starts[6]}.lost.unknown") == 2
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,9 @@ async def test_reader_of_an_unknown_epoch(
         entry = store.queue_table.by_key[TOPIC, QUEUE_ID].entry(at)
         assert entry is not None
         text = f"{number}.{entry[0]}.of another"
-        assert ReaderEpochs(store, offsets).parting(text, GROUP, TOPIC, QUEUE_ID) == offset
+        assert (
+            ReaderEpochs(store, offsets).divergence_offset(text, GROUP, TOPIC, QUEUE_ID) == offset
+        )
 
 
 async def test_reader_epoch_is_unknown_without_epochs(autojump_clock: MockClock) -> None:
@@ -100,14 +102,14 @@ async def test_reader_epoch_is_unknown_without_epochs(autojump_clock: MockClock)
         stored(store.append(put_of(b"x")))
         epochs = ReaderEpochs(store, ConsumerOffsetManager(file=file, disk=disk))
         assert epochs.current is None
-        assert epochs.parting("1.0.id1", GROUP, TOPIC, QUEUE_ID) is None
+        assert epochs.divergence_offset("1.0.id1", GROUP, TOPIC, QUEUE_ID) is None
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.x.id", "one.2.id"])
 async def test_text_that_is_not_an_epoch_is_refused(autojump_clock: MockClock, text: str) -> None:
     async with log_of_three_epochs() as (store, offsets):
         with pytest.raises(RemoteProtocolError, match="is not an epoch"):
-            ReaderEpochs(store, offsets).parting(text, GROUP, TOPIC, QUEUE_ID)
+            ReaderEpochs(store, offsets).divergence_offset(text, GROUP, TOPIC, QUEUE_ID)
 
 
 async def test_shared_ends_stop_where_the_epoch_of_the_other_log_ends_here(

@@ -6,7 +6,7 @@ from tests.broker.processors.asking import Asking, asking
 from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker.clients import HOLDER_SILENCE
+from rocketrio_broker.clients import HOLDER_TIMEOUT
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData
@@ -82,7 +82,7 @@ async def test_locks_of_a_silent_member_are_released_by_another_host(
     async with asking() as own, own.other_client({}, host="10.9.9.9") as moved:
         await own.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
         await own.ask(LockBatchMqRequestHeader(), batch("a"))
-        await trio.sleep(HOLDER_SILENCE + 1)
+        await trio.sleep(HOLDER_TIMEOUT + 1)
         answer = await moved.ask(UnlockBatchMqRequestHeader(), batch("a"))
         assert answer.code == ResponseCode.SUCCESS
 
