@@ -29,7 +29,7 @@ from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
-from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, gather_slave_offsets
+from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, SlaveTables, gather_slave_offsets
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial
@@ -45,7 +45,6 @@ from rocketrio_broker.ha.service import HAService, HAStatistics
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
-from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.successor import find_successor
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.hand_over import HandOver, TakeOver, ask_outcome

@@ -53,10 +53,10 @@ from rocketrio_broker.waiting_answers import WaitingAnswers
 from rocketrio_protocol.remoting.ports import WallClock
 
 if TYPE_CHECKING:
-    from rocketrio_broker.ha import HAService
     from rocketrio_broker.ha.known_slaves import KnownSlaves
     from rocketrio_broker.ha.peers import Peers
     from rocketrio_broker.ha.second_history import SecondHistory
+    from rocketrio_broker.ha.service import HAService
     from rocketrio_broker.ha.slave_ids import SlaveIds
     from rocketrio_broker.hand_over import HandOver, TakeOver
     from rocketrio_broker.log_check_service import LogCheckService

@@ -64,7 +64,9 @@ class QueueLockProcessor:
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to unlock")
         group, client_id = wanted.consumer_group, wanted.client_id
-        if self._broker.consumers.is_held_by_another(group, client_id, channel, now=trio.current_time()):
+        if self._broker.consumers.is_held_by_another(
+            group, client_id, channel, now=trio.current_time()
+        ):
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"{client_id} of {group} is connected from another host, and consumes its queues",

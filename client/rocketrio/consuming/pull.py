@@ -302,7 +302,7 @@ async def pull_watched(
     started = trio.current_time()
     watched = silence.begin(addr, queue)
     try:
-        if client.pool.standing(addr) is None:
+        if client.pool.open_channel(addr) is None:
             await client.pool.channel(addr, timeout=connect_timeout)
         result = await client.api.pull_message(addr, header, timeout=timeout)
     except NotReachable:
