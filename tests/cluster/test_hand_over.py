@@ -244,7 +244,7 @@ async def test_slave_of_apache_is_refused(
     """It knows neither our codes nor, before 5.0, the status."""
     monkeypatch.setattr(HAStatusProcessor, "processors", lambda self: {})
     async with pair_of() as pair:
-        assert "Apache's" in await refusal(pair)
+        assert "Apache broker" in await refusal(pair)
 
 
 async def test_broker_that_leads_nobody_hands_nothing_over(autojump_clock: MockClock) -> None:
