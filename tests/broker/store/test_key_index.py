@@ -21,7 +21,7 @@ class FullFile(MemoryOpenFile):
     """One that gets no more blocks while its disk is full."""
 
     def __init__(self, file: MemoryFile, disk: "FullDisk") -> None:
-        super().__init__(file)
+        super().__init__(file, disk)
         self._disk = disk
 
     def reserve(self, offset: int, size: int) -> None:

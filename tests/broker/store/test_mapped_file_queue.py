@@ -19,7 +19,7 @@ class FailingFile(MemoryOpenFile):
 
     def __init__(self, disk: "FailingDisk", file: DiskFile) -> None:
         assert isinstance(file, MemoryOpenFile)
-        super().__init__(file.file)
+        super().__init__(file.file, disk)
         self._disk = disk
         self._disk.open_count += 1
         self.is_open = True
