@@ -21,8 +21,15 @@ import trio
 from tests.cluster.histories.events import HandedOver, Note, TwoMasters, now
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.rival import RivalMaster
-from tests.cluster.histories.schedule import Decision, Failover, Grab, HandOver, Switch
-from tests.cluster.histories.world import BROKER_NAME, World
+from tests.cluster.histories.schedule import (
+    QUEUES,
+    Decision,
+    Failover,
+    Grab,
+    HandOver,
+    Switch,
+)
+from tests.cluster.histories.world import BROKER_NAME, TOPIC, World
 
 from rocketrio import Error, open_admin
 from rocketrio.admin import Admin
@@ -166,6 +173,18 @@ async def _decide(world: World, admin: Admin) -> None:
     world.end_reign(old)
     if await _order(world, admin, new, world.schedule.mode.role):
         world.begin_reign(new, others)
+        await _restore_topic(world, admin, new)
+
+
+async def _restore_topic(world: World, admin: Admin, master: Member) -> None:
+    """Create the topic again where it is lost: a slave that follows a new log has its empty tables too."""
+    while master.is_running and master.broker.state.topics.topic_config(TOPIC) is None:
+        try:
+            await admin.create_topic(TOPIC, queues=QUEUES)
+            _note(world, f"{TOPIC} was lost, and is created again")
+        except Error as error:
+            _note(world, f"{TOPIC} is not created again: {error}")
+            await trio.sleep(ORDER_AGAIN_PAUSE)
 
 
 async def _has_all(world: World, new: Member) -> bool:
