@@ -250,6 +250,6 @@ async def _cancelled_by(held: "asyncio.Task[None]") -> AsyncGenerator[None]:
             raise
         block.uncancel()
         held.result()
-        raise ClosedError("what was opened on the trio side has ended by itself") from None
+        raise ClosedError("what was opened on the trio side has ended before its block") from None
     finally:
         held.remove_done_callback(cancel)

@@ -24,7 +24,7 @@ from rocketrio.cluster.fault import AddressFaults
 from rocketrio.cluster.heartbeat import ConsumerMembership, HeartbeatService
 from rocketrio.cluster.name_servers import NameServers
 from rocketrio.cluster.namespace import Namespace, NamespacedConnections
-from rocketrio.cluster.probe import SilenceWatch
+from rocketrio.cluster.probe import ProbeService
 from rocketrio.cluster.routes import TopicRoutes
 from rocketrio.live import Live
 from rocketrio.routing import FindBrokerResult, Router
@@ -115,7 +115,7 @@ class ClientInstance(Live):
         self._poll_interval = poll_name_server_interval
         self.routes = TopicRoutes(self.name_servers, routing, changed=self._after_route_change)
         self.round_trips = RoundTrips()
-        self.silence = SilenceWatch(
+        self.probes = ProbeService(
             pool,
             routing,
             self.faults,
@@ -137,7 +137,7 @@ class ClientInstance(Live):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.heartbeat.run)
             nursery.start_soon(self._poll_name_servers)
-            nursery.start_soon(self.silence.run)
+            nursery.start_soon(self.probes.run)
 
     def on_request(self, code: int, processor: Processor) -> None:
         """Let `processor` answer the brokers' requests with this code."""
@@ -165,7 +165,7 @@ class ClientInstance(Live):
         return await self.routes.refresh(topic, max_age=max_age)
 
     def _after_route_change(self, topic: str) -> None:
-        if not self.heartbeat.heard_by.issuperset(self.heartbeat.targets()):
+        if not self.heartbeat.acknowledged_by.issuperset(self.heartbeat.targets()):
             self.heartbeat.wake()
         for member in self.heartbeat.consumers.values():
             if topic in member.subscriptions:
@@ -186,19 +186,19 @@ class ClientInstance(Live):
             logger.info("broker offline addr=%s", addr)
             self.faults.clear(addr)
             self.round_trips.forget(addr)
-            self.heartbeat.heard_by.discard(addr)
+            self.heartbeat.acknowledged_by.discard(addr)
             self.pool.drop(addr)
 
     # -------------------------------------------------------------------------------------- brokers
 
     def _is_avoided(self, addr: str) -> bool:
         faults = self.faults
-        return faults.are_any and faults.is_avoided(addr, now=trio.current_time())
+        return faults.has_any and faults.is_avoided(addr, now=trio.current_time())
 
     def mark_unreachable(self, addr: str, *, spent: float) -> None:
         """Avoid an address for a while after an attempt that failed after `spent` seconds."""
         self.faults.mark(addr, now=trio.current_time(), spent=spent)
-        self.heartbeat.heard_by.discard(addr)
+        self.heartbeat.acknowledged_by.discard(addr)
 
     def mark_reachable(self, addr: str) -> None:
         """Note that an address answered. After a failure it gets a heartbeat: it may have forgotten the client."""
@@ -242,7 +242,7 @@ class ClientInstance(Live):
                 except NotReachable as error:
                     failure = error
                     self.mark_unreachable(found.addr, spent=trio.current_time() - started)
-                    self.silence.failed(found.addr, queue)
+                    self.probes.failed(found.addr, queue)
                 except ServiceNotAvailable as error:
                     failure = error
                     if not is_last_round:

@@ -89,7 +89,7 @@ async def open_client(
     """
     if not trio.lowlevel.in_trio_run():
         raise ConfigError(
-            "a client runs under trio, and no trio run is here",
+            "a client must be opened in a trio run",
             remedy="Start with `trio.run(main)`; in an asyncio program open it by `rocketrio.aio`, see docs/asyncio.md",
         )
     if client_id is not None:
@@ -214,4 +214,4 @@ def _serialize_type(wanted: SerializeType | str) -> SerializeType:
         return SerializeType[wanted] if isinstance(wanted, str) else SerializeType(wanted)
     except (KeyError, ValueError):
         names = ", ".join(kind.name for kind in SerializeType)
-        raise ConfigError(f"serialize_type={wanted!r} is none of {names}") from None
+        raise ConfigError(f"serialize_type={wanted!r} must be one of {names}") from None

@@ -133,8 +133,8 @@ class Admin(GroupAdmin):
             kept = await self.calls.topic(addr, config.topic_name)
         except RequestCodeNotSupported as error:
             raise ConfigError(
-                f"the broker {addr} is of RocketMQ 4 and keeps no attributes",
-                remedy="Leave the attributes out, or name a cluster of RocketMQ 5 or rocketrio brokers",
+                f"the broker {addr} runs RocketMQ 4, which has no topic attributes",
+                remedy="Omit the attributes, or name a cluster of RocketMQ 5 or rocketrio brokers",
             ) from error
         return msgspec.structs.replace(config, attributes=kept.attributes)
 
@@ -218,7 +218,7 @@ class Admin(GroupAdmin):
         ip, port, physical_offset = parse_offset_message_id(offset_message_id)
         if not 0 < port < 65_536:
             raise LocalProtocolError(
-                f"{offset_message_id!r} names no broker",
+                f"{offset_message_id!r} does not name a broker",
                 remedy="Take `offset_message_id`; by its producer's id `query_message` finds a message",
             )
         found = await self.calls.view_message(join_addr(ip, port), physical_offset)

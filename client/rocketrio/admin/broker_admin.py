@@ -33,7 +33,7 @@ from rocketrio_protocol.ha.status import HARuntimeInfo
 
 logger = logging.getLogger("rocketrio.admin")
 
-CHECK_LOOK: Final = 1.0
+CHECK_POLL_INTERVAL: Final = 1.0
 """Seconds between two requests for the progress of a log check."""
 
 
@@ -146,7 +146,7 @@ class BrokerAdmin(Live):
         before = await self.calls.check_log(addr)
         status = await self.calls.check_log(addr, start=True, rate=rate)
         while status.is_running or status.number <= before.number:
-            await trio.sleep(CHECK_LOOK)
+            await trio.sleep(CHECK_POLL_INTERVAL)
             status = await self.calls.check_log(addr)
             if status.number < before.number:
                 raise BrokerError(
@@ -246,11 +246,11 @@ class BrokerAdmin(Live):
         return masters
 
 
-def _is_same(told: str, found: str | None) -> bool:
+def _is_same(value: str, found: str | None) -> bool:
     """Return True if two texts of a setting mean the same value."""
     if found is None:
         return False
     try:
-        return float(told) == float(found)
+        return float(value) == float(found)
     except ValueError:
-        return told.strip().lower() == found.lower()
+        return value.strip().lower() == found.lower()

@@ -32,6 +32,6 @@ async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQue
 def not_readable(topic: str) -> ConfigError:
     """Return the error for a topic whose permission forbids reading."""
     return ConfigError(
-        f"{topic} may not be read; of dead letters old brokers make it so",
+        f"{topic} may not be read: older brokers create dead-letter topics without read permission",
         remedy=f"`rocketrio topic create {topic} --perm rw` or create_topic({topic!r}, perm=6) makes it readable",
     )

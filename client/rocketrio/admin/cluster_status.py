@@ -245,9 +245,9 @@ def _slave_state(
 ) -> str | None:
     if one.problem is not None:
         return NOT_REACHABLE
-    told = one.ha and one.ha.ha_client_runtime_info.rocketrio_state
-    if told:
-        return told
+    reported = one.ha and one.ha.ha_client_runtime_info.rocketrio_state
+    if reported:
+        return reported
     if connection is not None:
         return CONNECTED
     return NOT_CONNECTED if master is not None and master.ha is not None else None
@@ -301,5 +301,5 @@ def _configured(one: BrokerAnswers) -> str | None:
 def _role(one: BrokerAnswers) -> str:
     if one.ha is not None and one.ha.rocketrio is not None:
         return one.ha.rocketrio.role
-    told = one.broker.broker_role
-    return one.broker.role if told is None else _ROLES.get(told, told)
+    reported = one.broker.broker_role
+    return one.broker.role if reported is None else _ROLES.get(reported, reported)

@@ -37,7 +37,7 @@ ResendTo: TypeAlias = Literal["group", "topic"]
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group that every broker has for tools that only read."""
-LOOK_MAX_MESSAGES: Final = 1000
+VIEW_MAX_MESSAGES: Final = 1000
 OF_THE_LAST_TIME: Final = frozenset(
     {
         *FIELD_PROPERTIES,
@@ -62,7 +62,7 @@ class DeadLetters:
         return dead_letter_topic(self.group)
 
     async def messages(
-        self, *, since: datetime | None = None, max_messages: int = LOOK_MAX_MESSAGES
+        self, *, since: datetime | None = None, max_messages: int = VIEW_MAX_MESSAGES
     ) -> list[MessageExt]:
         """Return the oldest dead letters, or the oldest that were stored at `since` or later; none is removed.
 
@@ -86,7 +86,7 @@ class DeadLetters:
         for queue, end in ends.items():
             offset = await self._start(queue, since)
             while offset < end:
-                wanted = min(LOOK_MAX_MESSAGES, end - offset)
+                wanted = min(VIEW_MAX_MESSAGES, end - offset)
                 result = await pulls.pull_kernel(
                     queue, offset, max_messages=wanted, suspend_timeout=0
                 )
@@ -120,10 +120,10 @@ class DeadLetters:
         results = []
         async with open_producer(client=self.client) as producer:
             for message in messages:
-                results.append(await producer.send(self._anew(message, to)))
+                results.append(await producer.send(self._copy(message, to)))
         return results
 
-    def _anew(self, message: MessageExt, to: ResendTo) -> Message:
+    def _copy(self, message: MessageExt, to: ResendTo) -> Message:
         properties = {
             name: value
             for name, value in message.properties.items()

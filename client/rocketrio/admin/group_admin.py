@@ -80,7 +80,7 @@ class GroupAdmin(BrokerAdmin):
         if not found:
             raise GroupNotExist(
                 f"no master knows the group {group!r}",
-                remedy="`rocketrio group list` shows those that there are",
+                remedy="`rocketrio group list` shows the groups",
             )
         return found
 

@@ -47,7 +47,7 @@ broker.add_command(cut)
     "--id",
     "broker_id",
     type=click.IntRange(0),
-    help="Broker id: needed for a slave (1 and up, one of a kind per name); a master has 0.",
+    help="Broker id: needed for a slave (1 and up, unique within the broker name); a master has 0.",
 )
 @json_option
 @namesrv_option
@@ -81,8 +81,8 @@ def role(
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
             await admin.change_role(address, role, wanted)
-            told = await admin.calls.ha_status(address)
-        own = told and told.rocketrio
+            status = await admin.calls.ha_status(address)
+        own = status and status.rocketrio
         if own and own.refusal:
             fail(f"{address} is {role} now, but takes no writes: {own.refusal}")
         if as_json:
@@ -98,9 +98,11 @@ def role(
 @click.option(
     "--to",
     type=click.IntRange(1),
-    help="Id of the slave; without it the one that has most of the log.",
+    help="Id of the slave; by default the slave that has most of the log.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would happen, or what is in the way.")
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would happen, or what prevents it; change nothing."
+)
 @json_option
 @namesrv_option
 def hand_over(
@@ -178,7 +180,7 @@ def settings(
 @click.option(
     "--rate",
     type=click.IntRange(1),
-    help="Bytes of the log a second.  [default: 32 MiB]",
+    help="Bytes of the log per second.  [default: 32 MiB]",
 )
 @json_option
 @namesrv_option

@@ -74,11 +74,11 @@ def list_brokers(as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
 
 
 @cluster.command()
-@click.option("--watch", is_flag=True, help="Look again and again until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(0.1),
-    help=f"Seconds between looks (with --watch).  [default: {WATCH_INTERVAL:g}]",
+    help=f"Seconds between reports (with --watch).  [default: {WATCH_INTERVAL:g}]",
 )
 @click.option(
     "--broker",

@@ -25,7 +25,7 @@ _SHOWN_BY: Final = {
     "slaves": "slaves have not acknowledged the rest yet",
     "disk": "too few slaves keep up, so they see what the master's disk has",
     "nobody": "too few slaves keep up, and readers wait for them",
-    "master": "as the master told",
+    "master": "as the master reported",
 }
 """Why readers see less than is stored."""
 
@@ -112,8 +112,8 @@ def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
             yield f"{who}: {wait_text(one.last_wait)}", ""
         counts = {name: count for name, count in (one.answered or {}).items() if count}
         if counts:
-            told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-            yield f"{who}: sends that waited were answered {told}", ""
+            results = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+            yield f"{who}: sends that waited were answered {results}", ""
 
 
 def _hidden(one: BrokerStatus) -> str | None:

@@ -90,7 +90,7 @@ class Time(click.ParamType[datetime]):
         try:
             return time_of(str(value))
         except ValueError:
-            self.fail(f"{value!r} is no time like {TIME_EXAMPLE}", param, ctx)
+            self.fail(f"{value!r} is not a time like {TIME_EXAMPLE}", param, ctx)
 
 
 def time_of(text: str) -> datetime:
@@ -126,7 +126,7 @@ class Shell(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; end with one line and exit code 1 if standard output cannot be written."""
         if sys.stdout is None:
-            fail("standard output is closed; send it to /dev/null if nobody is to read it")
+            fail("standard output is closed; send it to /dev/null if no program reads it")
         if isinstance(sys.stdout.buffer, io.RawIOBase):
             # PYTHONUNBUFFERED: a raw write may write only a part, and Python's text layer does not check how much.
             sys.stdout = open(  # noqa: SIM115

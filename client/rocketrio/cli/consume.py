@@ -69,7 +69,7 @@ class _Start(click.ParamType[StartFrom]):
     "--json",
     "as_json",
     is_flag=True,
-    help="Print an object a line: topic, broker_name, queue_id, queue_offset, keys, tags, body.",
+    help="Print one JSON object per line: topic, broker_name, queue_id, queue_offset, keys, tags, body.",
 )
 @namesrv_option
 def consume(
@@ -123,9 +123,11 @@ async def _commit(consumer: Consumer) -> None:
         if not errors:
             return
         raise Error(
-            f"what was printed last is not committed, the group reads it again: {errors[0]}"
+            f"the messages printed last are not committed, and the group reads them again: {errors[0]}"
         )
-    raise Error(f"no broker confirmed in {COMMIT_GRACE:.0f} s that what was printed is committed")
+    raise Error(
+        f"no broker confirmed the commit of the printed messages within {COMMIT_GRACE:.0f} s"
+    )
 
 
 class _Printer:

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from rocketrio.admin.admin import open_admin
-from rocketrio.admin.dead_letters import LOOK_MAX_MESSAGES, ResendTo
+from rocketrio.admin.dead_letters import VIEW_MAX_MESSAGES, ResendTo
 from rocketrio.cli.common import (
     GROUP,
     TIME_HELP,
@@ -44,8 +44,8 @@ def dead_letters() -> None:
 @click.argument("group", type=GROUP, metavar="GROUP")
 @click.option("--since", type=Time(), help=f"Only those stored from this time on, {TIME_HELP}.")
 @click.option(
-    "--count", type=click.IntRange(1), default=LOOK_MAX_MESSAGES, show_default=True,
-    help="So many at most, the oldest ones.",
+    "--count", type=click.IntRange(1), default=VIEW_MAX_MESSAGES, show_default=True,
+    help="Maximum number, oldest first.",
 )  # fmt: skip
 @json_option
 @namesrv_option
@@ -94,13 +94,13 @@ def list_command(
 @dead_letters.command("resend")
 @click.argument("group", type=GROUP, metavar="GROUP")
 @click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
-@click.option("--all", "is_all", is_flag=True, help="All of them, instead of some by id.")
+@click.option("--all", "is_all", is_flag=True, help="Resend all instead of some by id.")
 @click.option(
     "--since", type=Time(), help=f"Only among those stored from this time on, {TIME_HELP}."
 )
 @click.option(
     "--to", type=click.Choice(["group", "topic"]), default="group", show_default=True,
-    help="Who gets them: the group alone, or everybody who reads the topic.",
+    help="Recipient: the group alone, or every group that reads the topic.",
 )  # fmt: skip
 @namesrv_option
 def resend_command(

@@ -96,7 +96,7 @@ def create(
 
 
 @group.command(name="list")
-@click.option("--all", "include_system", is_flag=True, help="Those of RocketMQ's own tools too.")
+@click.option("--all", "include_system", is_flag=True, help="Include system groups.")
 @json_option
 @namesrv_option
 def list_groups(
@@ -171,7 +171,7 @@ def members(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) ->
 
 @group.command()
 @click.argument("name", type=GROUP, metavar="GROUP")
-@click.option("--keep-offsets", is_flag=True, help="Leave what the group committed.")
+@click.option("--keep-offsets", is_flag=True, help="Keep the group's committed offsets.")
 @click.option("--dry-run", is_flag=True, help="Show where it would be deleted; change nothing.")
 @json_option
 @namesrv_option

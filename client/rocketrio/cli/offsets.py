@@ -119,7 +119,7 @@ def offsets(
 def _chosen(found: Sequence[QueueOffsets], queue_id: int | None) -> list[QueueOffsets]:
     chosen = [one for one in found if queue_id in (None, one.queue.queue_id)]
     if not chosen:
-        raise ConfigError(f"--queue-id {queue_id} is none of {len(found)} queues")
+        raise ConfigError(f"--queue-id {queue_id} is not one of the {len(found)} queues")
     return chosen
 
 
@@ -134,7 +134,7 @@ async def _targets(
     targets = {}
     for one in chosen:
         if one.min_offset is None or one.max_offset is None:
-            raise Error(f"the bounds of {one.queue} are not known, nothing was reset")
+            raise Error(f"the bounds of {one.queue} are unknown; nothing was reset")
         # A group may be ahead of what readers see, after a change of masters.
         place = {
             "earliest": one.min_offset,

@@ -29,13 +29,13 @@ _PRINTABLE: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 @click.command()
 @click.argument("topic", type=TOPIC, metavar="TOPIC")
-@click.option("--count", type=click.IntRange(1), help="Send this many made-up messages instead.")
+@click.option("--count", type=click.IntRange(1), help="Send this many generated messages instead.")
 @click.option(
     "--size",
     type=click.IntRange(0, MAX_MESSAGE_SIZE),
-    help=f"Body bytes of each made-up message (with --count).  [default: {DEFAULT_SIZE}]",
+    help=f"Body bytes of each generated message (with --count).  [default: {DEFAULT_SIZE}]",
 )
-@click.option("--keys", default="", help="Keys of every message, separated by blanks.")
+@click.option("--keys", default="", help="Keys of every message, separated by spaces.")
 @click.option("--tags", help="Tag of every message.")
 @click.option("--sharding-key", help="Send all to one queue, chosen by this text, in order.")
 @click.option(

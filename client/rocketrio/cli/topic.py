@@ -39,12 +39,12 @@ def topic() -> None:
 @click.option(
     "--queues",
     type=click.IntRange(1, MAX_QUEUES),
-    help=f"Queues on each broker; {DEFAULT_TOPIC_QUEUE_NUMS} if it is new.",
+    help=f"Queues on each broker; {DEFAULT_TOPIC_QUEUE_NUMS} for a new topic.",
 )
 @click.option(
     "--perm",
     type=click.Choice(sorted(_PERMISSIONS)),
-    help="Who may: read, write or both; both if it is new.",
+    help="Permissions: read, write or both; both for a new topic.",
 )
 @click.option(
     "--attribute",
@@ -52,7 +52,7 @@ def topic() -> None:
     multiple=True,
     callback=_read_attributes,
     metavar="NAME=VALUE",
-    help="An attribute of RocketMQ 5; without a value it is taken away. May be repeated.",
+    help="An attribute of RocketMQ 5; without a value it is removed. May be repeated.",
 )
 @click.option("--cluster", help="Only on the masters of this cluster; by default on all.")
 @json_option
@@ -106,7 +106,7 @@ def create(
 
 
 @topic.command(name="list")
-@click.option("--all", "include_system", is_flag=True, help="Also RocketMQ's own and retry topics.")
+@click.option("--all", "include_system", is_flag=True, help="Include system and retry topics.")
 @json_option
 @namesrv_option
 def list_topics(

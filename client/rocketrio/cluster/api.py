@@ -177,9 +177,9 @@ class ClientAPI:
         answer = await self.call(
             addr, header, what=f"end of {queue} failed", topic=queue.topic, timeout=timeout
         )
-        told = answer.header(OffsetResponseHeader)
+        result = answer.header(OffsetResponseHeader)
         return QueueEnd(
-            told.offset, None if told.level_millis is None else told.level_millis / 1000
+            result.offset, None if result.level_millis is None else result.level_millis / 1000
         )
 
     async def search_offset(
@@ -269,12 +269,12 @@ class ClientAPI:
                 broker_addr=addr,
                 topic=queue.topic,
             )
-        told = answer.header(QueryConsumerOffsetResponseHeader)
+        result = answer.header(QueryConsumerOffsetResponseHeader)
         offset: Offset = NOT_FOUND
         if answer.code == ResponseCode.SUCCESS:
             found = answer.header(OffsetResponseHeader).offset
             offset = found if found >= 0 else NOT_FOUND
-        return ClaimedOffset(offset, told.ownership, told.generation, told.epoch)
+        return ClaimedOffset(offset, result.ownership, result.generation, result.epoch)
 
     async def update_consumer_offset(
         self,

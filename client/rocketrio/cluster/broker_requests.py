@@ -59,12 +59,12 @@ class MemberCalls:
         header = request.header(consumer.ResetConsumerClientOffsetRequestHeader)
         member = self._find(header.group)
         if member is not None and member.follow_reset is not None:
-            told = ResetOffsetBody.from_json(request.body).offset_table
+            offsets = ResetOffsetBody.from_json(request.body).offset_table
             short = self.namespace.unwrapped
             member.follow_reset(
                 {
                     MessageQueue(short(queue.topic), queue.broker_name, queue.queue_id): offset
-                    for queue, offset in told.items()
+                    for queue, offset in offsets.items()
                 }
             )
 
@@ -92,7 +92,9 @@ class MemberCalls:
         member = self._member(header.consumer_group)
         messages = decode_messages(request.body, header.broker_name or "")
         if len(messages) != 1:
-            raise Error(f"one message can be consumed directly, and {len(messages)} came")
+            raise Error(
+                f"the request has {len(messages)} messages, and one can be consumed directly"
+            )
         result = await member.consume_directly(self.namespace.message(messages[0]))
         return request.response(body=fastjson.dumps(result))
 

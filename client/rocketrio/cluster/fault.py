@@ -24,7 +24,7 @@ class AddressFaults:
     _until: dict[str, float] = attrs.Factory(dict)
 
     @property
-    def are_any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether any address failed and has not answered since."""
         return bool(self._until)
 

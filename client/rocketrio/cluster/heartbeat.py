@@ -90,8 +90,8 @@ class HeartbeatService:
     """The memberships by group."""
     producers: dict[str, int] = attrs.Factory(dict)
     """Producer groups, with the number of this client's producers in each."""
-    heard_by: set[str] = attrs.Factory(set)
-    """Addresses that answered a heartbeat."""
+    acknowledged_by: set[str] = attrs.Factory(set)
+    """Addresses of brokers that answered a heartbeat."""
     _turns: dict[str, trio.Lock] = attrs.Factory(dict)
     """A lock per address that got heartbeats: heartbeats and goodbyes to it take turns."""
     _wakeup: Wakeup = attrs.Factory(Wakeup)
@@ -133,7 +133,7 @@ class HeartbeatService:
         """Send a heartbeat to all brokers concurrently; when all are done, return those that did not answer."""
         silent: list[str] = []
         known = self.routing.addresses()
-        self.heard_by.intersection_update(known)
+        self.acknowledged_by.intersection_update(known)
         for addr in self._turns.keys() - set(known):
             del self._turns[addr]
         async with trio.open_nursery() as nursery:
@@ -154,7 +154,7 @@ class HeartbeatService:
             if isinstance(error, NotReachable):
                 silent.append(addr)
         else:
-            self.heard_by.add(addr)
+            self.acknowledged_by.add(addr)
             self._note_grant(addr, granted)
 
     def _note_grant(self, addr: str, granted: int) -> None:
@@ -163,8 +163,8 @@ class HeartbeatService:
         self.granted[addr] = granted
         if self.static_grace is not None and granted < self.static_grace:
             logger.warning(
-                "less static membership granted addr=%s asked=%d granted=%d: a longer absence moves queues"
-                " (Apache's brokers grant none; ours up to static_member_grace_limit)",
+                "less static membership granted addr=%s requested=%d granted=%d: a longer absence moves queues"
+                " (Apache's brokers grant none, rocketrio brokers up to static_member_grace_limit)",
                 addr, self.static_grace, granted,
             )  # fmt: skip
 

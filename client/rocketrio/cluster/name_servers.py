@@ -123,8 +123,10 @@ class NameServers:
             await self._ask(index, GetBrokerClusterInfoRequestHeader(), b"", [])
             for index in self._order()
         ]
-        told = [answer for answer in answers if answer and answer.code == ResponseCode.SUCCESS]
-        if told and not any(ClusterInfo.from_json(each.body).broker_addr_table for each in told):
+        successes = [answer for answer in answers if answer and answer.code == ResponseCode.SUCCESS]
+        if successes and not any(
+            ClusterInfo.from_json(each.body).broker_addr_table for each in successes
+        ):
             where = "; ".join(self.addresses)
             return NoBrokerRegistered(f"no broker is registered at {where}", topic=topic)
         return RouteNotFound("no name server knows the topic", topic=topic)
@@ -150,10 +152,10 @@ class NameServers:
     def _check(answer: RemotingCommand, what: str, address: str, topic: str | None = None) -> None:
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise RequestCodeNotSupported(
-                f"{address} is no name server",
+                f"{address} is not a name server",
                 code=answer.code,
                 remark=answer.remark,
-                remedy="It may be a broker; name servers listen on port 9876 if not told otherwise",
+                remedy="It may be a broker; name servers listen on port 9876 by default",
             )
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(

@@ -35,7 +35,7 @@ PROBE_TIMEOUT: Final = 1.0
 usually shorter; a longer one moves a pull elsewhere."""
 SILENCE_LIMIT: Final = PROBE_INTERVAL + PROBE_TIMEOUT
 """Seconds within which a silent connection is noticed."""
-QUESTIONS_IN_VAIN: Final = 3
+UNANSWERED_PROBES: Final = 3
 """Consecutive unanswered probes after which a connection counts as dead. Not the first one: other calls may wait on
 it."""
 
@@ -50,7 +50,7 @@ logger = logging.getLogger("rocketrio.pull")
 
 
 @attrs.define(eq=False)
-class Watched:
+class WatchedAddress:
     """One address, and the number of pulls that wait there."""
 
     addr: str
@@ -61,8 +61,8 @@ class Watched:
 
 
 @attrs.define(eq=False)
-class SilenceWatch:
-    """The probers of one client."""
+class ProbeService:
+    """Probes the addresses of one client."""
 
     pool: ChannelPool
     routing: Router
@@ -70,14 +70,14 @@ class SilenceWatch:
     mark_unreachable: Callable[[str, float], None]
     """Called with an address and the seconds until the silence was noticed."""
     mark_reachable: Callable[[str], None]
-    _watched: dict[str, Watched] = attrs.Factory(dict)
+    _watched: dict[str, WatchedAddress] = attrs.Factory(dict)
     _nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Probe until cancelled."""
         async with trio.open_nursery() as self._nursery:
             for watched in self._watched.values():
-                if watched.is_probed:  # Requested before this task had its first turn.
+                if watched.is_probed:  # Begun before this task had its first turn.
                     self._nursery.start_soon(self._probe, watched)
             try:
                 await trio.sleep_forever()
@@ -86,11 +86,11 @@ class SilenceWatch:
                 # its block is left, and a pull that begins in that turn would fail.
                 self._nursery = None
 
-    def begin(self, addr: str, queue: MessageQueue) -> Watched:
+    def begin(self, addr: str, queue: MessageQueue) -> WatchedAddress:
         """Note that a pull is sent; the caller must decrement `waiting` when it is over."""
         watched = self._watched.get(addr)
         if watched is None:
-            watched = self._watched[addr] = Watched(addr, queue)
+            watched = self._watched[addr] = WatchedAddress(addr, queue)
         watched.waiting += 1
         if not watched.is_probed:
             watched.queue = queue
@@ -99,19 +99,19 @@ class SilenceWatch:
 
     def failed(self, addr: str, queue: MessageQueue) -> None:
         """Probe an address where a pull failed, until it answers."""
-        watched = self._watched.setdefault(addr, Watched(addr, queue))
+        watched = self._watched.setdefault(addr, WatchedAddress(addr, queue))
         if not watched.is_probed:
             watched.queue = queue
             self._start(watched)
 
-    def _start(self, watched: Watched) -> None:
+    def _start(self, watched: WatchedAddress) -> None:
         watched.is_probed = True
         if self._nursery is not None:
             self._nursery.start_soon(self._probe, watched)
 
-    async def _probe(self, watched: Watched) -> None:
+    async def _probe(self, watched: WatchedAddress) -> None:
         """Probe until no pull waits there and the address counts as healthy."""
-        addr, in_vain = watched.addr, 0
+        addr, unanswered = watched.addr, 0
         try:
             while True:
                 await trio.sleep(PROBE_INTERVAL)
@@ -119,39 +119,37 @@ class SilenceWatch:
                 if is_marked:
                     if not self._is_routed(watched):
                         return
-                    is_heard = await self._asked_anyhow(watched)
+                    is_answered = await self._probe_address(watched)
                 elif watched.waiting:
-                    is_heard = await self._asked_on_connection(watched)
+                    is_answered = await self._probe_connection(watched)
                 else:
                     return
-                in_vain = 0 if is_heard else in_vain + 1
-                if is_heard and self.faults.is_marked(addr):
+                unanswered = 0 if is_answered else unanswered + 1
+                if is_answered and self.faults.is_marked(addr):
                     logger.info("answers again addr=%s", addr)
                     self.mark_reachable(addr)
-                elif not is_heard:
-                    self._heard_nothing(watched, in_vain)
+                elif not is_answered:
+                    self._handle_silence(watched, unanswered)
         finally:
             watched.is_probed = False
             if not watched.waiting:
                 self._watched.pop(addr, None)
 
-    async def _asked_on_connection(self, watched: Watched) -> bool:
+    async def _probe_connection(self, watched: WatchedAddress) -> bool:
         """Probe on the pulls' connection; return whether anything arrived from the broker."""
         channel = self.pool.open_channel(watched.addr)
         if channel is None:
             return True  # It is being opened, or its pulls have failed already.
-        asked_at = trio.current_time()
+        sent_at = trio.current_time()
         try:
-            await channel.call(
-                max_offset_header(watched.queue), timeout=PROBE_TIMEOUT, now=asked_at
-            )
+            await channel.call(max_offset_header(watched.queue), timeout=PROBE_TIMEOUT, now=sent_at)
         except RequestTimeout:
-            return channel.last_received > asked_at
+            return channel.last_received > sent_at
         except Error:
             return True  # The connection has ended, which its pulls notice themselves.
         return True
 
-    async def _asked_anyhow(self, watched: Watched) -> bool:
+    async def _probe_address(self, watched: WatchedAddress) -> bool:
         """Probe over any connection, opened if necessary; return whether the address answers."""
         try:
             await self.pool.call(
@@ -161,7 +159,7 @@ class SilenceWatch:
             return False
         return True
 
-    def _heard_nothing(self, watched: Watched, in_vain: int) -> None:
+    def _handle_silence(self, watched: WatchedAddress, unanswered: int) -> None:
         """Fail the pulls if there is another replica; close a connection that stays silent."""
         addr = watched.addr
         if self._has_alternative(watched):
@@ -173,18 +171,16 @@ class SilenceWatch:
                 )
             channel = self.pool.open_channel(addr)
             if channel is not None:
-                reason = (
-                    f"{addr} is silent: nothing came for {PROBE_TIMEOUT:g} s after it was asked"
-                )
+                reason = f"{addr} is silent: nothing came for {PROBE_TIMEOUT:g} s after a probe"
                 for code in _GIVEN_UP:
                     channel.give_up_calls(code, reason)
-        if in_vain >= QUESTIONS_IN_VAIN:
+        if unanswered >= UNANSWERED_PROBES:
             self.pool.drop(addr)
 
-    def _has_alternative(self, watched: Watched) -> bool:
+    def _has_alternative(self, watched: WatchedAddress) -> bool:
         live = self.routing.live(watched.queue.broker_name)
         return any(found.addr != watched.addr for found in live)
 
-    def _is_routed(self, watched: Watched) -> bool:
+    def _is_routed(self, watched: WatchedAddress) -> bool:
         addrs = self.routing.broker_addr_table.get(watched.queue.broker_name, {})
         return watched.addr in addrs.values()

@@ -21,12 +21,12 @@ STALENESS_MAX_AGE: Final = 1.0
 """Maximum age in seconds of what is known about a queue's replicas, if the policy has a bound on staleness."""
 ROUND_TRIP_MAX_AGE: Final = 10.0
 """Maximum age in seconds of a measured round trip."""
-LOOK_TIMEOUT: Final = 1.0
+REPLICA_PROBE_TIMEOUT: Final = 1.0
 """Seconds that a replica has to answer: a slower one is not suitable for reading."""
 
 
 @attrs.define
-class ReplicaLooks:
+class ReplicaProbes:
     """The replica probes of one consumer."""
 
     client: ClientInstance
@@ -37,11 +37,11 @@ class ReplicaLooks:
         live = self.client.routing.live(queue.broker_name)
         return any(self._is_due(queue, found, now) for found in live)
 
-    async def look(self, queue: MessageQueue) -> None:
-        """Probe every live replica. Never fails; takes at most LOOK_TIMEOUT seconds. A cancel keeps earlier answers."""
+    async def probe(self, queue: MessageQueue) -> None:
+        """Probe every live replica, within REPLICA_PROBE_TIMEOUT. Never fails; a cancel keeps earlier answers."""
         async with trio.open_nursery() as nursery:
             for found in self.client.routing.live(queue.broker_name):
-                nursery.start_soon(self._ask, queue, found)
+                nursery.start_soon(self._probe, queue, found)
 
     def _is_due(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
         policy = self.nodes.policy
@@ -53,20 +53,20 @@ class ReplicaLooks:
             return False
         return self.nodes.views_of(queue).age(found.broker_id, now) > STALENESS_MAX_AGE
 
-    async def _ask(self, queue: MessageQueue, found: FindBrokerResult) -> None:
+    async def _probe(self, queue: MessageQueue, found: FindBrokerResult) -> None:
         client = self.client
         started = trio.current_time()
         try:
-            await client.pool.channel(found.addr, timeout=LOOK_TIMEOUT)
-            asked_at = trio.current_time()
-            rest = max(0.0, started + LOOK_TIMEOUT - asked_at)
+            await client.pool.channel(found.addr, timeout=REPLICA_PROBE_TIMEOUT)
+            sent_at = trio.current_time()
+            rest = max(0.0, started + REPLICA_PROBE_TIMEOUT - sent_at)
             end = await client.api.queue_end(found.addr, queue, timeout=rest)
         except NotReachable:
             client.mark_unreachable(found.addr, spent=trio.current_time() - started)
-            client.silence.failed(found.addr, queue)
+            client.probes.failed(found.addr, queue)
             return
         except Error:
             return  # It answered, but does not know this queue: nothing changes.
         now = trio.current_time()
-        client.round_trips.note(found.addr, now - asked_at, now)
+        client.round_trips.note(found.addr, now - sent_at, now)
         self.nodes.views_of(queue).note(found.broker_id, end.max_offset, end.level_age, now)

@@ -17,8 +17,8 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.cluster.probe import SILENCE_LIMIT, SilenceWatch
-from rocketrio.cluster.replica_probe import ReplicaLooks
+from rocketrio.cluster.probe import SILENCE_LIMIT, ProbeService
+from rocketrio.cluster.replica_probe import ReplicaProbes
 from rocketrio.consuming.offsets import PullCommit
 from rocketrio.consuming.pull_budget import PULL_MAX_BYTES
 from rocketrio.consuming.pull_result import PullResult
@@ -67,12 +67,12 @@ class PullAPIWrapper:
     policy: ReadPolicy = SUGGESTED
     nodes: PullNodes = attrs.field(init=False)
     """Chooses where each queue is pulled from, and records why."""
-    _looks: ReplicaLooks | None = attrs.field(init=False)
+    _probes: ReplicaProbes | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         client = self.client
         self.nodes = PullNodes(client.routing, self.group, self.policy, client.round_trips.seconds)
-        self._looks = ReplicaLooks(client, self.nodes) if self.policy.needs_probes else None
+        self._probes = ReplicaProbes(client, self.nodes) if self.policy.needs_probes else None
 
     async def pull_kernel(
         self,
@@ -101,10 +101,10 @@ class PullAPIWrapper:
         failure: Error | None = None
         is_fresh = False
         while True:
-            if self._looks is None:
+            if self._probes is None:
                 choice = self.nodes.choose(queue, offset, now=0.0)
             else:
-                choice = await self._choose_probed(queue, offset, self._looks)
+                choice = await self._choose_probed(queue, offset, self._probes)
             if choice is None or choice.found.addr in tried:
                 if is_fresh:
                     raise failure or self._no_replica(queue)
@@ -172,23 +172,23 @@ class PullAPIWrapper:
     def prefer_master(self, queue: MessageQueue) -> None:
         """Ask the master next: the slave's answer may be wrong because it is behind."""
         self.client.routing.update_pull_from_which_node(queue, MASTER_ID, self.group)
-        if self._looks is not None:
+        if self._probes is not None:
             # For other read policies: treat the slave as not having come this far.
             views = self.nodes.views_of(queue)
             last = self.nodes.counts[queue].last.found
             views.note(last.broker_id, -1, None, trio.current_time())
 
     async def _choose_probed(
-        self, queue: MessageQueue, offset: int, looks: ReplicaLooks
+        self, queue: MessageQueue, offset: int, probes: ReplicaProbes
     ) -> PullChoice | None:
         now = trio.current_time()
-        if looks.are_due(queue, now):
-            await looks.look(queue)
+        if probes.are_due(queue, now):
+            await probes.probe(queue)
             now = trio.current_time()
         return self.nodes.choose(queue, offset, now=now)
 
     def _hold(self, choice: PullChoice, suspend_timeout: float) -> float:
-        if self._looks is not None and self.policy.is_bounded and choice.found.is_slave:
+        if self._probes is not None and self.policy.is_bounded and choice.found.is_slave:
             return min(suspend_timeout, HOLD_WITH_BOUND)
         if choice.reason in _NOT_PREFERRED:
             return min(suspend_timeout, HOLD_ELSEWHERE)
@@ -255,7 +255,7 @@ class PullAPIWrapper:
         try:
             result = await pull_watched(
                 client,
-                client.silence,
+                client.probes,
                 addr,
                 queue,
                 header,
@@ -273,7 +273,7 @@ class PullAPIWrapper:
         client.routing.update_pull_from_which_node(
             queue, result.suggest_which_broker_id, self.group
         )
-        if self._looks is not None:
+        if self._probes is not None:
             self.nodes.views_of(queue).note(
                 found.broker_id,
                 result.max_offset,
@@ -290,7 +290,7 @@ class PullAPIWrapper:
 
 async def pull_watched(
     client: ClientInstance,
-    silence: SilenceWatch,
+    probes: ProbeService,
     addr: str,
     queue: MessageQueue,
     header: PullMessageRequestHeader,
@@ -298,9 +298,9 @@ async def pull_watched(
     connect_timeout: float,
     timeout: float,
 ) -> PullResult:
-    """Pull from an address, of which `silence` notices if it dies meanwhile, and record whether it can be reached."""
+    """Pull from an address, of which `probes` notices if it dies meanwhile, and record whether it can be reached."""
     started = trio.current_time()
-    watched = silence.begin(addr, queue)
+    watched = probes.begin(addr, queue)
     try:
         if client.pool.open_channel(addr) is None:
             await client.pool.channel(addr, timeout=connect_timeout)
@@ -308,7 +308,7 @@ async def pull_watched(
     except NotReachable:
         # The time for which the pull was held does not count: the broker was alive until a moment ago.
         client.mark_unreachable(addr, spent=min(trio.current_time() - started, SILENCE_LIMIT))
-        silence.failed(addr, queue)
+        probes.failed(addr, queue)
         raise
     finally:
         watched.waiting -= 1

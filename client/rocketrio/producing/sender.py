@@ -193,7 +193,7 @@ class MessageSender:
         request = SendRequest(outgoing, queue, self.group, client.wall_clock.now_ms())
         try:
             answer = await client.connections.call(addr, request, timeout=timeout, now=now)
-            if client.faults.are_any:
+            if client.faults.has_any:
                 client.mark_reachable(addr)
             if self._slow_brokers is not None:
                 now = trio.current_time()

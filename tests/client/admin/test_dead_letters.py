@@ -43,7 +43,7 @@ async def test_dead_letters_are_listed_and_stay(client: ClientInstance) -> None:
 async def test_pages_hold_all_of_them_but_those_that_come_meanwhile(
     client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketrio.admin.dead_letters.LOOK_MAX_MESSAGES", 4)
+    monkeypatch.setattr("rocketrio.admin.dead_letters.VIEW_MAX_MESSAGES", 4)
     await give_up(client, 10)
     async with open_admin(client=client) as admin:
         letters = admin.dead_letters("g")

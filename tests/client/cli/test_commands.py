@@ -343,7 +343,7 @@ async def test_interrupted_consumer_that_cannot_commit_says_so() -> None:
             assert process.stderr is not None
             told = await process.stderr.receive_some()
     *waiting, last = told.splitlines()
-    assert last.startswith(b"error: what was printed last is not committed")
+    assert last.startswith(b"error: the messages printed last are not committed")
     assert [line.split(b":")[0] for line in waiting] in ([], [b"waiting for the cluster"])
 
 

@@ -71,7 +71,7 @@ async def test_dead_letters_are_shown_and_sent_again() -> None:
 
 @pytest.mark.real
 async def test_all_are_more_than_a_list_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketrio.admin.dead_letters.LOOK_MAX_MESSAGES", 2)
+    monkeypatch.setattr("rocketrio.admin.dead_letters.VIEW_MAX_MESSAGES", 2)
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
         with trio.fail_after(60):

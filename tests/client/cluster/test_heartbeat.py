@@ -21,7 +21,7 @@ async def test_client_without_groups_says_nothing(
     await client.topic_route("TBW102")
     assert client.heartbeat.targets() == []
     await client.heartbeat.send_all()
-    assert client.heartbeat.heard_by == set()
+    assert client.heartbeat.acknowledged_by == set()
 
 
 async def test_producers_address_masters_and_consumers_everybody(
@@ -56,7 +56,7 @@ async def test_broker_that_does_not_answer_delays_no_other(
         await producer.send(Message("orders", b""))
     cluster.memory_network.partition(cluster.slaves[0].host, "10.0.0.100")
     async with open_consumer("orders", group="g", client=client) as consumer:
-        assert client.heartbeat.heard_by == {cluster.master.broker.address}
+        assert client.heartbeat.acknowledged_by == {cluster.master.broker.address}
         assert len(consumer.assignment) == 4
 
 
@@ -101,7 +101,7 @@ async def test_static_member_is_told_where_brokers_grant_nothing(
     async with open_static(cluster, client_id="one", static_grace=60):
         await trio.sleep(100)
     assert caplog.text.count("less static membership granted") == 2  # Once a broker.
-    assert "asked=60 granted=0" in caplog.text
+    assert "requested=60 granted=0" in caplog.text
     async with open_static(cluster, client_id="other") as other:
         assert len(other.assignment) == 4
 

@@ -99,7 +99,7 @@ async def test_address_of_a_broker_is_not_taken_for_a_name_server(cluster: Embed
     broker = cluster.master.broker
     async with open_client(name_servers=[broker.address], dial=cluster.dial) as client:
         for asking in (client.topic_route("orders"), client.name_servers.cluster_info()):
-            with pytest.raises(RequestCodeNotSupported, match=r"is no name server.*a broker"):
+            with pytest.raises(RequestCodeNotSupported, match=r"is not a name server.*a broker"):
                 await asking
     async with open_client(name_servers=[broker.ha_address], dial=cluster.dial) as client:
         with pytest.raises(NotReachable, match="replication port"):

@@ -185,10 +185,10 @@ async def test_prober_ends_when_nobody_waits(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with held_pull(client) as held:
-        assert [each.is_probed for each in client.silence._watched.values()] == [True]
+        assert [each.is_probed for each in client.probes._watched.values()] == [True]
         assert held.node() == 0
     await trio.sleep(1.1)
-    assert client.silence._watched == {}
+    assert client.probes._watched == {}
 
 
 async def test_one_prober_asks_for_all_pulls_of_a_connection(
@@ -197,14 +197,14 @@ async def test_one_prober_asks_for_all_pulls_of_a_connection(
     await send(client, 4)
     await trio.sleep(3)
     asked = 0
-    original = client.silence._asked_on_connection
+    original = client.probes._probe_connection
 
     async def counted(watched: object) -> bool:
         nonlocal asked
         asked += 1
         return await original(watched)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(client.silence), "_asked_on_connection", lambda _, each: counted(each))
+    monkeypatch.setattr(type(client.probes), "_probe_connection", lambda _, each: counted(each))
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         for _ in range(4):
             await consumer.receive()
@@ -238,7 +238,7 @@ async def test_consumer_reads_on_at_the_slave_and_says_why(
 async def test_pull_that_begins_while_the_client_ends_is_not_watched(
     client: ClientInstance, turns: int
 ) -> None:
-    watch = client.silence
+    watch = client.probes
 
     async def begin_after_cancel(cancel: trio.CancelScope) -> None:
         with trio.CancelScope(shield=True):

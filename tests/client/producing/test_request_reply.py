@@ -195,7 +195,7 @@ async def test_client_can_be_known_before_it_sends_anything(cluster: EmbeddedClu
     ):
         await client.announce_producer("askers")
         broker = cluster.master.broker
-        assert client.heartbeat.heard_by == {broker.address}
+        assert client.heartbeat.acknowledged_by == {broker.address}
 
 
 async def test_push_with_an_unreadable_host_is_taken(client: ClientInstance) -> None:

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.cluster.probe import SilenceWatch
+from rocketrio.cluster.probe import ProbeService
 from rocketrio.consuming.pull import pull_watched
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import ALL
@@ -108,7 +108,7 @@ class TaskSource:
         now = trio.current_time()
         for part, broker_id in task.beginnings():
             self.replicas.begin(part, broker_id, now)
-        self._silence = SilenceWatch(
+        self._probes = ProbeService(
             client.pool,
             self._router,
             client.faults,
@@ -124,7 +124,7 @@ class TaskSource:
 
     async def run(self) -> None:
         """Detect brokers that stop answering while pulls wait for them."""
-        await self._silence.run()
+        await self._probes.run()
 
     async def pull(self, part: QueueRange, offset: int, end: int) -> Answer:
         """Return messages of the range from `offset`, at most up to `end`. Raises SparkSourceError."""
@@ -196,7 +196,7 @@ class TaskSource:
             end = await api.queue_end(found.addr, part.queue, timeout=REPORT_TIMEOUT)
         except NotReachable:
             self._client.mark_unreachable(found.addr, spent=REPORT_TIMEOUT)
-            self._silence.failed(found.addr, part.queue)
+            self._probes.failed(found.addr, part.queue)
         except Error:
             self.replicas.lacks(part, found, trio.current_time())
         else:
@@ -227,7 +227,7 @@ class TaskSource:
         )
         result = await pull_watched(
             client,
-            self._silence,
+            self._probes,
             addr,
             part.queue,
             header,
