@@ -319,6 +319,16 @@ def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_
 
     assert not is_told(*restart, other, *decided)
     assert is_told(*restart, other, *decided, role="sync-master")
+    # It began with a part of what the chosen one has.
+    cut_off = switched(30.0, kept=100)[1]
+    other_way = [
+        ReignEnded(at=33.0, broker=1, log_end=300),
+        ReignBegan(at=33.5, broker=0, kept=104, others=((0, 200, 200),), offsets=()),
+    ]
+    later = attrs.evolve(other, end_offset=150)
+    assert not is_told(switched(30.0)[0], cut_off, later, *other_way)
+    followed = attrs.evolve(other_way[1], kept=140, others=((0, 140, 140),))
+    assert is_told(switched(30.0)[0], cut_off, later, other_way[0], followed)
     # The chosen one had nothing either, or the first one did not begin anew.
     assert is_told(*restarted(30.0, "wiped", kept=0, slave_end=0), other, *decided)
     assert is_told(*restarted(30.0, "kill"), other, *decided)

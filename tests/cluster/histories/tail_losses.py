@@ -63,7 +63,7 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
             continue
         how = end_of(story, ended)
         is_without = began.broker != ended.broker and was_down(story, ended.broker, began.at)
-        if is_without or how in ("torn end", "wiped") or _was_second_history(story, began, ended):
+        if is_without or how in ("torn end", "wiped") or _chose_other_history(story, began, ended):
             is_promised = is_safe and mode.role == "sync-master"
         else:
             is_promised = is_safe and mode.flush == "sync"
@@ -108,8 +108,8 @@ def _name(broker: int) -> str:
     return f"slave-{broker}" if broker else "master"
 
 
-def _was_second_history(story: Story, began: ReignBegan, ended: ReignEnded) -> bool:
-    """Whether the last master had begun with nothing beside a broker with a log, and an operator chose such a one."""
+def _chose_other_history(story: Story, began: ReignBegan, ended: ReignEnded) -> bool:
+    """Whether the last master began without what this one had, and an operator chose this one after all."""
     if began.broker == ended.broker or end_of(story, ended):
         return False
     last = [
@@ -117,11 +117,9 @@ def _was_second_history(story: Story, began: ReignBegan, ended: ReignEnded) -> b
         for event in story.history.events
         if isinstance(event, ReignBegan) and event.at < ended.at
     ][-1:]
-    return any(
-        one.broker == ended.broker
-        and one.kept == 0
-        and (began.broker, True) in ((number, end > 0) for number, end, _ in one.others)
-        for one in last
+    return all(
+        any(number == began.broker and end > reign.kept for number, end, _ in reign.others)
+        for reign in (*last, began)
     )
 
 
