@@ -45,7 +45,7 @@ def test_topics_of_a_group() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *SYSTEM_TOPICS,
+        *sorted(SYSTEM_TOPICS),
         "%RETRY%g",
         "%DLQ%g",
         "%SYS%t",
