@@ -54,7 +54,13 @@ ROOMS = (
     ),
     Room(
         f"broker/{BROKER}/store",
-        (f"{BROKER}.ha", f"{BROKER}.processors", f"{BROKER}.broker", f"{BROKER}.embedded"),
+        (
+            f"{BROKER}.state",
+            f"{BROKER}.ha",
+            f"{BROKER}.processors",
+            f"{BROKER}.broker",
+            f"{BROKER}.embedded",
+        ),
     ),
     Room(
         f"broker/{BROKER}/ha",
@@ -62,7 +68,13 @@ ROOMS = (
     ),
     Room(
         f"broker/{BROKER}/transaction",
-        (f"{BROKER}.ha", f"{BROKER}.processors", f"{BROKER}.broker", f"{BROKER}.embedded"),
+        (
+            f"{BROKER}.state",
+            f"{BROKER}.ha",
+            f"{BROKER}.processors",
+            f"{BROKER}.broker",
+            f"{BROKER}.embedded",
+        ),
     ),
     Room(
         f"broker/{BROKER}/state.py",
