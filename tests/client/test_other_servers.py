@@ -302,7 +302,7 @@ async def test_what_brokers_ask_of_clients_is_answered_however_it_is_asked(
                 assert (info["code"], info["opaque"]) == (0, 99)
             nobody = await ask_client(server, question(309, {"consumerGroup": "g"}, b""))
             assert nobody is not None
-            assert (nobody["code"], "0 came" in nobody["remark"]) == (1, True)
+            assert (nobody["code"], "0 messages" in nobody["remark"]) == (1, True)
             wrong = await ask_client(server, question(220, {"topic": "orders"}, b"nothing"))
             assert wrong is not None
             assert (wrong["code"], "is missing" in wrong["remark"]) == (1, True)

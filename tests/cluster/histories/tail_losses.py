@@ -117,7 +117,8 @@ def _chose_other_history(story: Story, began: ReignBegan, ended: ReignEnded) -> 
         for event in story.history.events
         if isinstance(event, ReignBegan) and event.at < ended.at
     ][-1:]
-    return all(
+    # The first master of a story began without anything to lack.
+    return bool(last) and all(
         any(number == began.broker and end > reign.kept for number, end, _ in reign.others)
         for reign in (*last, began)
     )
