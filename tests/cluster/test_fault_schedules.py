@@ -11,6 +11,7 @@ from typing import Literal
 
 import attrs
 import pytest
+from tests.cluster.histories import injector
 from tests.cluster.histories.checker import check
 from tests.cluster.histories.chosen import broken_promises, schedule_of, switching
 from tests.cluster.histories.events import HandedOver, ReignBegan, RivalAnswered, RivalEnded
@@ -217,6 +218,10 @@ def test_slave_that_alters_a_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     assert "logs differ" in broken_promises(schedule_of())
 
 
+async def decides_nothing(*_: object) -> None:
+    pass
+
+
 def test_acknowledging_before_the_disk_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def flushed_in_words(files: MappedFileQueue | None, log: list[MappedFile]) -> None:
         pass
@@ -225,8 +230,9 @@ def test_acknowledging_before_the_disk_is_seen(monkeypatch: pytest.MonkeyPatch) 
         return FetchedTail()
 
     monkeypatch.setattr(flush, "_flush_files", flushed_in_words)
-    # A slave would give back what the disk never had.
+    # A slave would give back what the disk never had, and so would an operator who makes it master.
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    monkeypatch.setattr(injector, "decide_between_histories", decides_nothing)
     broken = broken_promises(schedule_of(POWER_CUT))
     assert {"acknowledged and lost", "came back with less"} <= broken
 
@@ -261,12 +267,16 @@ def test_master_that_lost_its_tail_gets_it_back() -> None:
     assert not tail_losses(ended)
 
 
-def test_master_that_lost_its_whole_log_takes_no_writes_beside_the_longer_one() -> None:
-    """It began a new log before its slave could be asked; nothing is lost, and an operator decides."""
+def test_master_that_lost_its_whole_log_takes_no_writes_until_an_operator_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It began a new log before its slave could be asked, and nothing is lost."""
     lost = (
         Fault(5.0, 1.0, "power cut", "master", amount=0.0),
         Fault(4.9, 18.0, "partition", "slave-1", "master"),
     )
+    assert broken_promises(schedule_of(*lost, mode="async")) == set()
+    monkeypatch.setattr(injector, "decide_between_histories", decides_nothing)
     assert broken_promises(schedule_of(*lost, mode="async")) == {"no send"}
 
 
