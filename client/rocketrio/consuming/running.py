@@ -505,7 +505,7 @@ class Handlers:
         if self.traces is not None:
             handler = self.traces.handler(self.hand_out.group, handler)
         self.hand_out.check_free()  # Before a run that may be under way is forgotten.
-        self._last = HandlerRun(
+        run = HandlerRun(
             self.hand_out,
             handler,
             self.delivery,
@@ -515,7 +515,11 @@ class Handlers:
             handler_timeout=handler_timeout,
             batch_size=batch_size,
         )
-        await self._last.run(self.owned)
+        try:
+            self._last = run
+            await run.run(self.owned)
+        finally:
+            run.ended.set()  # Ctrl-C may come before it has begun.
 
     async def drained(self) -> None:
         """Wait, after the consumer was closed, until a run in another task has ended."""
