@@ -1,6 +1,7 @@
 """The openers of `rocketrio`, with the network, the clock and the random numbers as keywords.
 
-async with open_client(name_servers=cluster.name_servers, dial=cluster.dial_from("10.0.0.7")) as client: ...
+async with open_client(name_servers=["10.0.0.1:9876"], dial=network.host("10.0.0.7").dial) as client: ...
+async with client_of(cluster, host="10.0.0.7") as client: ...
 """
 
 import inspect
@@ -11,7 +12,9 @@ from typing import Any
 import attrs
 
 import rocketrio
+from rocketrio import ClientInstance
 from rocketrio.ports import Ports, current_ports, opened_with
+from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
 PORTS = frozenset(field.name for field in attrs.fields(Ports))
 
@@ -35,3 +38,15 @@ open_client = _with_ports(rocketrio.open_client)
 open_producer = _with_ports(rocketrio.open_producer)
 open_consumer = _with_ports(rocketrio.open_consumer)
 open_admin = _with_ports(rocketrio.open_admin)
+
+
+def client_of(
+    cluster: EmbeddedCluster, *, host: str = CLIENT_HOST, **options: Any
+) -> AbstractAsyncContextManager[ClientInstance]:
+    """Open a client of the cluster, which runs on this host and has the cluster's clock."""
+    return open_client(
+        name_servers=cluster.name_servers,
+        dial=cluster.dial_from(host),
+        wall_clock=cluster.wall_clock,
+        **options,
+    )

@@ -89,6 +89,11 @@ def plain_fields(**changes: Any) -> dict[str, Any]:
     return fields | changes
 
 
+def plain_record(**changes: Any) -> bytes:
+    """Return the record of an ordinary message, with these fields changed."""
+    return encode_record(**plain_fields(**changes))
+
+
 def encoded_again(message: MessageExt) -> bytes:
     """The record of a decoded message, made anew from what its properties say."""
     return encode_record(

@@ -15,7 +15,8 @@ import attrs
 import trio
 import trio.testing
 from tests.golden.golden import RecordedFrame, remoting_frames, unpack_store
-from tests.protocol.raw_frames import is_answer
+from tests.support.clocks import SettableClock
+from tests.support.raw_frames import is_answer
 
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import BrokerConfig
@@ -53,16 +54,6 @@ LOOK = 1.1
 CHECK_INTERVAL = 1.0
 TRANSACTION_TIMEOUT = 6.4
 """Seconds after which Apache asked about the transaction of the recording."""
-
-
-class RecordedClock:
-    """The time of the recording."""
-
-    def __init__(self) -> None:
-        self.time_ms = 0
-
-    def now_ms(self) -> int:
-        return self.time_ms
 
 
 @attrs.frozen
@@ -190,7 +181,7 @@ class _Connection:
 
 class _Replay:
     def __init__(
-        self, broker: Broker, records: list[MessageExt], clock: RecordedClock, run: str
+        self, broker: Broker, records: list[MessageExt], clock: SettableClock, run: str
     ) -> None:
         self.result = Replayed()
         self._store = broker.store
@@ -209,7 +200,7 @@ class _Replay:
         place = self._store._appender.counters.messages
         if place < len(self._records):
             return self._records[place].store_time_ms
-        return self._clock.time_ms
+        return self._clock.now
 
     def _next_record(self) -> MessageExt | None:
         place = self._store._appender.counters.messages
@@ -223,7 +214,7 @@ class _Replay:
         asked: dict[tuple[int, int], int] = {}
         for frame in frames:
             await self._catch_up(frame.time_ms)
-            self._clock.time_ms = max(self._clock.time_ms, frame.time_ms)
+            self._clock.now = max(self._clock.now, frame.time_ms)
             command = decode(frame.data)
             where = frame.connection, command.opaque
             if frame.from_dialer and not is_answer(command):
@@ -264,7 +255,7 @@ class _Replay:
             if comes_from_apaches_log(record, self._run):
                 self._store.append(put_of(record))
             elif is_by_our_services(record, self._run):
-                self._clock.time_ms = record.store_time_ms
+                self._clock.now = record.store_time_ms
                 await trio.sleep(LOOK)
                 assert self._next_record() is not record, record.properties
             else:
@@ -279,18 +270,18 @@ class _Replay:
             properties = request.ext_fields["i"]
             key = (record.property_value("UNIQ_KEY") or "").encode()
             if key in properties.encode() or request.code == RequestCode.SEND_BATCH_MESSAGE:
-                self._clock.time_ms = record.store_time_ms
+                self._clock.now = record.store_time_ms
         elif request.code == RequestCode.END_TRANSACTION:
             place = self._store._appender.counters.messages
             (operation, *_) = (
                 each for each in self._records[place:] if each.topic == PARKING_TOPICS[2]
             )
-            self._clock.time_ms = operation.born_time_ms
+            self._clock.now = operation.born_time_ms
 
 
 @asynccontextmanager
 async def recorded_broker(
-    run: str, clock: RecordedClock
+    run: str, clock: SettableClock
 ) -> AsyncGenerator[tuple[Broker, MemoryNetwork]]:
     """A broker of ours where the recorded master was."""
     network = MemoryNetwork()
@@ -325,8 +316,7 @@ async def replay(run: str, into: Path) -> tuple[Replayed, list[bytes], list[Mess
         for frame in remoting_frames(run)
         if frame.server == "broker" and frame.port in (port, port - 2)
     ]
-    clock = RecordedClock()
-    clock.time_ms = frames[0].time_ms
+    clock = SettableClock(frames[0].time_ms)
     async with recorded_broker(run, clock) as (broker, network), trio.open_nursery() as nursery:
         played = _Replay(broker, records, clock, run)
         await played.play(_as_raced(frames), network, nursery)

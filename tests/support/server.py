@@ -4,8 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Self
 
 import attrs
-
-from tests.interop.processes import Process
+from tests.support.processes import Process
 
 
 @attrs.define

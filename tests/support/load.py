@@ -9,8 +9,8 @@ from pathlib import Path
 
 import attrs
 import trio
-from tests.cluster.support import Caller
-from tests.interop.ours import OurBroker
+from tests.support.caller import Caller
+from tests.support.ours import OurBroker
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error

@@ -7,7 +7,12 @@ import attrs
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
+    CreateTopicRequestHeader,
+)
 from rocketrio_protocol.commands.offset import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -82,6 +87,30 @@ class Caller:
     async def committed(self, addr: str, *, queue_id: int = 0) -> int:
         header = QueryConsumerOffsetRequestHeader("billing", "orders", queue_id)
         return int((await self.pool.call(addr, header)).ext_fields["offset"])
+
+    async def create_topic(self, addr: str, topic: str = "orders", queues: int = 4) -> None:
+        header = CreateTopicRequestHeader(
+            topic, "TBW102", queues, queues, 6, "SINGLE_TAG", order=False
+        )
+        accepted(await self.pool.call(addr, header))
+
+    async def change_role(self, addr: str, role: str, broker_id: int) -> RemotingCommand:
+        """Return the broker's answer, which comes once its role has changed."""
+        header = ChangeBrokerRoleRequestHeader(role, broker_id)
+        return await self.pool.call(addr, header, timeout=90.0)
+
+    async def read(self, addr: str, *, topic: str = "orders") -> list[bytes]:
+        """Return the body of every message in the topic's first queue."""
+        found: list[bytes] = []
+        while batch := bodies(await self.pull(addr, len(found), topic=topic)):
+            found += batch
+        return found
+
+
+def accepted(answer: RemotingCommand) -> RemotingCommand:
+    """Return an answer that must not be a refusal."""
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
 
 
 @attrs.define

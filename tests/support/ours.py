@@ -4,15 +4,17 @@ They are started by the command that users start, and judged by what they answer
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
 import attrs
-
-from tests.interop import wire
 from tests.interop.apache import SMALL_STORE
-from tests.interop.processes import Process, free_port
-from tests.interop.server import Server
+from tests.support import wire
+from tests.support.commit_logs import digest, wait_caught_up
+from tests.support.processes import Process, free_port
+from tests.support.server import Server
 
 OurRole = Literal["async-master", "sync-master", "slave"]
 COMMAND = (Path(sys.executable).with_name("rocketrio-broker"),)
@@ -27,6 +29,8 @@ class OurNameServer(Server):
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
     """A command that runs it elsewhere, `ip netns exec ...`."""
+    options: tuple[str, ...] = ()
+    """Further ones of the command."""
 
     @property
     def address(self) -> str:
@@ -36,7 +40,7 @@ class OurNameServer(Server):
         self.home.mkdir(parents=True, exist_ok=True)
         self.process = Process.start(
             "our name server",
-            [*self.prefix, *COMMAND, "namesrv", "--listen", self.address],
+            [*self.prefix, *COMMAND, "namesrv", "--listen", self.address, *self.options],
             log=self.home / "out.log",
             cwd=self.home,
         )
@@ -108,6 +112,40 @@ class OurBroker(Server):
         code = super().stop()
         assert code == 0, f"stopped with {code}:\n{self.running.tail()}"
         return code
+
+
+@attrs.define
+class OurPair:
+    """A name server, a master and its slave."""
+
+    name_server: OurNameServer
+    master: OurBroker
+    slave: OurBroker
+
+    def assert_same_logs(self) -> int:
+        """Wait until the slave has the master's whole log, compare every byte, and return the log's end."""
+        end = wait_caught_up(self.master.address, self.slave.address)
+        assert digest(self.slave.store, end) == digest(self.master.store, end)
+        return end
+
+
+@contextmanager
+def our_pair(
+    home: Path, *, role: OurRole = "async-master", settings: tuple[str, ...] = ()
+) -> Iterator[OurPair]:
+    """Start both brokers at once, and end them with the block."""
+    with ExitStack() as stack:
+        names = stack.enter_context(OurNameServer(home / "namesrv"))
+        brokers = (
+            OurBroker(home / "master", names.address, role=role, settings=settings),
+            OurBroker(home / "slave", names.address, role="slave", broker_id=1, settings=settings),
+        )
+        for broker in brokers:
+            stack.callback(broker.__exit__)
+            broker.start()
+        for broker in brokers:
+            broker.wait_ready()
+        yield OurPair(names, *brokers)
 
 
 def _small_store() -> str:

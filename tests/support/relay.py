@@ -1,6 +1,6 @@
 """A relay between a client and one server, as a process: it forwards, and misbehaves when told.
 
-python -m tests.cluster.relay 127.0.0.1:10911      prints the address it listens on
+python -m tests.support.relay 127.0.0.1:10911      prints the address it listens on
 a line on its input: hold, go, half-close, drop, delay SECONDS
 
 hold          it accepts connections and takes nothing from them, as a firewall that forgot them: bytes that were
@@ -134,7 +134,7 @@ class RelayProcess:
 @contextmanager
 def relay_to(target: str) -> Iterator[RelayProcess]:
     """A relay process before this server, killed when the block ends."""
-    command = [sys.executable, "-m", "tests.cluster.relay", target]
+    command = [sys.executable, "-m", "tests.support.relay", target]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -1,27 +1,18 @@
 """A topic of numbered messages, and what tests of consumers ask again and again."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import trio
 
-from tests.support.clients import open_client
-
-from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_admin, open_producer
-from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
+from rocketrio import (
+    ClientInstance,
+    Consumer,
+    Message,
+    MessageQueue,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
 
 TOPIC = "orders"
-
-
-@asynccontextmanager
-async def another_client(
-    cluster: EmbeddedCluster, *, host: str = CLIENT_HOST, namespace: str = ""
-) -> AsyncIterator[ClientInstance]:
-    async with open_client(
-        name_servers=cluster.name_servers,
-        dial=cluster.dial_from(host),
-        wall_clock=cluster.wall_clock,
-        namespace=namespace,
-    ) as client:
-        yield client
 
 
 async def send(client: ClientInstance, count: int, *, start: int = 0, queues: int = 4) -> None:
@@ -47,3 +38,28 @@ async def committed(consumer: Consumer) -> dict[int, object]:
 async def total_committed(consumer: Consumer) -> int:
     offsets = await committed(consumer)
     return sum(offset for offset in offsets.values() if isinstance(offset, int))
+
+
+async def take(consumer: Consumer, taken: list[int], pause: float) -> None:
+    """Note the numbers that a consumer is handed, with a pause after each."""
+    async for message in consumer:
+        taken.append(int(message.body))
+        await trio.sleep(pause)
+
+
+async def delivered(client: ClientInstance, within: float) -> list[bytes]:
+    """Return all that a new consumer of the first queue gets in this time."""
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    found: list[bytes] = []
+    async with open_consumer(
+        TOPIC,
+        group="looking",
+        queues=[queue],
+        start_from="earliest",
+        auto_commit=False,
+        client=client,
+    ) as consumer:
+        with trio.move_on_after(within):
+            async for message in consumer:
+                found.append(message.body)
+    return found

@@ -8,7 +8,9 @@ from struct import Struct
 import attrs
 import trio
 import trustme
-from tests.broker.store.support import SMALL, SetClock, opened, put_of, stored
+from tests.support.clocks import SettableClock
+from tests.support.stores import SMALL, opened, put_of, read_all, stored
+from tests.support.waiting import eventually
 
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
@@ -18,7 +20,7 @@ from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -49,6 +51,19 @@ def fill(store: MessageStore, count: int, *, size: int = 100) -> int:
     return store.max_physical_offset
 
 
+async def some_log(messages: int = 200) -> bytes:
+    """Return the bytes of a log with so many messages."""
+    async with opened(MemoryDisk()) as store:
+        fill(store, messages)
+        return log_bytes(store)
+
+
+def starts_of(store: MessageStore) -> list[int]:
+    """Return the addresses of the messages in the one queue that `fill` makes."""
+    queue = store.queue_table.by_key["orders", 0]
+    return [entry[0] for number in range(queue.max_offset) if (entry := queue.entry(number))]
+
+
 def log_bytes(store: MessageStore, start: int | None = None) -> bytes:
     """Everything in the log from `start` (by default its first byte) on."""
     position = store.min_physical_offset if start is None else start
@@ -58,6 +73,26 @@ def log_bytes(store: MessageStore, start: int | None = None) -> bytes:
         position += len(view)
     assert position == store.max_physical_offset
     return b"".join(parts)
+
+
+async def wait_same_ends(*stores: MessageStore, limit: float = 60.0) -> None:
+    """Wait until these logs end at one address, and every store shows all of its log."""
+    await eventually(lambda: len({store.max_physical_offset for store in stores}) == 1, limit)
+    with trio.fail_after(limit):
+        for store in stores:
+            await store.dispatched.wait_reached(store.max_physical_offset)
+            await store.read_gate.end.wait_reached(store.max_physical_offset)
+
+
+def assert_same_logs(*stores: MessageStore) -> None:
+    """Compare every byte, and every message of every queue."""
+    first, *others = stores
+    for other in others:
+        assert log_bytes(other) == log_bytes(first)
+        assert other.queues().keys() == first.queues().keys()
+        for topic, queues in first.queues().items():
+            for queue_id in queues:
+                assert read_all(other, topic, queue_id) == read_all(first, topic, queue_id)
 
 
 @attrs.define
@@ -119,7 +154,7 @@ class RawPeer:
 
     async def wait_ended(self) -> float:
         """Read to the end of the stream; when that was. The other end has finished when this returns."""
-        with suppress(NotReachable):
+        with suppress(NotReachableError):
             while await self.read(1):
                 pass
         ended = trio.current_time()
@@ -154,7 +189,7 @@ async def master(
     async with opened(disk or MemoryDisk(), files) as store, background_nursery() as nursery:
         fill(store, messages)
         listener = await network.host(MASTER).listen(MASTER_HA)
-        service = HAService(store, listener, wall_clock=SetClock(), config=config)
+        service = HAService(store, listener, wall_clock=SettableClock(), config=config)
         await nursery.start(service.run)
         yield Master(store, service, network)
 
@@ -190,7 +225,7 @@ async def slave(
             store,
             address=address,
             dial=network.host(host).dial,
-            wall_clock=SetClock(),
+            wall_clock=SettableClock(),
             config=config,
             rules=rules,
         )

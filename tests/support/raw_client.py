@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 import trio
-from tests.protocol.raw_frames import json_framed, unframed
+from tests.support.raw_frames import json_framed, unframed
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import Dial, Transport
 
 LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "OTHER", "HTTP", "GO")
@@ -180,7 +180,7 @@ class RawClient:
         while len(self._received) < size:
             try:
                 count = await self.transport.receive_into(self._buffer)
-            except NotReachable:
+            except NotReachableError:
                 return None
             if not count:
                 return None

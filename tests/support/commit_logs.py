@@ -1,10 +1,10 @@
-"""What the interop stories compare: commit logs on disk, byte by byte."""
+"""Commit logs on disk, compared byte by byte."""
 
 import hashlib
 from pathlib import Path
 
-from tests.interop import wire
-from tests.interop.processes import wait_until
+from tests.support import wire
+from tests.support.waiting import wait_until
 
 CATCH_UP_TIMEOUT = 30.0
 """Seconds; a 4.9 slave reports for the first time more than 5 s after it connected."""

@@ -5,10 +5,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.clocks import SettableClock
+
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.layout import pack_host
 
 ROOT = Path("/data")
@@ -19,16 +22,6 @@ SMALL = StoreConfig(
     max_hash_slot_num=31,
     max_index_num=200,
 )
-
-
-class SetClock:
-    """A wall clock that stands until it is moved."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.value_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.value_ms
 
 
 def put_of(
@@ -50,10 +43,22 @@ def stored(result: AppendResult) -> AppendResult:
 
 @asynccontextmanager
 async def opened(
-    disk: Disk, config: StoreConfig = SMALL, *, root: Path = ROOT, clock: SetClock | None = None
+    disk: Disk,
+    config: StoreConfig = SMALL,
+    *,
+    root: Path = ROOT,
+    clock: SettableClock | None = None,
 ) -> AsyncGenerator[MessageStore]:
-    async with open_message_store(config, root, disk=disk, wall_clock=clock or SetClock()) as store:
+    async with open_message_store(
+        config, root, disk=disk, wall_clock=clock or SettableClock()
+    ) as store:
         yield store
+
+
+def crash(disk: MemoryDisk, checkpoint: bytes = bytes(512)) -> None:
+    """Leave a closed store's files as if its broker had been killed, with this as its last checkpoint."""
+    disk.open(ROOT / "abort", create=True)
+    disk.open(ROOT / "checkpoint").pwrite(checkpoint, 0)
 
 
 def read_all(store: MessageStore, topic: str, queue_id: int = 0) -> list[bytes]:

@@ -7,7 +7,9 @@ Answers to: RemotingCommand in its JSON form.
 import json
 import re
 import socket
+import ssl
 import struct
+from contextlib import ExitStack
 from typing import Any
 
 import attrs
@@ -48,8 +50,9 @@ def ask(
     body: bytes = b"",
     *,
     timeout: float = 5.0,
+    context: ssl.SSLContext | None = None,
 ) -> Answer:
-    """Send one request on a connection of its own and return the answer, or raise OSError."""
+    """Send one request on a connection of its own and return the answer, or raise OSError; over TLS with a context."""
     host, port = address.rsplit(":", 1)
     header = json.dumps(
         {
@@ -62,7 +65,12 @@ def ask(
             "version": 407,
         }
     ).encode()
-    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+    with ExitStack() as stack:
+        connection = stack.enter_context(
+            socket.create_connection((host, int(port)), timeout=timeout)
+        )
+        if context is not None:
+            connection = stack.enter_context(context.wrap_socket(connection, server_hostname=host))
         frame = struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
         connection.sendall(frame)
         (length,) = struct.unpack(">i", _read_exactly(connection, 4))
@@ -104,18 +112,20 @@ def _read_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(got)
 
 
-def answers(address: str) -> bool:
+def answers(address: str, context: ssl.SSLContext | None = None) -> bool:
     """Whether a name server at `address` answers at all."""
     try:
-        return ask(address, GET_BROKER_CLUSTER_INFO, timeout=2.0).code == 0
+        return ask(address, GET_BROKER_CLUSTER_INFO, timeout=2.0, context=context).code == 0
     except OSError:
         return False
 
 
-def is_registered(name_server: str, broker_addr: str) -> bool:
+def is_registered(
+    name_server: str, broker_addr: str, context: ssl.SSLContext | None = None
+) -> bool:
     """Whether the name server lists `broker_addr`."""
     try:
-        body = ask(name_server, GET_BROKER_CLUSTER_INFO).body
+        body = ask(name_server, GET_BROKER_CLUSTER_INFO, context=context).body
     except OSError:
         return False
     return f'"{broker_addr}"'.encode() in body

@@ -12,12 +12,12 @@ from typing import Any
 
 import attrs
 import trio
-from tests.protocol.raw_frames import json_framed, unframed
 from tests.support.clients import open_client
+from tests.support.raw_frames import json_framed, unframed
 
 from rocketrio import ClientInstance
 from rocketrio_broker.testing.memory_network import MemoryNetwork
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import Listener, Transport
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -78,7 +78,7 @@ class RawServer:
 
     async def _answer(self, transport: Transport) -> None:
         received, buffer = bytearray(), memoryview(bytearray(1 << 16))
-        with suppress(NotReachable):
+        with suppress(NotReachableError):
             while size := await transport.receive_into(buffer):
                 received += buffer[:size]
                 while len(received) >= 4:
@@ -93,7 +93,7 @@ class RawServer:
     async def _act(self, transport: Transport, frame: bytes) -> None:
         serialize_type, written, body = unframed(frame)
         if serialize_type:
-            raise NotReachable("This server reads nothing but JSON, and hangs up")
+            raise NotReachableError("This server reads nothing but JSON, and hangs up")
         header = json.loads(written)
         self.asked.append((header, body))
         answers = self.answers.get(header["code"], [])
@@ -105,7 +105,7 @@ class RawServer:
     async def send(self, transport: Transport, data: bytes, after: float = 0) -> None:
         """To one of its clients, later."""
         await trio.sleep(after)
-        with suppress(NotReachable):
+        with suppress(NotReachableError):
             async with self._sending:
                 await transport.send_all(data)
 

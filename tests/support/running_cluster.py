@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import trio
-from tests.interop.processes import die_with_parent
+from tests.support.processes import die_with_parent
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader

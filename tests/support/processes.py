@@ -1,4 +1,4 @@
-"""Child processes of the interop tests: started in a group of their own, and never left behind.
+"""Child processes of tests: started in a group of their own, and never left behind.
 
 Invariant: a child dies with the process that started it, however that one ends (PR_SET_PDEATHSIG).
 Invariant: what a child prints goes to its log file, so that a full pipe never stops it.
@@ -179,15 +179,6 @@ class LineProcess:
         for stream in (self._popen.stdin, self._popen.stdout):
             if stream is not None:
                 stream.close()
-
-
-def wait_until(claim: Callable[[], bool], what: str, timeout: float = START_TIMEOUT) -> None:
-    """Return once `claim()` holds, looking ten times a second."""
-    deadline = time.monotonic() + timeout
-    while not claim():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not {what} within {timeout:.0f} s")
-        time.sleep(0.1)
 
 
 def free_port(*neighbours: int) -> int:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
-from tests.cluster.support import Caller, messages
+from tests.support.caller import Caller, messages
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson

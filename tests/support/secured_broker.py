@@ -1,0 +1,152 @@
+"""A broker in memory with access control, and clients of it with an account or without."""
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rocketrio_protocol.codes import ResponseCode, SerializeType
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import access
+from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
+from rocketrio_protocol.credentials import Credentials
+from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
+from rocketrio_protocol.remoting.tls import tls_dial
+from rocketrio_protocol.signature import Signer
+
+INNER = Credentials("inner-account", "marker-inner-secret")
+SECRET = "marker-user-secret"
+REFUSED = ResponseCode.NO_PERMISSION
+
+
+def inner_file(folder: Path, credentials: Credentials = INNER) -> Path:
+    """Write the file of an inner account."""
+    path = folder / "inner.yml"
+    path.touch(0o600)
+    path.write_text(f"accessKey: {credentials.access_key}\nsecretKey: {credentials.secret_key}\n")
+    return path
+
+
+@attrs.define
+class Account:
+    """A client of one broker."""
+
+    pool: ChannelPool
+    addr: str
+
+    async def ask(
+        self, header: RequestHeader | RemotingCommand, body: bytes = b"", addr: str = ""
+    ) -> RemotingCommand:
+        return await self.pool.call(addr or self.addr, header, body)
+
+    async def send(self, topic: str, body: bytes = b"hello") -> RemotingCommand:
+        return await self.ask(message(topic), body)
+
+
+@attrs.define
+class Secured:
+    """A cluster whose brokers have access control."""
+
+    cluster: EmbeddedCluster
+    tls: ssl.SSLContext | None = None
+    """What clients check servers with; None without TLS."""
+
+    @property
+    def broker(self) -> Broker:
+        return self.cluster.master.broker
+
+    @asynccontextmanager
+    async def client(
+        self,
+        user: str | None = None,
+        secret: str = SECRET,
+        *,
+        serialize_type: SerializeType = SerializeType.JSON,
+        addr: str = "",
+        processors: Mapping[int, Processor] | None = None,
+    ) -> AsyncGenerator[Account]:
+        """Connect as a user, or without credentials."""
+        signer = None if user is None else Signer(Credentials(user, secret))
+        context, dial = self.tls, self.cluster.dial
+        if context is not None:
+            dial = tls_dial(dial, lambda: context)
+        async with open_channel_pool(
+            dial, signer=signer, serialize_type=serialize_type, processors=processors
+        ) as pool:
+            yield Account(pool, addr or self.broker.address)
+
+    @asynccontextmanager
+    async def operator(self) -> AsyncGenerator[Account]:
+        """Connect with the inner account."""
+        async with self.client(INNER.access_key, INNER.secret_key) as account:
+            yield account
+
+    async def add_user(
+        self, name: str, grants: Mapping[str, Sequence[str]] | None = None, **info: str
+    ) -> None:
+        """Create a user with rights such as `{"Topic:t": ["Pub"]}`."""
+        async with self.operator() as operator:
+            body = UserInfo(password=SECRET, **info).to_json()
+            ok(await operator.ask(access.CreateUserRequestHeader(name), body))
+            if grants:
+                await self.grant(name, grants)
+
+    async def grant(
+        self, name: str, grants: Mapping[str, Sequence[str]], decision: str = "Allow"
+    ) -> None:
+        """Add rights to a user."""
+        async with self.operator() as operator:
+            header = access.CreateAclRequestHeader(f"User:{name}")
+            ok(await operator.ask(header, acl(name, grants, decision).to_json()))
+
+    async def revoke(self, name: str, resource: str | None = None) -> None:
+        """Remove a user's rights on a resource, or all of them."""
+        async with self.operator() as operator:
+            ok(await operator.ask(access.DeleteAclRequestHeader(f"User:{name}", resource=resource)))
+
+
+@asynccontextmanager
+async def secured(
+    folder: Path, *, tls: ssl.SSLContext | None = None, **settings: Any
+) -> AsyncGenerator[Secured]:
+    """A cluster in memory; the inner account is the only user. With `tls` clients use it."""
+    async with EmbeddedCluster(
+        cluster_name="lab",
+        **{"acl_enable": True, "inner_credentials_file": inner_file(folder), **settings},
+    ) as cluster:
+        yield Secured(cluster, tls)
+
+
+def acl(name: str, grants: Mapping[str, Sequence[str]], decision: str = "Allow") -> AclInfo:
+    """Return policies as a request has them."""
+    entries = [
+        PolicyEntryInfo(resource, list(actions), [], decision)
+        for resource, actions in grants.items()
+    ]
+    return AclInfo(f"User:{name}", [PolicyInfo("Custom", entries)])
+
+
+def message(topic: str) -> SendMessageRequestHeaderV2:
+    """Return the header of a send."""
+    return SendMessageRequestHeaderV2("PG", topic, "TBW102", 4, 0, 0, 1000, 0, properties="")
+
+
+def ok(answer: RemotingCommand) -> RemotingCommand:
+    """Return the answer, which must be a success."""
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+def refused(answer: RemotingCommand) -> str:
+    """Return the remark of an answer, which must be a refusal."""
+    assert answer.code == REFUSED, (answer.code, answer.remark)
+    assert answer.remark is not None
+    return answer.remark
