@@ -4,5 +4,5 @@
     operators.py  the operators, as closures
     values.py     how Java compares its strings, integers, doubles and booleans
 
-It imports nothing of the broker, so that tests and tools can use `compile_sql92` alone.
+Brokers select what they send to a subscription, and commands what they show (`--where`).
 """

@@ -39,28 +39,28 @@ class Long(int):
 Value: TypeAlias = str | int | float | bool | None
 
 
-class NotEvaluated(ValueError):
+class NotEvaluatedError(ValueError):
     """An expression for which Java would throw: the message is not selected."""
 
 
 def parse_whole(text: str, limit: int) -> int:
-    """Parse like Integer.valueOf or Long.valueOf. Raises NotEvaluated."""
+    """Parse like Integer.valueOf or Long.valueOf. Raises NotEvaluatedError."""
     if _INTEGER.fullmatch(text) is None or len(text) > _DIGITS_LIMIT:
-        raise NotEvaluated(f"{text!r} is not a whole number")
+        raise NotEvaluatedError(f"{text!r} is not a whole number")
     number = int(text)
     if not -limit <= number < limit:
-        raise NotEvaluated(f"{text!r} is too large")
+        raise NotEvaluatedError(f"{text!r} is too large")
     return number
 
 
 def parse_double(text: str) -> float:
-    """Parse like Double.valueOf. Raises NotEvaluated."""
+    """Parse like Double.valueOf. Raises NotEvaluatedError."""
     text = text.strip(_JAVA_BLANKS)
     if _DECIMAL.fullmatch(text) is not None:
         return float(text.rstrip("fFdD") if text[-1] in "fFdD" else text)
     found = _HEX_FLOAT.fullmatch(text)
     if found is None:
-        raise NotEvaluated(f"{text!r} is not a number")
+        raise NotEvaluatedError(f"{text!r} is not a number")
     try:
         return float.fromhex(found[1])
     except OverflowError:
@@ -73,7 +73,10 @@ def parse_boolean(text: str) -> bool:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return a number below, at or above 0, like Java's compareTo after conversion to one kind. Raises NotEvaluated."""
+    """Return a number below, at or above 0, like Java's compareTo after conversion to one kind.
+
+    Raises NotEvaluatedError.
+    """
     left_kind, right_kind = type(left), type(right)
     if left_kind is right_kind:
         return _compare_same(left, right)
@@ -84,7 +87,7 @@ def compare(left: Value, right: Value) -> int:
         assert isinstance(right, str)
         if left_kind is bool:
             # Java casts the boolean to a string here, which throws.
-            raise NotEvaluated(f"{left!r} cannot be compared with {right!r}")
+            raise NotEvaluatedError(f"{left!r} cannot be compared with {right!r}")
         one, other = _read_as(right, left)
         return _compare_same(other, one)
     if left_kind is bool or right_kind is bool:

@@ -4,11 +4,11 @@ from math import inf, nan
 
 import pytest
 
-from rocketrio_broker.filter.values import (
+from rocketrio_protocol.filter.values import (
     INT_LIMIT,
     LONG_LIMIT,
     Long,
-    NotEvaluated,
+    NotEvaluatedError,
     Value,
     compare,
     parse_double,
@@ -65,7 +65,7 @@ def test_kinds_are_brought_together_as_java_does(left: Value, right: Value, sign
     ],
 )
 def test_what_java_throws_at_is_not_evaluated(left: Value, right: Value) -> None:
-    with pytest.raises(NotEvaluated):
+    with pytest.raises(NotEvaluatedError):
         compare(left, right)
 
 
@@ -94,7 +94,7 @@ def test_doubles_are_read_as_java_reads_them(text: str, number: float) -> None:
     "text", ["inf", "infinity", "1_0", "0x10", "e5", ".", "5ff", "", "\u00a05"]
 )
 def test_text_that_is_not_a_double_in_java_is_not_one_here(text: str) -> None:
-    with pytest.raises(NotEvaluated):
+    with pytest.raises(NotEvaluatedError):
         parse_double(text)
 
 
@@ -103,5 +103,5 @@ def test_whole_numbers_end_where_java_s_do() -> None:
     assert parse_whole("-2147483648", INT_LIMIT) == -(2**31)
     assert parse_whole("-9223372036854775808", LONG_LIMIT) == -(2**63)
     for text in ("2147483648", "-2147483649", "+", "1_0", " 1"):
-        with pytest.raises(NotEvaluated):
+        with pytest.raises(NotEvaluatedError):
             parse_whole(text, INT_LIMIT)

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from rocketrio_broker.filter.values import (
+from rocketrio_protocol.filter.values import (
     INT_LIMIT,
     LONG_LIMIT,
     Long,

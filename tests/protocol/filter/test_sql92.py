@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketrio_broker.filter import sql92
-from rocketrio_broker.filter.sql92 import (
+from rocketrio_protocol.filter import sql92
+from rocketrio_protocol.filter.sql92 import (
     DEPTH_LIMIT,
     EXPRESSION_SIZE_LIMIT,
     ExpressionError,

@@ -17,10 +17,10 @@ import attrs
 from lark import Lark, Token, Transformer
 from lark.exceptions import LarkError, UnexpectedInput, UnexpectedToken, VisitError
 
-from rocketrio_broker.filter import operators
-from rocketrio_broker.filter.operators import Evaluate
-from rocketrio_broker.filter.values import INT_LIMIT, LONG_LIMIT, Long, Value, compare
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.filter import operators
+from rocketrio_protocol.filter.operators import Evaluate
+from rocketrio_protocol.filter.values import INT_LIMIT, LONG_LIMIT, Long, Value, compare
 
 EXPRESSION_SIZE_LIMIT: Final = 8 << 10
 """The most characters of an expression; parsing an expression of this size takes the broker 35 ms."""
