@@ -1,0 +1,161 @@
+"""Headers of the requests that administer access control: 50 to 53 of 4.x, 3001 to 3010 of 5.x, and a copy for slaves.
+
+Bodies are in `bodies/access.py`.
+
+Answers to: CreateAccessConfigRequestHeader and its neighbours (4.x), CreateUserRequestHeader and its neighbours (5.x).
+"""
+
+from typing import ClassVar
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.headers import Header, RequestHeader, wire
+
+
+@attrs.define
+class UpdateAccessConfigRequestHeader(RequestHeader):
+    """Create or change an account of 4.x; permissions are `topicA=PUB,topicB=SUB`."""
+
+    code: ClassVar = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+    access_key: str
+    secret_key: str | None = attrs.field(default=None, repr=False)
+    white_remote_address: str | None = None
+    admin: bool | None = None
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+@attrs.define
+class DeleteAccessConfigRequestHeader(RequestHeader):
+    """Remove an account of 4.x."""
+
+    code: ClassVar = RequestCode.DELETE_ACL_CONFIG
+    access_key: str
+
+
+@attrs.define
+class GetAccessConfigVersionRequestHeader(RequestHeader):
+    """Get the version of the accounts."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+
+
+@attrs.define
+class GetAccessConfigVersionResponseHeader(Header):
+    """`version` is a DataVersion as JSON; `all_acl_file_version` has one for each file, by its path."""
+
+    version: str
+    all_acl_file_version: str | None = None
+    broker_name: str | None = None
+    broker_addr: str | None = None
+    cluster_name: str | None = None
+
+
+@attrs.define
+class UpdateGlobalWhiteAddressesRequestHeader(RequestHeader):
+    """Replace the addresses from which requests need no signature, separated by commas."""
+
+    code: ClassVar = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+    addresses: str = wire("globalWhiteAddrs")
+    file: str | None = wire("aclFileFullPath", default=None)
+
+
+@attrs.define
+class CreateUserRequestHeader(RequestHeader):
+    """Create a user; the body is UserInfo."""
+
+    code: ClassVar = RequestCode.AUTH_CREATE_USER
+    username: str
+
+
+@attrs.define
+class UpdateUserRequestHeader(RequestHeader):
+    """Change a user's password, type or status; the body is UserInfo."""
+
+    code: ClassVar = RequestCode.AUTH_UPDATE_USER
+    username: str
+
+
+@attrs.define
+class DeleteUserRequestHeader(RequestHeader):
+    """Remove a user and its policies."""
+
+    code: ClassVar = RequestCode.AUTH_DELETE_USER
+    username: str
+
+
+@attrs.define
+class GetUserRequestHeader(RequestHeader):
+    """Get one user; the answer's body is UserInfo, or empty."""
+
+    code: ClassVar = RequestCode.AUTH_GET_USER
+    username: str
+
+
+@attrs.define
+class ListUsersRequestHeader(RequestHeader):
+    """Get the users whose names contain `filter`; the answer's body is a list of UserInfo."""
+
+    code: ClassVar = RequestCode.AUTH_LIST_USER
+    filter: str | None = None
+
+
+@attrs.define
+class CreateAclRequestHeader(RequestHeader):
+    """Add policies to a subject, `User:name`; the body is AclInfo."""
+
+    code: ClassVar = RequestCode.AUTH_CREATE_ACL
+    subject: str
+
+
+@attrs.define
+class UpdateAclRequestHeader(RequestHeader):
+    """Change policies of a subject; the body is AclInfo."""
+
+    code: ClassVar = RequestCode.AUTH_UPDATE_ACL
+    subject: str
+
+
+@attrs.define
+class DeleteAclRequestHeader(RequestHeader):
+    """Remove the policies of a subject: for one resource, or all."""
+
+    code: ClassVar = RequestCode.AUTH_DELETE_ACL
+    subject: str
+    policy_type: str | None = None
+    resource: str | None = None
+
+
+@attrs.define
+class GetAclRequestHeader(RequestHeader):
+    """Get the policies of a subject; the answer's body is AclInfo, or empty."""
+
+    code: ClassVar = RequestCode.AUTH_GET_ACL
+    subject: str
+
+
+@attrs.define
+class ListAclsRequestHeader(RequestHeader):
+    """Get the policies whose subject and resource contain these texts; the answer's body is a list of AclInfo."""
+
+    code: ClassVar = RequestCode.AUTH_LIST_ACL
+    subject_filter: str | None = None
+    resource_filter: str | None = None
+
+
+@attrs.define
+class GetAllUsersRequestHeader(RequestHeader):
+    """Ask a rocketrio master for its users with their secrets, if they are not those of `version` (sent by slaves)."""
+
+    code: ClassVar = RequestCode.GET_ALL_USERS
+    version: str | None = None
+
+
+@attrs.define
+class GetAllUsersResponseHeader(Header):
+    """The version of the users in the body, which is empty if the slave has this version, and if a file has them."""
+
+    version: str | None = None
