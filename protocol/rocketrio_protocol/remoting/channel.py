@@ -33,9 +33,10 @@ from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
 from rocketrio_protocol.errors import (
     Error,
     LocalProtocolError,
-    NotReachable,
-    RequestTimeout,
-    TooManyRequests,
+    NotReachableError,
+    RequestTimeoutError,
+    TlsError,
+    TooManyRequestsError,
 )
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
@@ -174,6 +175,7 @@ class Channel:
         self._last_active = trio.current_time()
         self._scope = trio.CancelScope()
         self._reason: str | None = None
+        self._fault: TlsError | None = None
         self._parked_writer: trio.lowlevel.Task | None = None
         self._backlog: list[RemotingCommand] = []  # Received requests that are not processed yet.
         self._unfinished_after: int | None = None  # How many frames came before the incomplete one.
@@ -238,10 +240,10 @@ class Channel:
     ) -> RemotingCommand:
         """Send a request and return its answer, whatever its code.
 
-        `now` is when `timeout` begins, for a caller that already knows the time. Raises NotReachable when the
-        connection ends first, RequestTimeout after `timeout` seconds, and LocalProtocolError or TooManyRequests when
-        nothing was sent. A cancel or timeout leaves the connection open; the peer may still carry out the request, and
-        its late answer is dropped.
+        `now` is when `timeout` begins, for a caller that already knows the time. Raises NotReachableError when the
+        connection ends first, RequestTimeoutError after `timeout` seconds, and LocalProtocolError or
+        TooManyRequestsError when nothing was sent. A cancel or timeout leaves the connection open; the peer may still
+        carry out the request, and its late answer is dropped.
         """
         if isinstance(request, RequestHeader):
             request = RemotingCommand.request(request, body)
@@ -271,7 +273,10 @@ class Channel:
         return answer
 
     def send_oneway(self, request: RemotingCommand | RequestHeader, body: Body = b"") -> None:
-        """Queue a request that expects no answer. Raises NotReachable, LocalProtocolError, TooManyRequests."""
+        """Queue a request that expects no answer.
+
+        Raises NotReachableError, LocalProtocolError, TooManyRequestsError.
+        """
         if isinstance(request, RequestHeader):
             request = RemotingCommand.request(request, body)
         if self.closed:
@@ -294,7 +299,7 @@ class Channel:
                 self._connection.send_frame(answer)
             else:
                 self._send_answer(answer)
-        except TooManyRequests as error:
+        except TooManyRequestsError as error:
             self.close(f"the peer does not read its answers: {error.what}")
             return
         self._queued_answer_size += self._connection.out_size - size_before
@@ -337,6 +342,13 @@ class Channel:
             self._end()
             self._scope.cancel()
 
+    def _close_by(self, error: NotReachableError) -> None:
+        """End the connection because of an error, which pending calls get if later ones would fail like them."""
+        if not self.closed and isinstance(error, TlsError):
+            self._fault = error
+            self._rare_log.warning("TLS failed peer=%s error=%s", self.remote_addr, error.what)
+        self.close(error.what)
+
     def _send_answer(self, answer: RemotingCommand) -> None:
         try:
             self._connection.send_answer(answer)
@@ -348,23 +360,28 @@ class Channel:
             self._connection.send_answer(failure)
 
     def give_up_calls(self, code: int, reason: str) -> None:
-        """Fail the pending calls of one request code with NotReachable; late answers are dropped."""
+        """Fail the pending calls of one request code with NotReachableError; late answers are dropped."""
         table = self._connection.response_table
         for opaque in [opaque for opaque, call in table.items() if call.code == code]:
-            table.pop(opaque).fail(NotReachable(reason, broker_addr=self.remote_addr))
+            table.pop(opaque).fail(NotReachableError(reason, broker_addr=self.remote_addr))
 
     # -------------------------------------------------------------------------------------- the tasks
 
     @trio.lowlevel.enable_ki_protection
-    async def run(self, on_end: Callable[["Channel"], None] | None = None) -> None:
-        """Move bytes until either end closes. Never raises for a fault of the peer or the network."""
+    async def run(
+        self, on_end: Callable[["Channel"], None] | None = None, *, received: Body = b""
+    ) -> None:
+        """Move bytes until either end closes; `received` are the first ones, if they were read already.
+
+        Never raises for a fault of the peer or the network.
+        """
         self._sweeper.add(self)
         self._sweeper.sweep_by(self._last_active + self._idle_timeout)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._write)
-                    await self._read()
+                    await self._read(received)
                     nursery.cancel_scope.cancel()
         finally:
             self._end()
@@ -382,19 +399,25 @@ class Channel:
         if self._frame_deadline <= now:
             size = self._connection.unfinished_size
             self._rare_log.warning(
-                "a frame took too long", "peer=%s received=%d", self.remote_addr, size
+                "a frame took too long peer=%s received=%d", self.remote_addr, size
             )
             self.close(f"a frame took too long; {size} bytes of it arrived")
             return inf
         return min(idle_at, next_deadline, self._frame_deadline)
 
-    async def _read(self) -> None:
+    async def _read(self, received: Body) -> None:
         connection = self._connection
+        goes_on = True
+        if received:
+            self._buffer[: len(received)] = received
+            goes_on = self._process_chunk(len(received))
         while True:
             try:
-                await self._reactor.receive(self._transport, self._buffer, self._process_chunk)
-            except NotReachable as error:
-                return self.close(error.what)
+                if goes_on:
+                    await self._reactor.receive(self._transport, self._buffer, self._process_chunk)
+            except NotReachableError as error:
+                return self._close_by(error)
+            goes_on = True
             while self._backlog:
                 self._process(
                     self._now()
@@ -412,7 +435,7 @@ class Channel:
                 )
             if connection.error is not None:
                 self._rare_log.warning(
-                    "bad bytes", "peer=%s error=%s", self.remote_addr, connection.error
+                    "bad bytes peer=%s error=%s", self.remote_addr, connection.error
                 )
                 with trio.move_on_after(SEND_REST_TIMEOUT):
                     await self.drain()
@@ -487,8 +510,8 @@ class Channel:
             data = connection.take_output()
             try:
                 sent = self._transport.send_nowait(data)
-            except NotReachable as error:
-                self.close(error.what)
+            except NotReachableError as error:
+                self._close_by(error)
                 return
             if sent < len(data):
                 connection.put_back(memoryview(data)[sent:])
@@ -512,7 +535,7 @@ class Channel:
         data = connection.take_output()
         try:
             sent = self._transport.send_nowait(data)
-        except NotReachable:
+        except NotReachableError:
             sent = 0  # The writer gets the same error, and ends the connection.
         if sent < len(data):
             connection.put_back(memoryview(data)[sent:])
@@ -542,8 +565,8 @@ class Channel:
                 sent = transport.send_nowait(data)
                 if sent < len(data):
                     await transport.send_all(memoryview(data)[sent:])
-            except NotReachable as error:
-                return self.close(error.what)
+            except NotReachableError as error:
+                return self._close_by(error)
             self._sending_size = self._sending_answer_size = 0
             self._sent.unpark_all()
             if self._room is not None:
@@ -597,9 +620,11 @@ class Channel:
         for call in self._connection.forget_all_calls():
             call.fail(self._gone(call.code))
 
-    def _gone(self, code: int) -> NotReachable:
+    def _gone(self, code: int) -> NotReachableError:
         reason = self._reason or "closed here"
-        return NotReachable(
+        if self._fault is not None:
+            return TlsError(reason, broker_addr=self.remote_addr, remedy=self._fault.advice)
+        return NotReachableError(
             f"No answer to {code_name(code, RequestCode)}: the connection has ended ({reason})",
             broker_addr=self.remote_addr,
         )
@@ -610,7 +635,7 @@ def _expire_calls(response_table: dict[int, Call], now: float, remote_addr: str)
     for opaque in [opaque for opaque, call in response_table.items() if call.deadline <= now]:
         call = response_table.pop(opaque)
         call.fail(
-            RequestTimeout(
+            RequestTimeoutError(
                 f"No answer to {code_name(call.code, RequestCode)} within {call.timeout:g} s",
                 broker_addr=remote_addr,
             )

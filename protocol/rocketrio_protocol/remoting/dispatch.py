@@ -12,6 +12,7 @@ Answers to: NettyRemotingAbstract.processRequestCommand; RocketMQ reference, sec
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import trio
 
@@ -46,7 +47,7 @@ class Dispatcher:
         self.waiting_count = 0
         self._waiting_of: dict[Channel, int] = {}
         self._processors = processors
-        self._default = default or _not_supported
+        self._default = default or not_supported
         self._nursery = nursery
 
     def dispatch(self, channel: Channel, request: RemotingCommand) -> None:
@@ -107,7 +108,8 @@ def answer_of(channel: Channel, request: RemotingCommand, work: Callable[[], Ans
         return _failure(channel, request, fault)
 
 
-def _not_supported(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+def not_supported(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    """Answer a code that no processor answers."""
     return request.response(
         code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         remark=f" request type {request.code} not supported",
@@ -119,11 +121,14 @@ def _failure(channel: Channel, request: RemotingCommand, fault: Exception) -> Re
     if isinstance(fault, Error):
         code = ResponseCode.SYSTEM_ERROR if fault.code is None else fault.code
         return request.response(code=code, remark=fault.remark or fault.what)
+    # The text of a bug may hold what the sender must not see: only the log has it, under the same number.
+    number = crc32(repr(fault).encode(errors="replace"))
     log.error(
-        "a processor failed request=%s peer=%s",
+        "a processor failed request=%s peer=%s fault=%08x",
         code_name(request.code, RequestCode),
         channel.remote_addr,
+        number,
         exc_info=fault,
     )
-    remark = f"{type(fault).__name__}: {fault}"
+    remark = f"{type(fault).__name__}, which the log has as fault={number:08x}"
     return request.response(code=ResponseCode.SYSTEM_ERROR, remark=remark)

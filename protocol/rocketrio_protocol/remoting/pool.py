@@ -15,7 +15,7 @@ import trio
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
-from rocketrio_protocol.errors import ClosedError, NotReachable, broker_error
+from rocketrio_protocol.errors import ClosedError, NotReachableError, broker_error
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.channel import (
@@ -30,6 +30,7 @@ from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.sweeper import Sweeper
 from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.signature import Signer
 
 CALL_TIMEOUT: Final = 3.0
 """Seconds a call may take, its dial included (sendMsgTimeout and most timeoutMillis of Java's client)."""
@@ -43,12 +44,13 @@ async def open_channel_pool(
     serialize_type: SerializeType = SerializeType.JSON,
     connect_timeout: float = CONNECT_TIMEOUT,
     idle_timeout: float = IDLE_TIMEOUT,
+    signer: Signer | None = None,
 ) -> AsyncGenerator["ChannelPool"]:
     """Open a pool for the duration of the block; leaving it sends queued bytes and closes every connection.
 
     A cancel around the block closes at once; what must still be sent then needs a shielded scope inside the block.
     `processors` process the requests of servers. `serialize_type` is the encoding of requests; MSGPACK is used with
-    servers that agree, and JSON with all others.
+    servers that agree, and JSON with all others. With a `signer` every request is signed.
     """
     async with background_nursery() as nursery:
         pool = ChannelPool(
@@ -60,6 +62,7 @@ async def open_channel_pool(
             serialize_type=serialize_type,
             connect_timeout=connect_timeout,
             idle_timeout=idle_timeout,
+            signer=signer,
         )
         nursery.start_soon(pool.sweeper.run)
         nursery.start_soon(pool.reactor.run)
@@ -93,7 +96,7 @@ class _Dialling:
     def __init__(self) -> None:
         self.over = trio.Event()
         self.channel: Channel | None = None
-        self.error: NotReachable | None = None
+        self.error: NotReachableError | None = None
 
 
 class ChannelPool:
@@ -108,6 +111,7 @@ class ChannelPool:
         serialize_type: SerializeType,
         connect_timeout: float,
         idle_timeout: float,
+        signer: Signer | None,
     ) -> None:
         self.sweeper = Sweeper()
         self.reactor = Reactor()
@@ -117,6 +121,7 @@ class ChannelPool:
         self._serialize_type = serialize_type
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
+        self._signer = signer
         self._channels: dict[str, Channel] = {}
         self._dialling: dict[str, _Dialling] = {}
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
@@ -165,7 +170,7 @@ class ChannelPool:
         channel.send_oneway(request, body)
 
     async def channel(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Channel:
-        """Return the connection to `addr`; dial if there is none. Raises NotReachable, ConfigError.
+        """Return the connection to `addr`; dial if there is none. Raises NotReachableError, ConfigError.
 
         A cancel or timeout does not stop the dial; the next caller may use its result.
         """
@@ -184,9 +189,12 @@ class ChannelPool:
         if dialling.channel is not None:
             return dialling.channel
         if dialling.error is None:
-            raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
+            raise NotReachableError(
+                f"No connection to {addr} within {timeout:g} s", broker_addr=addr
+            )
         # Raise a new error: one object raised in many tasks would collect all their tracebacks.
-        raise NotReachable(dialling.error.what, broker_addr=addr) from dialling.error
+        error = dialling.error
+        raise type(error)(error.what, broker_addr=addr, remedy=error.advice) from error
 
     def drop(self, addr: str) -> None:
         """Close the connection to `addr`, if there is one; its pending calls fail."""
@@ -206,7 +214,7 @@ class ChannelPool:
         try:
             transport = await self._dial(addr, timeout=self._connect_timeout)
             dialling.channel = self._channels[addr] = self._made(transport)
-        except NotReachable as error:
+        except NotReachableError as error:
             dialling.error = error
         finally:
             del self._dialling[addr]
@@ -217,7 +225,7 @@ class ChannelPool:
     def _made(self, transport: Transport) -> Channel:
         return Channel(
             transport,
-            connection=RemotingConnection(serialize_type=self._serialize_type),
+            connection=RemotingConnection(serialize_type=self._serialize_type, signer=self._signer),
             dispatch=self._dispatcher.dispatch,
             sweeper=self.sweeper,
             reactor=self.reactor,

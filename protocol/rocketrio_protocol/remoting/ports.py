@@ -8,7 +8,8 @@ Unlike Java: no part calls the operating system directly, so a whole cluster run
 
 import re
 import time
-from typing import Final, Protocol
+from ipaddress import ip_address
+from typing import Final, Protocol, runtime_checkable
 
 import trio
 
@@ -49,7 +50,7 @@ class VirtualWallClock:
 
 
 class Transport(Protocol):
-    """The bytes of one connection. Every method raises NotReachable when the connection is broken."""
+    """The bytes of one connection. Every method raises NotReachableError when the connection is broken."""
 
     local_addr: str
     remote_addr: str
@@ -68,6 +69,22 @@ class Transport(Protocol):
 
     async def aclose(self) -> None:
         """Close at once, even if cancelled; closing twice is allowed. The peer reads the end of the stream."""
+        ...
+
+
+@runtime_checkable
+class PolledTransport(Transport, Protocol):
+    """A transport that a reactor reads: an epoll object watches it."""
+
+    holds_bytes: bool
+    """Whether `receive_nowait` may have bytes that no event announces."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that has an event for each arrival of bytes."""
+        ...
+
+    def receive_nowait(self, buffer: memoryview) -> int:
+        """Receive without waiting, as `receive_into`. Raises BlockingIOError when no bytes are there."""
         ...
 
 
@@ -90,7 +107,7 @@ class Dial(Protocol):
     """Opens connections."""
 
     async def __call__(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
-        """Connect to `host:port`. Raises NotReachable that names it, after `timeout` seconds at most."""
+        """Connect to `host:port`. Raises NotReachableError that names it, after `timeout` seconds at most."""
         ...
 
 
@@ -129,6 +146,15 @@ def is_peer_addr(addr: str) -> bool:
         return split_addr(addr)[1] > 0
     except ConfigError:
         return False
+
+
+def is_loopback(addr: str) -> bool:
+    """Return whether only this machine can reach `host:port`."""
+    host = split_addr(addr)[0]
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def join_addr(host: str, port: int) -> str:

@@ -5,6 +5,8 @@ from typing import Final
 
 import trio
 
+from rocketrio_protocol.log_lines import event_of
+
 PERIOD: Final = 60.0
 """Seconds in which each kind of event is logged once."""
 
@@ -18,13 +20,15 @@ class RareLog:
         self._next: dict[str, float] = {}
         self._unlogged: dict[str, int] = {}
 
-    def warning(self, kind: str, form: str, *values: object) -> None:
-        """Log an event. `kind` is the beginning of its line, and must be one of a few."""
+    def warning(self, form: str, *values: object) -> None:
+        """Log an event; its kind is the words before the first key of `form`."""
+        kind = event_of(form)
         now = trio.current_time()
         if now < self._next.get(kind, now):
             self._unlogged[kind] += 1
             return
         count = self._unlogged.get(kind, 0)
         self._next[kind], self._unlogged[kind] = now + PERIOD, 0
-        more = f" unlogged_before={count}" if count else ""
-        log.warning(f"{kind} {form}{more}", *values)
+        if count:
+            form, values = f"{form} unlogged_before=%d", (*values, count)
+        log.warning(form, *values)

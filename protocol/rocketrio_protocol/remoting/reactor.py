@@ -2,7 +2,7 @@
 
 With a reading task for each connection, trio wakes a task for every chunk: 44 CPU µs a request at 64 connections with
 one request each, against 24 with this reactor. With one connection there is no difference. The reactor watches sockets
-with an epoll object, which trio watches in turn; other transports are read by their own tasks.
+with an epoll object, which trio watches in turn; transports without a descriptor are read by their own tasks.
 
 Invariant: a handler returns before the next one is called, so all may share a buffer.
 Answers to: NettyRemotingServer's selector threads.
@@ -10,15 +10,15 @@ Answers to: NettyRemotingServer's selector threads.
 
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import attrs
 import outcome
 import trio
 
-from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.remoting.ports import Transport
-from rocketrio_protocol.remoting.tcp import SocketTransport
+from rocketrio_protocol.errors import NotReachableError
+from rocketrio_protocol.remoting.ports import PolledTransport, Transport
 
 ROUND_SIZE: Final = 256 * 1024
 """Bytes read before other tasks have their turn: some 10 ms of small requests."""
@@ -35,7 +35,7 @@ class _Watch:
     """A task that waits while the reactor reads its socket."""
 
     task: trio.lowlevel.Task
-    transport: SocketTransport
+    transport: PolledTransport
     buffer: memoryview
     handle: Handler
 
@@ -51,16 +51,21 @@ class Reactor:
     async def receive(self, transport: Transport, buffer: memoryview, handle: Handler) -> None:
         """Hand every chunk to `handle` until it returns False.
 
-        Raises NotReachable when the connection breaks or the reactor is closed. A cancel leaves unread bytes unread.
+        Raises NotReachableError when the connection breaks or the reactor is closed. A cancel leaves unread bytes
+        unread.
         """
-        if not isinstance(transport, SocketTransport):
+        if not isinstance(transport, PolledTransport):
             while handle(await transport.receive_into(buffer)):
                 pass
             return
+        with suppress(BlockingIOError):
+            while transport.holds_bytes:
+                if not handle(transport.receive_nowait(buffer)):
+                    return
         if (
             self._epoll.closed
         ):  # This connection was accepted in the same tick in which everything ended.
-            raise NotReachable("this end is closing", broker_addr=transport.remote_addr)
+            raise NotReachableError("this end is closing", broker_addr=transport.remote_addr)
         fileno = transport.fileno()
         self._watches[fileno] = _Watch(trio.lowlevel.current_task(), transport, buffer, handle)
         self._epoll.register(fileno, select.EPOLLIN)
@@ -100,7 +105,7 @@ class Reactor:
             size = watch.transport.receive_nowait(watch.buffer)
         except BlockingIOError:
             return 0
-        except NotReachable as error:
+        except NotReachableError as error:
             self._forget(fileno)
             trio.lowlevel.reschedule(watch.task, outcome.Error(error))
             return 0

@@ -18,6 +18,7 @@ from rocketrio_protocol.remoting.ports import Listener, Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.server_limits import ChannelRoom, Places, ServerLimits
+from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
 
@@ -42,12 +43,13 @@ async def serve_remoting(
     msgpack_allowed: bool = True,
     idle_timeout: float = IDLE_TIMEOUT,
     limits: ServerLimits | None = None,
+    tls: ServerTls | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve every listener until cancelled or until all are closed; then close them and all connections.
 
     `processors` is read at each request, so codes may be added while it serves. `default` processes the codes that it
-    does not contain; without it they are answered as not supported.
+    does not contain; without it they are answered as not supported. Without `tls` all connections are plain.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -57,6 +59,7 @@ async def serve_remoting(
                 msgpack_allowed=msgpack_allowed,
                 idle_timeout=idle_timeout,
                 limits=ServerLimits() if limits is None else limits,
+                tls=tls,
             )
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(server.sweeper.run)
@@ -70,6 +73,19 @@ async def serve_remoting(
             listener.close()
 
 
+class _Arrival:
+    """A connection whose first bytes decide whether it uses TLS."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.remote_addr = transport.remote_addr
+        self.last_received = trio.current_time()
+        self.transport = transport
+        self.scope = trio.CancelScope()
+
+    def close(self, reason: str) -> None:
+        self.scope.cancel()
+
+
 class _Server:
     """The state that the connections of one server share."""
 
@@ -81,6 +97,7 @@ class _Server:
         msgpack_allowed: bool,
         idle_timeout: float,
         limits: ServerLimits,
+        tls: ServerTls | None,
     ) -> None:
         self.sweeper = Sweeper()
         self.reactor = Reactor()
@@ -88,6 +105,7 @@ class _Server:
         self._observer = observer
         self._msgpack_allowed = msgpack_allowed
         self._idle_timeout = idle_timeout
+        self._tls = tls
         self._rare_log = RareLog()
         self._places = Places(limits, self._rare_log)
         self._room = ChannelRoom(limits, self._rare_log)
@@ -103,9 +121,27 @@ class _Server:
             if not self._places.has_room(transport.remote_addr):
                 await transport.aclose()
                 continue
+            if self._tls is None:
+                channel = self._made(transport)
+                self._places.take(channel)
+                nursery.start_soon(self._serve, channel)
+            else:
+                arrival = _Arrival(transport)
+                self._places.take(arrival)
+                nursery.start_soon(self._open, arrival, self._tls)
+
+    async def _open(self, arrival: _Arrival, tls: ServerTls) -> None:
+        opened = None
+        try:
+            with arrival.scope:
+                opened = await tls.open(arrival.transport, self._buffer)
+        finally:
+            self._places.leave(arrival)
+        if opened is not None:
+            transport, received = opened
             channel = self._made(transport)
             self._places.take(channel)
-            nursery.start_soon(self._serve, channel)
+            await self._serve(channel, received)
 
     def _made(self, transport: Transport) -> Channel:
         return Channel(
@@ -122,10 +158,10 @@ class _Server:
             room=self._room,
         )
 
-    async def _serve(self, channel: Channel) -> None:
+    async def _serve(self, channel: Channel, received: bytes = b"") -> None:
         if self._observer is not None:
             self._observer.channel_opened(channel)
-        await channel.run(self._ended)
+        await channel.run(self._ended, received=received)
 
     def _ended(self, channel: Channel) -> None:
         self._places.leave(channel)

@@ -78,7 +78,7 @@ class SharedMemory:
             held = self._held.pop(largest)
             self.total -= held
             self._rare_log.warning(
-                "too much memory for", "%s limit=%d closed=%s held=%d",
+                "too much memory what=%s limit=%d closed=%s held=%d",
                 self._what, self._limit, largest.remote_addr, held,
             )  # fmt: skip
             largest.close(f"it held {held} bytes of {self._what}, most of all connections")
@@ -121,10 +121,10 @@ class Places:
         """Return whether a new connection may stay; if all places are taken, another one may be closed for it."""
         limits, own = self._limits, len(self._by_host.get(host_of(addr), ()))
         if own >= limits.host_connections:
-            self._refuse("of one host", limits.host_connections, addr)
+            self._refuse("one host", limits.host_connections, addr)
             return False
         if self._count >= limits.connections and not self._give_up_one(own):
-            self._refuse("in all", limits.connections, addr)
+            self._refuse("all hosts", limits.connections, addr)
             return False
         return True
 
@@ -153,8 +153,8 @@ class Places:
         idle.close("its host has the most connections, and another host needs a place")
         return True
 
-    def _refuse(self, which: str, limit: int, addr: str) -> None:
-        self._rare_log.warning("too many connections", "%s limit=%d refused=%s", which, limit, addr)
+    def _refuse(self, whose: str, limit: int, addr: str) -> None:
+        self._rare_log.warning("too many connections of=%s limit=%d refused=%s", whose, limit, addr)
 
 
 def host_of(addr: str) -> str:

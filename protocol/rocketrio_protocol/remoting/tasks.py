@@ -11,6 +11,8 @@ from typing import NoReturn, Self
 
 import trio
 
+from rocketrio_protocol.errors import AccessRefusedError
+
 log = logging.getLogger("rocketrio_protocol")
 
 
@@ -40,8 +42,7 @@ async def background_nursery() -> AsyncGenerator[trio.Nursery]:
     """Open a nursery whose tasks end with the body, and which raises a single error as itself, not in a group.
 
     It is for context managers that run services in the background: an error of the caller's own code, even a group,
-    comes out as it was raised. Several errors at once are still a group, except for a KeyboardInterrupt; see
-    `ungrouped`.
+    comes out as it was raised. Several errors at once are still a group, with the exceptions of `ungrouped`.
     """
     raised: BaseException | None = None
     try:
@@ -62,8 +63,9 @@ async def background_nursery() -> AsyncGenerator[trio.Nursery]:
 def ungrouped() -> Generator[None]:
     """Raise a single error of the body as itself, however many nurseries have wrapped it in groups.
 
-    Several errors at once stay a group, except for a KeyboardInterrupt, which is raised alone with the group as its
-    cause, so that a program that catches it ends quietly.
+    Several errors at once stay a group, with two exceptions. A KeyboardInterrupt is raised alone with the group as its
+    cause, so that a program that catches it ends quietly. Of several refusals of access control, which have one cause
+    and often come together, the first is raised.
     """
     try:
         yield
@@ -81,6 +83,8 @@ def _raise_ungrouped(
         if fault is group:
             raise KeyboardInterrupt from group
     # trio creates a new group when it removes its own Cancelled, so compare the errors inside.
+    elif all(isinstance(each, AccessRefusedError) for each in faults):
+        fault = faults[0]
     elif isinstance(raised, BaseExceptionGroup) and _faults(raised) == faults:
         fault = raised
     # Raising sets the context to the group, which adds nothing for the reader.
@@ -112,7 +116,7 @@ async def retry_forever(
             wait = pause
         except Exception as fault:
             log.warning("will retry what=%s pause=%g error=%s", name, wait, _described(fault))
-            log.debug("fault of %s", name, exc_info=True)
+            log.debug("fault of a task what=%s", name, exc_info=True)
             await trio.sleep(wait)
             wait = max(wait, min(wait * 2, longest_pause or pause))
         else:

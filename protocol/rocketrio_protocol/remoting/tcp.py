@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachableError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, join_addr, split_addr
 
@@ -31,6 +31,9 @@ log = logging.getLogger("rocketrio_protocol")
 
 class SocketTransport:
     """One connected non-blocking socket."""
+
+    holds_bytes = False
+    """The operating system has an event for all that it holds."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -90,8 +93,8 @@ class SocketTransport:
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
-    def _broken(self, error: Exception) -> NotReachable:
-        return NotReachable(f"The connection broke ({error})", broker_addr=self.remote_addr)
+    def _broken(self, error: Exception) -> NotReachableError:
+        return NotReachableError(f"The connection broke ({error})", broker_addr=self.remote_addr)
 
 
 class TcpListener:
@@ -124,14 +127,14 @@ class TcpListener:
 
 
 async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTransport:
-    """Connect to the first address of the host that accepts. Raises NotReachable."""
+    """Connect to the first address of the host that accepts. Raises NotReachableError."""
     host, port = split_addr(addr)
     with trio.move_on_after(timeout):
         try:
             targets = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # UnicodeError for a name that DNS does not allow.
             why = error.strerror if isinstance(error, OSError) else error
-            raise NotReachable(f"The host of {addr} is not known ({why})") from error
+            raise NotReachableError(f"The host of {addr} is not known ({why})") from error
         refusals = []
         for family, kind, protocol, _, target in targets:
             try:
@@ -149,8 +152,10 @@ async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTran
             except BaseException:
                 sock.close()
                 raise
-        raise NotReachable(f"No connection to {addr} ({', '.join(refusals)})", broker_addr=addr)
-    raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
+        raise NotReachableError(
+            f"No connection to {addr} ({', '.join(refusals)})", broker_addr=addr
+        )
+    raise NotReachableError(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
 
 
 async def listen_tcp(addr: str) -> TcpListener:

@@ -1,20 +1,23 @@
 """The transports that every remoting test runs over, and a server to talk to."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import trio
+from tests.support.tls import client_context, server_context
 
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import ClosedError, NotReachable
+from rocketrio_protocol.errors import ClosedError, NotReachableError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import (
     CONNECT_TIMEOUT,
     Dial,
     Listen,
+    Listener,
+    Transport,
     join_addr,
     split_addr,
 )
@@ -22,6 +25,7 @@ from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.streams import StreamTransport
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
+from rocketrio_protocol.remoting.tls import accept_tls, tls_dial
 
 ECHO = 10
 
@@ -65,7 +69,7 @@ async def dial_stream(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> StreamT
     try:
         return transport_of(await trio.open_tcp_stream(host, port))
     except OSError as error:
-        raise NotReachable(f"No connection to {addr}", broker_addr=addr) from error
+        raise NotReachableError(f"No connection to {addr}", broker_addr=addr) from error
 
 
 async def listen_stream(addr: str) -> StreamListener:
@@ -73,7 +77,50 @@ async def listen_stream(addr: str) -> StreamListener:
     return StreamListener((await trio.open_tcp_listeners(port, host=host))[0])
 
 
+def over_tls(network: Network) -> Network:
+    """Return a network where all connections use TLS; a server's handshake is done when it accepts."""
+
+    async def listen(addr: str) -> Listener:
+        return TlsListener(await network.listen(addr))
+
+    return Network(tls_dial(network.dial, client_context), listen, network.listen_addr)
+
+
+class TlsListener:
+    """A listener that does handshakes on its own, as the kernel completes connections that no task accepts."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.addr = listener.addr
+        self._listener = listener
+        self._arrived, self._ready = trio.open_memory_channel[Transport](100)
+        trio.lowlevel.spawn_system_task(self._accept)
+
+    async def accept(self) -> Transport:
+        try:
+            return await self._ready.receive()
+        except trio.EndOfChannel:
+            raise ClosedError("closed") from None
+
+    def close(self) -> None:
+        self._listener.close()
+
+    async def _accept(self) -> None:
+        try:
+            with suppress(ClosedError):
+                while True:
+                    transport = await self._listener.accept()
+                    with suppress(NotReachableError):
+                        await self._arrived.send(await accept_tls(transport, server_context()))
+        finally:
+            self._arrived.close()
+            with suppress(trio.EndOfChannel):
+                while True:
+                    await self._ready.receive_nowait().aclose()
+
+
 def network_of(kind: str) -> Network:
+    if kind.startswith("tls"):
+        return over_tls(network_of("memory" if kind == "tls-memory" else "tcp"))
     if kind == "tcp":
         return Network(dial_tcp, listen_tcp, "127.0.0.1:0")
     if kind == "stream":

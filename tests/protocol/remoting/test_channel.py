@@ -11,7 +11,7 @@ from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
-from rocketrio_protocol.errors import NotReachable, RequestTimeout, TooManyRequests
+from rocketrio_protocol.errors import NotReachableError, RequestTimeoutError, TooManyRequestsError
 from rocketrio_protocol.header_codec import CODECS_FIELD
 from rocketrio_protocol.remoting.channel import ANSWERS_TOGETHER, IDLE_TIMEOUT, Channel
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -103,7 +103,7 @@ async def test_call_times_out_at_its_time_and_leaves_the_connection_open(
         async with trio.open_nursery() as nursery:
 
             async def wait(timeout: float) -> None:
-                with pytest.raises(RequestTimeout) as caught:
+                with pytest.raises(RequestTimeoutError) as caught:
                     await pool.call(addr, RemotingCommand(HOLD), timeout=timeout)
                 assert trio.current_time() == pytest.approx(start + timeout, abs=1e-9)
                 assert f"No answer to PULL_MESSAGE (11) within {timeout:g} s" in str(caught.value)
@@ -129,7 +129,7 @@ async def test_late_answer_is_dropped(
         served(memory_network, {HOLD: slow, ECHO: echo}) as addr,
         open_channel_pool(memory_network.dial) as pool,
     ):
-        with pytest.raises(RequestTimeout):
+        with pytest.raises(RequestTimeoutError):
             await pool.call(addr, RemotingCommand(HOLD), timeout=1)
         with trio.move_on_after(1):
             await pool.call(addr, RemotingCommand(HOLD), timeout=10)
@@ -160,7 +160,7 @@ async def test_lost_connection_fails_all_its_calls_at_once_naming_the_address(
     memory_network: Network, autojump_clock: trio.testing.MockClock
 ) -> None:
     log = ChannelLog()
-    failed: list[NotReachable] = []
+    failed: list[NotReachableError] = []
     async with (
         served(memory_network, {HOLD: hold}, observer=log) as addr,
         open_channel_pool(memory_network.dial) as pool,
@@ -170,7 +170,7 @@ async def test_lost_connection_fails_all_its_calls_at_once_naming_the_address(
         async with trio.open_nursery() as nursery:
 
             async def ask() -> None:
-                with pytest.raises(NotReachable) as caught:
+                with pytest.raises(NotReachableError) as caught:
                     await pool.call(addr, RemotingCommand(HOLD))
                 failed.append(caught.value)
 
@@ -180,7 +180,7 @@ async def test_lost_connection_fails_all_its_calls_at_once_naming_the_address(
             log.opened[0].close()
         assert trio.current_time() == start
     assert len(set(map(id, failed))) == 10
-    assert all(addr in str(error) and type(error) is NotReachable for error in failed)
+    assert all(addr in str(error) and type(error) is NotReachableError for error in failed)
 
 
 async def test_end_in_the_middle_of_an_answer_is_raised_to_the_caller(network: Network) -> None:
@@ -194,7 +194,7 @@ async def test_end_in_the_middle_of_an_answer_is_raised_to_the_caller(network: N
             await transport.aclose()
 
         nursery.start_soon(answer_half)
-        with pytest.raises(NotReachable, match="ended 50 bytes into a frame"):
+        with pytest.raises(NotReachableError, match="ended 50 bytes into a frame"):
             await pool.call(listener.addr, RemotingCommand(ECHO))
     listener.close()
 
@@ -233,7 +233,7 @@ async def test_silent_network_times_calls_out_and_delivers_when_it_is_back(
         await pool.call(listener.addr, RemotingCommand(ECHO))
         network.partition("10.0.0.1", "10.0.0.9")
         start = trio.current_time()
-        with pytest.raises(RequestTimeout):
+        with pytest.raises(RequestTimeoutError):
             await pool.call(listener.addr, RemotingCommand(ECHO), timeout=3)
         assert trio.current_time() == start + 3
         network.heal()
@@ -249,7 +249,7 @@ async def test_too_many_bytes_unsent_refuse_the_next_request(network: Network) -
         body = bytes(15_000_000)
         for _ in range(4):
             channel.send_oneway(RemotingCommand(HOLD, body=body))
-        with pytest.raises(TooManyRequests, match="wait to be sent"):
+        with pytest.raises(TooManyRequestsError, match="wait to be sent"):
             channel.send_oneway(RemotingCommand(HOLD, body=body))
         assert not channel.closed
     listener.close()
@@ -325,7 +325,7 @@ async def test_calls_of_one_code_are_given_up_and_their_late_answers_dropped(
         failures: list[str] = []
 
         async def wait() -> None:
-            with pytest.raises(NotReachable) as caught:
+            with pytest.raises(NotReachableError) as caught:
                 await channel.call(RemotingCommand(HOLD), timeout=60)
             failures.append(caught.value.what)
 

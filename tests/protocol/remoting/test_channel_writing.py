@@ -6,7 +6,7 @@ import trio.testing
 from tests.protocol.remoting.networks import ECHO
 
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.frame import Body, FrameDecoder
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -61,7 +61,7 @@ class AnsweringTransport(StutteringTransport):
 
     def send_nowait(self, data: Body) -> int:
         if self._breaks:
-            raise NotReachable("The connection broke", broker_addr=self.remote_addr)
+            raise NotReachableError("The connection broke", broker_addr=self.remote_addr)
         self.sends.append(len(data))
         taken = super().send_nowait(data)
         self._answer()
@@ -107,7 +107,7 @@ async def test_call_alone_on_a_broken_connection_is_not_reachable(
     async with open_channel_pool(dial) as pool:
         channel = await pool.channel("10.0.0.1:10911")
         start = trio.current_time()
-        with pytest.raises(NotReachable, match="The connection broke"):
+        with pytest.raises(NotReachableError, match="The connection broke"):
             await channel.call(RemotingCommand(ECHO), timeout=3)
         assert trio.current_time() == start
         assert channel.closed
@@ -205,7 +205,7 @@ async def test_calls_woken_together_leave_before_anybody_else_has_a_turn(
     assert seen[:-1] == [*range(4, 2 * rounds + 1, 2)]
 
 
-async def test_who_waits_until_all_is_sent_goes_on_when_a_call_has_sent_it(
+async def test_waiter_for_an_empty_buffer_continues_when_a_call_sent_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     transport = GatheringTransport(2)

@@ -11,8 +11,8 @@ from rocketrio_protocol.errors import (
     BrokerSystemError,
     ClosedError,
     ConfigError,
-    NotReachable,
-    TopicNotExist,
+    NotReachableError,
+    TopicNotExistError,
 )
 from rocketrio_protocol.remoting.channel import SEND_REST_TIMEOUT, Channel
 from rocketrio_protocol.remoting.pool import check, open_channel_pool
@@ -37,7 +37,7 @@ async def test_address_without_a_listener_is_not_reachable(network: Network) -> 
     listener.close()
     async with open_channel_pool(network.dial) as pool:
         for _ in range(2):
-            with pytest.raises(NotReachable, match=listener.addr):
+            with pytest.raises(NotReachableError, match=listener.addr):
                 await pool.call(listener.addr, RemotingCommand(ECHO))
 
 
@@ -72,7 +72,7 @@ async def test_dial_into_silence_times_out_with_the_caller_or_the_dial_whichever
     async with open_channel_pool(network.host("10.0.0.9").dial) as pool:
         for timeout, took in ((1.0, 1.0), (3.0, 2.0), (60.0, 3.0)):
             start = trio.current_time()
-            with pytest.raises(NotReachable, match=r"10\.0\.0\.1:10911"):
+            with pytest.raises(NotReachableError, match=r"10\.0\.0\.1:10911"):
                 await pool.call("10.0.0.1:10911", RemotingCommand(ECHO), timeout=timeout)
             # The second call joins the dial that the first one left under way.
             assert trio.current_time() - start == pytest.approx(took)
@@ -124,7 +124,7 @@ async def test_time_spent_dialling_counts_against_the_call(
             network.heal()  # The dial succeeds; nobody accepts, so nobody answers.
 
         nursery.start_soon(heal_then_hold)
-        with pytest.raises(NotReachable, match=r"within 2\.5 s"):
+        with pytest.raises(NotReachableError, match=r"within 2\.5 s"):
             await pool.call(listener.addr, RemotingCommand(ECHO), timeout=2.5)
         assert trio.current_time() - start == pytest.approx(2.5)
 
@@ -168,7 +168,7 @@ async def test_leaving_the_pool_waits_a_bounded_time_for_a_silent_peer(
     assert trio.current_time() - start == SEND_REST_TIMEOUT
 
 
-async def test_closed_pool_says_so(network: Network) -> None:
+async def test_closed_pool_raises_closed_error(network: Network) -> None:
     async with open_channel_pool(network.dial) as pool:
         pass
     with pytest.raises(ClosedError, match=r"10\.0\.0\.1:80"):
@@ -178,7 +178,7 @@ async def test_closed_pool_says_so(network: Network) -> None:
 def test_check_raises_the_error_of_a_failed_answer() -> None:
     fine = RemotingCommand(0, flag=1)
     assert check(fine, "Send") is fine
-    with pytest.raises(TopicNotExist, match=r"Send at b:1 \(topic T\).*TOPIC_NOT_EXIST.*gone"):
+    with pytest.raises(TopicNotExistError, match=r"Send at b:1 \(topic T\).*TOPIC_NOT_EXIST.*gone"):
         check(RemotingCommand(17, remark="gone"), "Send", broker_addr="b:1", topic="T")
     with pytest.raises(BrokerSystemError):
         check(RemotingCommand(1), "Send")

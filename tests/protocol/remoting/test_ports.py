@@ -33,7 +33,7 @@ def test_text_that_is_not_an_address_is_refused_with_an_example(addr: str) -> No
         split_addr(addr)
 
 
-def test_system_clock_tells_milliseconds() -> None:
+def test_system_clock_returns_milliseconds() -> None:
     assert abs(SystemWallClock().now_ms() - time.time() * 1000) < 1000
 
 

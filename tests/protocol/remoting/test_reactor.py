@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from rocketrio_broker.testing.memory_network import memory_stream_pair
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.reactor import ROUND_SIZE, Reactor
 from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.streams import StreamTransport
@@ -18,7 +18,9 @@ async def connected(listener: TcpListener) -> tuple[SocketTransport, SocketTrans
     return dialled, await listener.accept()
 
 
-async def test_chunks_are_handed_over_until_the_handler_says_no_and_again_when_asked() -> None:
+async def test_chunks_are_handed_over_until_the_handler_returns_false_and_again_on_request() -> (
+    None
+):
     reactor, buffer = Reactor(), memoryview(bytearray(100))
     listener = await listen_tcp("127.0.0.1:0")
     there, here = await connected(listener)
@@ -102,7 +104,7 @@ async def test_broken_connection_fails_its_own_reader_only() -> None:
         await here.send_all(b"unread")
         there._sock.setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER: close by a reset.
         await there.aclose()
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await reactor.receive(here, buffer, lambda size: True)
         await other_there.send_all(b"fine")
         await reactor.receive(other_here, buffer, lambda size: False)

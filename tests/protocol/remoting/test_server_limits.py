@@ -11,7 +11,7 @@ from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, se
 
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.channel import FIRST_FRAME_TIMEOUT, FRAME_TIMEOUT, IDLE_TIMEOUT
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import Transport
@@ -92,7 +92,7 @@ async def test_bytes_that_trickle_in_give_a_frame_no_more_time(
                 await transport.send_all(bytes([byte]))
                 await trio.sleep(1)
 
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await trickle()
         assert FRAME_TIMEOUT <= trio.current_time() - began <= FRAME_TIMEOUT + 2
 
@@ -151,7 +151,7 @@ def test_hold_over_the_limit_closes_the_connection_that_holds_most() -> None:
 
 
 class QuietLog(RareLog):
-    def warning(self, kind: str, form: str, *values: object) -> None:
+    def warning(self, form: str, *values: object) -> None:
         assert form % values
 
 

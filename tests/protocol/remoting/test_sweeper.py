@@ -59,7 +59,7 @@ async def test_deadlines_given_before_it_runs_count(autojump_clock: trio.testing
     assert member.ended == [(start + 3, start + 3)]
 
 
-async def test_steady_deadlines_cost_a_look_a_timeout_not_one_each(
+async def test_steady_deadlines_cost_one_sweep_per_timeout_not_one_each(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     sweeper = Sweeper()

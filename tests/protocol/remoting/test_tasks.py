@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotAuthenticatedError, NotAuthorizedError, NotReachableError
 from rocketrio_protocol.remoting.tasks import (
     background_nursery,
     every,
@@ -105,9 +105,9 @@ async def test_error_of_the_body_comes_out_of_nurseries_in_each_other() -> None:
     async def body() -> None:
         async with background_nursery(), background_nursery() as inner:
             inner.start_soon(trio.sleep_forever)
-            raise NotReachable("gone")
+            raise NotReachableError("gone")
 
-    with pytest.raises(NotReachable):
+    with pytest.raises(NotReachableError):
         await body()
 
 
@@ -149,6 +149,14 @@ def test_one_fault_is_taken_out_of_all_groups() -> None:
     with pytest.raises(KeyError) as caught, ungrouped():
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [error])])
     assert caught.value is error
+
+
+def test_of_several_refusals_of_access_control_the_first_comes_out() -> None:
+    first, second = NotAuthorizedError("first"), NotAuthenticatedError("second")
+    with pytest.raises(NotAuthorizedError, match="first"), ungrouped():
+        raise BaseExceptionGroup("", [ExceptionGroup("", [first]), second])
+    with pytest.raises(ExceptionGroup), ungrouped():
+        raise ExceptionGroup("", [first, KeyError("other")])
 
 
 async def test_fault_of_a_background_task_stops_the_body_and_comes_out_as_itself() -> None:
@@ -217,17 +225,17 @@ async def test_attempts_are_paused_logged_and_slowed_down_until_one_works(
     async def attempt() -> None:
         times.append(trio.current_time() - start)
         if len(times) not in (5, 6):
-            raise NotReachable("no master")
+            raise NotReachableError("no master")
 
     with trio.move_on_after(60):
         await retry_forever(attempt, name="the copy of topics", pause=2, longest_pause=10)
     # 2, 4, 8, then 10 at most; after an attempt that worked 2 again, after the next fault too.
     assert times[:8] == [0, 2, 6, 14, 24, 26, 28, 30]
     assert "what=the copy of topics" in caplog.text
-    assert "NotReachable: no master" in caplog.text
+    assert "NotReachableError: no master" in caplog.text
 
 
-async def test_pause_stays_the_same_unless_said_otherwise(
+async def test_pause_is_constant_by_default(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     start = trio.current_time()

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachableError
 from rocketrio_protocol.remoting import tcp
 from rocketrio_protocol.remoting.ports import join_addr
 from rocketrio_protocol.remoting.tcp import SocketTransport, TcpListener, dial_tcp, listen_tcp
@@ -40,7 +40,7 @@ async def test_host_name_is_resolved() -> None:
 async def test_address_without_a_listener_is_refused_at_once() -> None:
     listener = await listen_tcp("127.0.0.1:0")
     listener.close()
-    with pytest.raises(NotReachable, match=f"No connection to {listener.addr}.*refused"):
+    with pytest.raises(NotReachableError, match=f"No connection to {listener.addr}.*refused"):
         await dial_tcp(listener.addr)
 
 
@@ -66,7 +66,7 @@ async def test_peer_that_is_gone_as_soon_as_it_was_reached_is_not_reachable(
 
         monkeypatch.setattr(tcp, "_connect", connect_and_be_reset)
         addr = join_addr(*server.getsockname())
-        with pytest.raises(NotReachable, match=f"No connection to {addr}.*not connected"):
+        with pytest.raises(NotReachableError, match=f"No connection to {addr}.*not connected"):
             await dial_tcp(addr)
 
 
@@ -81,7 +81,7 @@ async def test_dial_gives_up_after_its_timeout(autojump_clock: trio.testing.Mock
         sock.connect_ex(full.getsockname())
     addr = join_addr(*full.getsockname())
     try:
-        with pytest.raises(NotReachable, match=f"No connection to {addr} within 3 s"):
+        with pytest.raises(NotReachableError, match=f"No connection to {addr} within 3 s"):
             await dial_tcp(addr)
     finally:
         for sock in (full, *waiting):
@@ -112,11 +112,11 @@ async def test_reset_connection_is_not_reachable_by_any_method() -> None:
     await dialled.send_all(b"unread")
     accepted._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     await accepted.aclose()
-    with pytest.raises(NotReachable, match=listener.addr):
+    with pytest.raises(NotReachableError, match=listener.addr):
         await dialled.receive_into(memoryview(bytearray(10)))
-    with pytest.raises(NotReachable, match="broke"):
+    with pytest.raises(NotReachableError, match="broke"):
         dialled.send_nowait(b"x")
-    with pytest.raises(NotReachable, match="broke"):
+    with pytest.raises(NotReachableError, match="broke"):
         await dialled.send_all(b"x")
     await dialled.aclose()
     listener.close()
@@ -126,7 +126,7 @@ async def test_close_wakes_waiters_and_a_second_close_does_nothing() -> None:
     listener, dialled, accepted = await connected()
 
     async def wait_for_bytes() -> None:
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await dialled.receive_into(memoryview(bytearray(10)))
 
     async def wait_for_connections() -> None:
@@ -155,7 +155,7 @@ async def test_small_frames_are_not_held_back() -> None:
 
 @pytest.mark.parametrize("host", ["a" * 100, "a..b", "\ud800"])
 async def test_name_that_no_host_can_have_is_not_reachable(host: str) -> None:
-    with pytest.raises(NotReachable, match="not known"):
+    with pytest.raises(NotReachableError, match="not known"):
         await dial_tcp(f"{host}:1")
     with pytest.raises(ConfigError, match="Cannot listen"):
         await listen_tcp(f"{host}:1")
