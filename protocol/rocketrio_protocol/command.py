@@ -14,9 +14,11 @@ import attrs
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, ResponseCode, SerializeType
 from rocketrio_protocol.frame import Body, Frame, encode_frame
 from rocketrio_protocol.header_codec import (
+    CODECS_FIELD,
     LANGUAGE_BY_NAME,
     decode_header,
     encode_header,
+    json_ext_fields,
     read_hot_header,
 )
 from rocketrio_protocol.headers import Header, RequestHeader
@@ -29,11 +31,24 @@ _SERIALIZE_TYPES = {int(known): known for known in SerializeType}
 _JSON = SerializeType.JSON
 _OTHER = LanguageCode.OTHER
 
+_SECRET_FIELDS = frozenset({"Signature", "SecurityToken", "secretKey"})
+"""Ext fields that no text shows: proofs of an account, and the secret that a request for 4.x sets."""
+
 HeaderT = TypeVar("HeaderT", bound=Header)
 
 
 def _text_fields(fields: dict[str, str] | bytes) -> dict[str, str]:
-    return fields if isinstance(fields, dict) else decode_header(_JSON, fields).ext_fields
+    return fields if isinstance(fields, dict) else json_ext_fields(fields)
+
+
+def _shown_fields(fields: dict[str, str] | bytes) -> str:
+    """Return what a log or a traceback may show of the ext fields."""
+    shown = _text_fields(fields).items()
+    return repr({name: "..." if name in _SECRET_FIELDS else value for name, value in shown})
+
+
+def _shown_body(body: Body) -> str:
+    return f"<{len(body)} bytes>"
 
 
 @attrs.define
@@ -44,14 +59,17 @@ class RemotingCommand:
     opaque: int = 0
     flag: int = 0
     _ext_fields: dict[str, str] | bytes = attrs.field(
-        factory=dict, alias="ext_fields", eq=_text_fields
+        factory=dict, alias="ext_fields", eq=_text_fields, repr=_shown_fields
     )  # or the JSON header that contains them
-    body: Body = b""
+    body: Body = attrs.field(default=b"", repr=_shown_body)
     remark: str | None = None
     language: LanguageCode = LanguageCode.PYTHON
     version: int = PROTOCOL_VERSION
     serialize_type: SerializeType = SerializeType.JSON
+    user: str | None = attrs.field(default=None, init=False, eq=False, repr=False)
+    """The user that sent this request, as far as the server's access control has verified it."""
     _header: Header | None = attrs.field(default=None, init=False, eq=False, repr=False)
+    _codecs: str | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
     @classmethod
     def request(cls, header: RequestHeader, body: Body = b"", *, oneway: bool = False) -> Self:
@@ -107,6 +125,19 @@ class RemotingCommand:
         """
         fields = self._ext_fields
         return isinstance(fields, dict) and name in fields
+
+    def take_announced_codecs(self) -> str:
+        """Remove the field `rocketrioCodecs`, which is for the connection alone, and return it."""
+        self._codecs = self.ext_fields.pop(CODECS_FIELD)
+        return self._codecs
+
+    def wire_fields(self) -> dict[str, str]:
+        """Return the ext fields as the peer sent and signed them, in a dict of its own."""
+        own = self._ext_fields
+        fields = own.copy() if isinstance(own, dict) else json_ext_fields(own)
+        if self._codecs is not None:
+            fields[CODECS_FIELD] = self._codecs
+        return fields
 
     def header(self, header_class: type[HeaderT]) -> HeaderT:
         """Return the fields as a header object. Raises RemoteProtocolError that names a missing or wrong field."""

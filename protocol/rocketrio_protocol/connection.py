@@ -13,13 +13,12 @@ Unlike Java: opaque numbers count per connection, not per process.
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
-import attrs
-
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
-from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError, TooManyRequestsError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, HEADER_SIZE_LIMIT, Body, FrameDecoder
 from rocketrio_protocol.header_codec import CODECS_FIELD
+from rocketrio_protocol.signature import Signer
 
 RESPONSE_TABLE_LIMIT: Final = 65_535
 """Calls that may wait on one connection (com.rocketmq.remoting.clientAsyncSemaphoreValue)."""
@@ -34,6 +33,7 @@ _OPAQUE_LIMIT: Final = 2**31 - 1
 _MSGPACK: Final = (
     SerializeType.MSGPACK
 )  # Naming a member of an enumeration costs as much as a call.
+_ROCKETMQ: Final = SerializeType.ROCKETMQ
 _OWN_CODECS: Final = _MSGPACK.name
 
 CallT = TypeVar("CallT")
@@ -47,8 +47,11 @@ class PreparedRequest(Protocol):
         """The request code."""
         ...
 
-    def json_frame(self, opaque: int) -> bytes:
-        """Encode the whole frame with a JSON header. Raises LocalProtocolError as `RemotingCommand.encode` does."""
+    def json_frame(self, opaque: int, signer: Signer | None) -> bytes:
+        """Encode the whole frame with a JSON header, signed if there is a signer.
+
+        Raises LocalProtocolError as `RemotingCommand.encode` does.
+        """
         ...
 
     def command(self) -> RemotingCommand:
@@ -69,8 +72,12 @@ class RemotingConnection(Generic[CallT]):
         response_table_limit: int = RESPONSE_TABLE_LIMIT,
         out_size_limit: int = OUT_SIZE_LIMIT,
         first_opaque: int = 0,
+        signer: Signer | None = None,
     ) -> None:
-        """`serialize_type` is the preferred encoding of requests; for MSGPACK they are JSON until the peer agrees."""
+        """`serialize_type` is the preferred encoding of requests; for MSGPACK they are JSON until the peer agrees.
+
+        With a `signer` every request is signed; answers never are.
+        """
         self.error: RemoteProtocolError | None = None
         """Why nothing more can be received, or None; with an error the connection must be closed."""
         self.response_table: dict[int, CallT] = {}
@@ -95,6 +102,7 @@ class RemotingConnection(Generic[CallT]):
         self._response_table_limit = response_table_limit
         self._out_size_limit = out_size_limit
         self._next_opaque = first_opaque
+        self._signer = signer
 
     @property
     def request_type(self) -> SerializeType:
@@ -158,7 +166,7 @@ class RemotingConnection(Generic[CallT]):
             finished.append((call, answer))
 
     def _note_codecs(self, request: RemotingCommand) -> None:
-        codecs = request.ext_fields.pop(CODECS_FIELD).split(",")
+        codecs = request.take_announced_codecs().split(",")
         if self._prefers_msgpack and _OWN_CODECS in codecs:
             self._agree_on_msgpack()
             request.serialize_type = SerializeType.MSGPACK  # The encoding of its answer.
@@ -173,7 +181,7 @@ class RemotingConnection(Generic[CallT]):
     def start_call(self, request: RemotingCommand | PreparedRequest, call: CallT) -> int:
         """Queue a request whose answer finishes `call`; return its opaque. Raises as `send_request` does."""
         if len(self.response_table) >= self._response_table_limit:
-            raise TooManyRequests(
+            raise TooManyRequestsError(
                 f"{len(self.response_table)} requests already wait for answers on one connection"
             )
         opaque = self.send_request(request)
@@ -193,28 +201,47 @@ class RemotingConnection(Generic[CallT]):
     def send_request(self, request: RemotingCommand | PreparedRequest) -> int:
         """Queue a request in the encoding of this connection; return the opaque that it was given.
 
-        Raises LocalProtocolError if the request cannot be encoded, and TooManyRequests at the limit. Then nothing is
-        queued.
+        Raises LocalProtocolError if the request cannot be encoded, and TooManyRequestsError at the limit. Then nothing
+        is queued.
         """
         opaque = self._next_opaque
         while opaque in self.response_table:
             opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
         if not isinstance(request, RemotingCommand):
             if self._request_type is SerializeType.JSON and not self._announcing:
-                self.send_frame(request.json_frame(opaque))
+                self.send_frame(request.json_frame(opaque, self._signer))
                 self._next_opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
                 return opaque
             request = request.command()
         request.opaque = opaque
         request.serialize_type = self._request_type
-        if self._announcing:
-            # Use a copy: the caller may send the same command to another kind of peer.
-            announced = {**request.ext_fields, CODECS_FIELD: _OWN_CODECS}
-            self.send_frame(attrs.evolve(request, ext_fields=announced).encode())
-        else:
-            self.send_frame(request.encode())
+        if self._announcing or self._signer is not None:
+            # Use a copy: the caller may send the same command to another kind of peer, or again.
+            request = RemotingCommand(
+                request.code,
+                opaque,
+                request.flag,
+                self._fields_to_send(request),
+                request.body,
+                request.remark,
+                request.language,
+                request.version,
+                request.serialize_type,
+            )
+        self.send_frame(request.encode())
         self._next_opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
         return opaque
+
+    def _fields_to_send(self, request: RemotingCommand) -> dict[str, str]:
+        fields = request.ext_fields
+        if self._announcing:
+            fields = {**fields, CODECS_FIELD: _OWN_CODECS}
+        if self._signer is None:
+            return fields
+        if request.serialize_type is _ROCKETMQ:
+            # Apache's servers read an empty value as null, and would expect that the word was signed.
+            fields = {name: value for name, value in fields.items() if value}
+        return self._signer.signed(fields, request.body)
 
     def send_oneway(self, request: RemotingCommand) -> None:
         """Queue a request that expects no answer. Raises as `send_request` does."""
@@ -222,16 +249,16 @@ class RemotingConnection(Generic[CallT]):
         self.send_request(request)
 
     def send_answer(self, answer: RemotingCommand) -> None:
-        """Queue an answer in its own encoding. Raises LocalProtocolError, TooManyRequests."""
+        """Queue an answer in its own encoding. Raises LocalProtocolError, TooManyRequestsError."""
         if answer.serialize_type is SerializeType.MSGPACK and not self.peer_reads_msgpack:
             raise LocalProtocolError("This peer has not announced that it reads MSGPACK headers")
         self.send_frame(answer.encode())
 
     def send_frame(self, frame: Body) -> None:
-        """Queue an encoded frame. Raises TooManyRequests at the limit."""
+        """Queue an encoded frame. Raises TooManyRequestsError at the limit."""
         size = len(frame)
         if self.out_size + size > self._out_size_limit:
-            raise TooManyRequests(
+            raise TooManyRequestsError(
                 f"{self.out_size} bytes already wait to be sent, because the peer does not read them"
             )
         self._out.append(frame)

@@ -7,14 +7,16 @@ A class has what a caller needs to decide (`retryable`, `stale_route`, `remedy`)
     ├── ProtocolError             ├── LocalProtocolError   the caller's value cannot be sent
     │                             └── RemoteProtocolError  the peer's bytes are not valid
     ├── BrokerError               a response code of failure; subclasses for the codes that callers distinguish
-    ├── NotReachable              └── RequestTimeout
-    ├── RouteNotFound
-    ├── TooManyRequests           a local limit; nothing was sent
-    ├── BodyUnreadable            a message's body is not what the reader expects
+    │   └── AccessRefusedError         NotAuthenticatedError, NotAuthorizedError: access control refused the request
+    ├── NotReachableError              └── RequestTimeoutError
+    ├── RouteNotFoundError
+    ├── TooManyRequestsError           a local limit; nothing was sent
+    ├── BodyUnreadableError            a message's body is not what the reader expects
     ├── ClosedError
     └── ConfigError               a setting that cannot be used
 """
 
+import re
 from typing import ClassVar, Final
 
 from rocketrio_protocol.codes import ResponseCode, code_name
@@ -63,7 +65,7 @@ class Error(Exception):
             remark = self.remark.strip()
             text += f": {remark[:REMARK_SHOWN]}" + ("..." if len(remark) > REMARK_SHOWN else "")
         if self.advice:
-            text += f". {self.advice}"
+            text = f"{text.removesuffix('.')}. {self.advice}"
         return text
 
 
@@ -81,7 +83,7 @@ class RemoteProtocolError(ProtocolError):
     retryable = True
 
 
-class NotReachable(Error):
+class NotReachableError(Error):
     """There is no connection to the peer, or it broke before the answer."""
 
     retryable = True
@@ -89,33 +91,47 @@ class NotReachable(Error):
     remedy = "Check the address, that the process runs, and the network between"
 
 
-class RequestTimeout(NotReachable):
+class RequestTimeoutError(NotReachableError):
     """The peer did not answer in time; it is unknown whether it carried out the request."""
 
     remedy = "The request may have been carried out; raise the timeout or check the peer's load"
 
 
-class RouteNotFound(Error):
+class TlsError(NotReachableError):
+    """One end does not accept the other end's TLS: its certificate, the host that it names, or that it speaks none.
+
+    Later tries fail too, until one end gets other files or settings.
+    """
+
+    retryable = False
+    stale_route = False
+    remedy = (
+        "Both ends must use TLS or neither, and a server may ask for a certificate of its own authority; "
+        "the log of the other end may say more"
+    )
+
+
+class RouteNotFoundError(Error):
     """No name server knows the topic, or no broker that serves it."""
 
     stale_route = True
     remedy = "Create the topic, or check the name server addresses"
 
 
-class NoBrokerRegistered(RouteNotFound):
+class NoBrokerRegisteredError(RouteNotFoundError):
     """No broker is registered with the name servers, so no topic is known: the cluster is starting, or is down."""
 
     remedy = "Wait until a broker has started, or start one"
 
 
-class TooManyRequests(Error):
+class TooManyRequestsError(Error):
     """Too many requests or bytes wait on one connection; nothing was sent."""
 
     retryable = True
     remedy = "Keep fewer requests in flight, or find out why the peer does not read them"
 
 
-class BodyUnreadable(Error, ValueError):
+class BodyUnreadableError(Error, ValueError):
     """The body of a message is not of the expected form; the message itself is intact."""
 
 
@@ -139,26 +155,26 @@ class BrokerSystemError(BrokerError):
     retryable = True
 
 
-class SystemBusy(BrokerError):
+class SystemBusyError(BrokerError):
     """SYSTEM_BUSY (2), FLOW_CONTROL (215): the peer is overloaded."""
 
     retryable = True
     remedy = "Send slower, or add brokers"
 
 
-class RequestCodeNotSupported(BrokerError):
+class RequestCodeNotSupportedError(BrokerError):
     """REQUEST_CODE_NOT_SUPPORTED (3): the peer does not know this request."""
 
     remedy = "The peer is too old for it, or is a name server instead of a broker"
 
 
-class MessageIllegal(BrokerError):
+class MessageIllegalError(BrokerError):
     """MESSAGE_ILLEGAL (13): a topic, body or property list that is too long or not allowed."""
 
     remedy = "Make the message smaller or its topic valid"
 
 
-class ServiceNotAvailable(BrokerError):
+class ServiceNotAvailableError(BrokerError):
     """SERVICE_NOT_AVAILABLE (14): a slave, a broker whose disk is nearly full, or one that is stopping."""
 
     retryable = True
@@ -166,14 +182,32 @@ class ServiceNotAvailable(BrokerError):
     remedy = "Try another broker, or see the broker's log for the reason"
 
 
-class NoPermission(BrokerError):
+class NoPermissionError(BrokerError):
     """NO_PERMISSION (16): the topic, group or broker does not allow it."""
 
     stale_route = True
     remedy = "Check the permission of the topic and the broker"
 
 
-class TopicNotExist(BrokerError):
+class AccessRefusedError(BrokerError):
+    """Access control refused the request: a retry with the same credentials does not help."""
+
+
+class NotAuthenticatedError(AccessRefusedError):
+    """The server does not accept the credentials: none were given, the account is unknown or disabled, or the secret is
+    another one.
+    """
+
+    remedy = "Give the access key and the secret key of an account that this server knows"
+
+
+class NotAuthorizedError(AccessRefusedError):
+    """The server knows the account, and its rights do not suffice for this request."""
+
+    remedy = "Ask the operators of the cluster for the permission, or use another account"
+
+
+class TopicNotExistError(BrokerError):
     """TOPIC_NOT_EXIST (17): the peer does not know the topic."""
 
     retryable = True
@@ -181,11 +215,11 @@ class TopicNotExist(BrokerError):
     remedy = "Create it: `rocketrio topic create TOPIC`"
 
 
-class OffsetMoved(BrokerError):
+class OffsetMovedError(BrokerError):
     """PULL_OFFSET_MOVED (21): the requested offset is outside the queue."""
 
 
-class QueryNotFound(BrokerError):
+class QueryNotFoundError(BrokerError):
     """QUERY_NOT_FOUND (22): nothing was found."""
 
 
@@ -193,46 +227,46 @@ class SubscriptionError(BrokerError):
     """23, 24, 25, 27, 28: the peer does not know this consumer's subscription, or cannot parse it."""
 
 
-class SubscriptionParseFailed(SubscriptionError):
+class SubscriptionParseFailedError(SubscriptionError):
     """SUBSCRIPTION_PARSE_FAILED (23): the expression is wrong."""
 
     remedy = "Correct the expression"
 
 
-class SubscriptionNotReady(SubscriptionError):
+class SubscriptionNotReadyError(SubscriptionError):
     """24, 25, 27, 28: the heartbeat that announces the subscription has not arrived yet."""
 
     retryable = True
 
 
-class GroupNotExist(BrokerError):
+class GroupNotExistError(BrokerError):
     """SUBSCRIPTION_GROUP_NOT_EXIST (26): the consumer group is unknown, and automatic creation is off."""
 
     remedy = "Create the group, or check its name: `rocketrio group list`"
 
 
-class ConsumerNotOnline(BrokerError):
+class ConsumerNotOnlineError(BrokerError):
     """CONSUMER_NOT_ONLINE (206): no member of the group is connected."""
 
 
 _CLASS_BY_CODE: dict[int, type[BrokerError]] = {
     ResponseCode.SYSTEM_ERROR: BrokerSystemError,
-    ResponseCode.SYSTEM_BUSY: SystemBusy,
-    ResponseCode.FLOW_CONTROL: SystemBusy,
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: RequestCodeNotSupported,
-    ResponseCode.MESSAGE_ILLEGAL: MessageIllegal,
-    ResponseCode.SERVICE_NOT_AVAILABLE: ServiceNotAvailable,
-    ResponseCode.NO_PERMISSION: NoPermission,
-    ResponseCode.TOPIC_NOT_EXIST: TopicNotExist,
-    ResponseCode.PULL_OFFSET_MOVED: OffsetMoved,
-    ResponseCode.QUERY_NOT_FOUND: QueryNotFound,
-    ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionParseFailed,
-    ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionNotReady,
-    ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionNotReady,
-    ResponseCode.FILTER_DATA_NOT_EXIST: SubscriptionNotReady,
-    ResponseCode.FILTER_DATA_NOT_LATEST: SubscriptionNotReady,
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: GroupNotExist,
-    ResponseCode.CONSUMER_NOT_ONLINE: ConsumerNotOnline,
+    ResponseCode.SYSTEM_BUSY: SystemBusyError,
+    ResponseCode.FLOW_CONTROL: SystemBusyError,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: RequestCodeNotSupportedError,
+    ResponseCode.MESSAGE_ILLEGAL: MessageIllegalError,
+    ResponseCode.SERVICE_NOT_AVAILABLE: ServiceNotAvailableError,
+    ResponseCode.NO_PERMISSION: NoPermissionError,
+    ResponseCode.TOPIC_NOT_EXIST: TopicNotExistError,
+    ResponseCode.PULL_OFFSET_MOVED: OffsetMovedError,
+    ResponseCode.QUERY_NOT_FOUND: QueryNotFoundError,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionParseFailedError,
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionNotReadyError,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionNotReadyError,
+    ResponseCode.FILTER_DATA_NOT_EXIST: SubscriptionNotReadyError,
+    ResponseCode.FILTER_DATA_NOT_LATEST: SubscriptionNotReadyError,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: GroupNotExistError,
+    ResponseCode.CONSUMER_NOT_ONLINE: ConsumerNotOnlineError,
 }
 
 
@@ -244,6 +278,30 @@ def broker_error(
     broker_addr: str | None = None,
     topic: str | None = None,
 ) -> BrokerError:
-    """Return the error for a response code of failure, of the class for this code."""
-    error_class = _CLASS_BY_CODE.get(code, BrokerError)
+    """Return the error for a response code of failure, of the class for this code.
+
+    Access control has no code of its own: 4.x answers SYSTEM_ERROR with a Java exception as remark, and 5.x
+    NO_PERMISSION, which also means that a topic is read-only.
+    """
+    error_class = refusal_class(code, remark) or _CLASS_BY_CODE.get(code, BrokerError)
     return error_class(what, code=code, remark=remark, broker_addr=broker_addr, topic=topic)
+
+
+_ACL_EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
+_UNKNOWN_ACCOUNT: Final = re.compile(
+    r"No accessKey is configured|No acl config for |Check signature failed"  # 4.x
+    r"|username cannot be null|User:\S* is (?:not found|disabled)|check signature failed"  # 5.x
+)
+_NO_RIGHT: Final = re.compile(r"has no permission to access |parse authorization context error")
+
+
+def refusal_class(code: int, remark: str | None) -> type[AccessRefusedError] | None:
+    """Return which error of access control an answer means, if any (AclException, AuthenticationException)."""
+    shown = (remark or "")[:REMARK_SHOWN]
+    if code == ResponseCode.SYSTEM_ERROR and _ACL_EXCEPTION in shown:
+        return NotAuthenticatedError if _UNKNOWN_ACCOUNT.search(shown) else NotAuthorizedError
+    if code == ResponseCode.NO_PERMISSION and _UNKNOWN_ACCOUNT.search(shown):
+        return NotAuthenticatedError
+    if code == ResponseCode.NO_PERMISSION and _NO_RIGHT.search(shown):
+        return NotAuthorizedError
+    return None

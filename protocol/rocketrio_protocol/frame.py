@@ -47,8 +47,20 @@ GRPC_REMEDY: Final = (
 )
 REPLICATION_REMEDY: Final = "Give the port for clients: 10911 of a broker, 9876 of a name server"
 _REMEDY = "Is the peer a RocketMQ server or client, and the port the right one?"
-_OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS"}
-"""First bytes of an HTTP/1 reply and of a TLS alert, so that the error can name what is really listening."""
+TLS_HANDSHAKE: Final = 0x16
+"""The first byte of a TLS client. A frame that begins with it would be 369 MB long or more."""
+_OTHER_PROTOCOLS = {
+    b"HTTP": ("The peer speaks HTTP", _REMEDY),
+    b"\x15\x03": (
+        "The peer speaks TLS, and this connection does not",
+        "Connect with TLS: tls=True, --tls or ROCKETRIO_TLS=true; peer_tls of a broker",
+    ),
+    b"\x16\x03": (
+        "The peer speaks TLS, and this port does not",
+        "Let it connect without TLS, or give this server a certificate (tls_certificate_file)",
+    ),
+}
+"""The first bytes of an HTTP/1 reply, of a TLS alert and of a TLS client, with what they mean and what to do."""
 _HTTP2_SETTINGS = 4
 """The type of the first frame of an HTTP/2 server: `00 00 LL 04`, no flags, stream 0. No remoting frame looks like
 this, because its header would be empty."""
@@ -175,9 +187,9 @@ class FrameDecoder:
         return frames
 
     def _fail_length(self, length: int) -> None:
-        for start, spoken in _OTHER_PROTOCOLS.items():
+        for start, (what, remedy) in _OTHER_PROTOCOLS.items():
             if length.to_bytes(4, signed=True).startswith(start):
-                self._fail(f"The peer speaks {spoken}")
+                self._fail(what, remedy)
                 return
         if not length:
             # A replication port begins with an eight-byte log offset, whose first four bytes are 0 up to 4 GiB.

@@ -112,6 +112,17 @@ def decode_header(serialize_type: int, header: Body) -> HeaderParts:
     return parts
 
 
+def json_ext_fields(header: Body) -> dict[str, str]:
+    """Return the ext fields of a JSON header, as `decode_header` does, in half the time."""
+    try:
+        fields = _json_fields_decode(header).ext_fields
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        fields = None
+    if fields is None or len(fields) > FIELD_COUNT_LIMIT:
+        return decode_header(SerializeType.JSON, header).ext_fields
+    return fields
+
+
 # --------------------------------------------------------------------------------------------- JSON
 
 
@@ -124,6 +135,10 @@ class _JsonHeader(msgspec.Struct):
     remark: str | msgspec.UnsetType | None = msgspec.UNSET
     serialize_type: str = msgspec.field(default="JSON", name="serializeTypeCurrentRPC")
     version: Int32 = 0
+
+
+class _JsonFields(msgspec.Struct):
+    ext_fields: dict[str, str] | None = msgspec.field(default=None, name="extFields")
 
 
 class _LenientJsonHeader(msgspec.Struct):
@@ -144,6 +159,7 @@ class _LenientJsonHeader(msgspec.Struct):
 
 _json_encode = msgspec.json.Encoder().encode
 _json_decode = msgspec.json.Decoder(_JsonHeader).decode
+_json_fields_decode = msgspec.json.Decoder(_JsonFields).decode
 _lenient_json_decode = msgspec.json.Decoder(_LenientJsonHeader, strict=False).decode
 
 

@@ -1,34 +1,102 @@
-"""Formats log records that may contain text from peers, and limits how many are written.
+"""Writes log records as lines of text or JSON, quotes what comes from peers, and limits how many lines there are.
 
-Invariant: no value can begin a new line, whatever it contains. The lines of a traceback are indented.
+    logger.warning("slave stays behind slave=%s bytes=%d", addr, 81920)
+
+    ... WARNING rocketrio_broker.ha slave stays behind slave=10.0.0.2:10912 bytes=81920
+    {"time": ..., "level": "WARNING", "logger": ..., "event": "slave stays behind", "slave": ..., "bytes": 81920}
+
+Every line of rocketrio has this form: the event in constant words, then `key=%s` for each value. `tests/test_events.py`
+checks it.
+
+Invariant: no value can begin a new line or a new field, whatever it contains. The lines of a traceback are indented.
 Invariant: one place in the code writes at most LINES_A_MINUTE, however many clients come and go.
 Unlike Java: log4j writes line breaks unescaped.
 """
 
 import copy
+import json
 import logging
-from collections.abc import Mapping
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
 from types import TracebackType
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO, TypeAlias
 
 VALUE_SIZE_LIMIT: Final = 500
 """Characters of one value or of one line of a traceback; the rest is cut."""
 LINES_A_MINUTE: Final = 200
 """Lines of one place in the code at INFO and above; DEBUG lines are not limited."""
+RESERVED_KEYS: Final = frozenset({"time", "level", "logger", "event", "exception"})
+"""Keys of a JSON line that no value may have."""
 _PERIOD: Final = 60.0
 _INDENT: Final = "    "
+_FORMS_KEPT: Final = 1024  # the forms are in the code
+_FIELD: Final = re.compile(r" ([a-z_]+)=(%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z])")
+_FORM: Final = re.compile(rf"([^=%\n]+?)((?:{_FIELD.pattern})*)")
+_PLAIN: Final = re.compile(r'[^\s="]+')
 
+LogFormat: TypeAlias = Literal["text", "json"]
 _ExceptionInfo = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 )
 
 
-def log_to(stream: TextIO, *, level: int | str, form: str) -> None:
-    """Write the log of this process to `stream`, from `level` up; `form` is a format of `logging.Formatter`."""
+def log_to(stream: TextIO, *, level: int | str, form: str, log_format: LogFormat = "text") -> None:
+    """Write the log of this process to `stream`, from `level` up; `form` is a text format of `logging.Formatter`."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(LineFormatter(form))
+    handler.setFormatter(JSONFormatter() if log_format == "json" else LineFormatter(form))
+    handler.setLevel(level)
     handler.addFilter(LineLimit())
     logging.basicConfig(level=level, handlers=[handler])
+
+
+@lru_cache(_FORMS_KEPT)
+def parsed_form(form: str) -> tuple[str, tuple[tuple[str, str], ...]] | None:
+    """Return the event of a form, and each key with its placeholder; None if it is not of the form of rocketrio."""
+    found = _FORM.fullmatch(form)
+    return None if found is None else (found[1], tuple(_FIELD.findall(found[2])))
+
+
+def event_of(form: str) -> str:
+    """Return the event of a line's form: the words before its first key."""
+    return re.split(r" [a-z_]+=", form, maxsplit=1)[0]
+
+
+def fields_of(record: logging.LogRecord) -> tuple[str, list[tuple[str, str, Any]]] | None:
+    """Return the event of a record, and key, placeholder and value of each field; None if it has another form."""
+    found = parsed_form(record.msg) if isinstance(record.msg, str) else None
+    args = record.args if isinstance(record.args, tuple) else ()
+    if found is None or len(found[1]) != len(args):
+        return None
+    event, keys = found
+    return event, [(key, spec, arg) for (key, spec), arg in zip(keys, args, strict=True)]
+
+
+def rounded(number: float | None) -> int | None:
+    """Return a number for a line without its fraction; None if it is unknown."""
+    return None if number is None else round(number)
+
+
+def json_value(spec: str, value: Any) -> Any:
+    """Return a number, a bool or None as it is, but with the digits that a line shows, and anything else as text."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return int(value) if spec[-1] == "d" else value if spec[-1] in "sr" else float(spec % value)
+    return _cut(spec % (value,))
+
+
+def _span_fields() -> Iterator[tuple[str, str]]:
+    """Yield the ids of the current OpenTelemetry span, if the program uses OpenTelemetry and there is one."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is not None:
+        context = trace.get_current_span().get_span_context()
+        if context.is_valid:
+            yield "trace_id", f"{context.trace_id:032x}"
+            yield "span_id", f"{context.span_id:016x}"
 
 
 class LineLimit(logging.Filter):
@@ -46,18 +114,33 @@ class LineLimit(logging.Filter):
         began, count = self._minutes.get(place, (now, 0))
         if not 0 <= now - began < _PERIOD:
             if count > LINES_A_MINUTE:
-                record.msg = f"{record.msg} unlogged_before={count - LINES_A_MINUTE}"
+                add_field(record, "unlogged_before", count - LINES_A_MINUTE)
             began, count = now, 0
         self._minutes[place] = began, count + 1
         return count < LINES_A_MINUTE
 
 
+def add_field(record: logging.LogRecord, key: str, number: int) -> None:
+    """Add a number to the end of a record's line."""
+    if isinstance(record.args, tuple):
+        record.msg, record.args = f"{record.msg} {key}=%d", (*record.args, number)
+    else:
+        record.msg = f"{record.msg} {key}={number}"
+
+
 class LineFormatter(logging.Formatter):
-    """Escapes line ends and other characters that cannot be printed, and cuts long values."""
+    """Writes text. It quotes values with blanks, escapes what cannot be printed, and cuts long values."""
 
     def format(self, record: logging.LogRecord) -> str:
         shown = copy.copy(record)
-        if isinstance(record.args, Mapping):
+        found = fields_of(record)
+        if found is not None:
+            event, fields = found
+            texts = [(key, _cut(spec % (value,))) for key, spec, value in fields]
+            texts += _span_fields()
+            shown.msg = " ".join((event, *(f"{key}=%s" for key, _ in texts)))
+            shown.args = tuple(quoted(text) for _, text in texts)
+        elif isinstance(record.args, Mapping):
             shown.args = {name: _shown(value) for name, value in record.args.items()}
         elif record.args:
             shown.args = tuple(map(_shown, record.args))
@@ -73,6 +156,27 @@ class LineFormatter(logging.Formatter):
         return "\n".join(_INDENT + printable(_cut(line)) for line in lines)
 
 
+class JSONFormatter(logging.Formatter):
+    """Writes one JSON object a line: the event, and its values under their keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        found = fields_of(record)
+        event, fields = found if found is not None else (_cut(record.getMessage()), [])
+        when = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": event,
+            **{key: json_value(spec, value) for key, spec, value in fields},
+            **dict(_span_fields()),
+        }
+        if record.exc_info:
+            lines = self.formatException(record.exc_info).split("\n")
+            line["exception"] = "\n".join(map(_cut, lines))
+        return json.dumps(line)
+
+
 def printable(text: str) -> str:
     """Return the text with `\\n`, `\\x1b` and the like in place of characters that cannot be printed."""
     if text.isprintable():
@@ -80,6 +184,14 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def quoted(text: str) -> str:
+    """Return a value as it stands in a line: in quotes if it is not one word, so that fields end where they end."""
+    if _PLAIN.fullmatch(text) and text.isprintable():
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(escaped)}"'
 
 
 def _cut(text: str) -> str:

@@ -18,7 +18,7 @@ import attrs
 import msgspec
 
 from rocketrio_protocol.errors import (
-    BodyUnreadable,
+    BodyUnreadableError,
     ConfigError,
     LocalProtocolError,
     ProtocolError,
@@ -361,12 +361,12 @@ class MessageExt:
 
     def json(self, as_type: Any = Any) -> Any:
         """Decode the body as JSON, and convert it to `as_type` if given (a dataclass, attrs or msgspec class,
-        `list[int]`, ...). Raises BodyUnreadable, which names the place in the body.
+        `list[int]`, ...). Raises BodyUnreadableError, which names the place in the body.
         """
         try:
             return msgspec.json.decode(self.body, type=as_type)
         except msgspec.DecodeError as error:
-            raise BodyUnreadable(
+            raise BodyUnreadableError(
                 f"the body of {self!r} is not the expected JSON: {error}"
             ) from error
 

@@ -4,6 +4,7 @@ Answers to: TopicValidator, MixAll (retry and dead-letter names); RocketMQ refer
 """
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
@@ -57,6 +58,7 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
 )
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+_SYSTEM_GROUPS: Final = frozenset(SYSTEM_GROUPS)
 CLIENT_INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 """The producer group that every Java client has in addition to its own, to send messages back."""
 
@@ -91,15 +93,21 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
-def is_system_topic(topic: str) -> bool:
-    """Return True if the name shows that RocketMQ itself, or a group's retries, use the topic.
+def is_system_group(group: str) -> bool:
+    """Return True if the group belongs to RocketMQ's own tools."""
+    return group in _SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
-    A broker also has topics that are named after itself and its cluster; only the name server knows those.
+
+def is_system_topic(topic: str, owners: Collection[str] = ()) -> bool:
+    """Return True if RocketMQ itself, or a group's retries, use the topic.
+
+    Each cluster and each broker has a topic of its own name, and each cluster one for replies. Only the name server
+    knows those names: the caller passes them as `owners`.
     """
     return (
         topic in SYSTEM_TOPICS
         or topic.startswith(_SYSTEM_PREFIXES)
-        or topic.endswith(f"_{REPLY_TOPIC_POSTFIX}")
+        or topic.removesuffix(f"_{REPLY_TOPIC_POSTFIX}") in owners
     )
 
 

@@ -73,7 +73,7 @@ haSendHeartbeatInterval haTransferBatchSize mappedFileSizeCommitLog mappedFileSi
 maxIndexNum maxMessageSize maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
 maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory registerBrokerTimeoutMills registerNameServerPeriod
 shortPollingTimeMills slaveTimeout syncFlushTimeout transactionCheckInterval transactionCheckMax transactionTimeOut"""
-_SWITCHES = """autoCreateSubscriptionGroup autoCreateTopicEnable checkCRCOnRecover cleanFileForciblyEnable
+_SWITCHES = """aclEnable autoCreateSubscriptionGroup autoCreateTopicEnable checkCRCOnRecover cleanFileForciblyEnable
 compressedRegister enablePropertyFilter longPollingEnable messageIndexEnable notifyConsumerIdsChangedEnable
 offsetCheckInSlave rejectTransactionMessage slaveReadEnable storeReplyMessageEnable traceTopicEnable"""
 
@@ -87,7 +87,7 @@ SETTINGS = {
     "regionId": NAME,
 }
 SETTINGS_OF = {"4.9.7": {"haSlaveFallbehindMax": NUMBER}, "5.3.3": {"maxFilterMessageSize": NUMBER}}
-_WITHOUT_MEANING = """aclEnable allAckInSyncStateSet brokerFastFailureEnable channelExpiredTimeout
+_WITHOUT_MEANING = """allAckInSyncStateSet brokerFastFailureEnable channelExpiredTimeout
 commitIntervalCommitLog compatibleWithOldNameSrv consumerFallbehindThreshold
 consumerOffsetUpdateVersionStep defaultQueryMaxNum deleteCommitLogFilesInterval
 destroyMapedFileIntervalForcibly disableConsumeIfConsumerReadSlowly diskFallRecorded

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.benchmark import BENCHMARKS, figures
-from tests.interop.processes import wait_until
+from tests.support.benchmarks import BENCHMARKS, figures
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.golden import remoting_frames
-from tests.protocol.raw_frames import is_answer
+from tests.support.raw_frames import is_answer
 
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -111,3 +111,15 @@ def test_recorded_commands_with_fields_are_encoded_again_to_the_same_bytes(run: 
             assert command.encode() == recorded.data
             same += 1
     assert same > 20
+
+
+def test_no_text_of_a_command_has_proofs_or_passwords_in_it() -> None:
+    fields = {
+        "AccessKey": "user-1",
+        "Signature": "marker",
+        "SecurityToken": "marker",
+        "secretKey": "marker",
+    }
+    command = RemotingCommand(50, ext_fields=fields, body=b'{"password":"marker"}')
+    assert "user-1" in repr(command)
+    assert "marker" not in f"{command!r} {command}"

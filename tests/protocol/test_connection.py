@@ -10,8 +10,9 @@ from tests.golden.golden import RecordedFrame, remoting_frames
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.connection import CODECS_FIELD, TAKE_SIZE, RemotingConnection
-from rocketrio_protocol.errors import LocalProtocolError, TooManyRequests
+from rocketrio_protocol.errors import LocalProtocolError, TooManyRequestsError
 from rocketrio_protocol.frame import FrameDecoder
+from rocketrio_protocol.signature import Signer
 
 JSON, MSGPACK = SerializeType.JSON, SerializeType.MSGPACK
 
@@ -95,7 +96,7 @@ def test_response_table_has_a_limit_and_nothing_is_sent_over_it() -> None:
     connection = RemotingConnection[str](response_table_limit=2)
     first = connection.start_call(RemotingCommand(10), "a")
     connection.start_call(RemotingCommand(10), "b")
-    with pytest.raises(TooManyRequests, match="2 requests already wait"):
+    with pytest.raises(TooManyRequestsError, match="2 requests already wait"):
         connection.start_call(RemotingCommand(10), "c")
     assert len(sent_by(connection)) == 2
     connection.receive(answer_to(first).encode())
@@ -106,9 +107,9 @@ def test_unsent_bytes_have_a_limit() -> None:
     connection = RemotingConnection[str](out_size_limit=1000)
     connection.send_oneway(RemotingCommand(10, body=bytes(700)))
     for refused in (connection.send_oneway, connection.send_answer):
-        with pytest.raises(TooManyRequests, match="wait to be sent"):
+        with pytest.raises(TooManyRequestsError, match="wait to be sent"):
             refused(RemotingCommand(10, body=bytes(700)))
-    with pytest.raises(TooManyRequests):
+    with pytest.raises(TooManyRequestsError):
         connection.start_call(RemotingCommand(10, body=bytes(700)), "a")
     assert connection.response_table == {}
     assert len(sent_by(connection)) == 1
@@ -317,7 +318,7 @@ class Prepared:
 
     code = 310
 
-    def json_frame(self, opaque: int) -> bytes:
+    def json_frame(self, opaque: int, signer: Signer | None) -> bytes:
         return RemotingCommand(self.code, opaque, ext_fields={"made": "before"}).encode()
 
     def command(self) -> RemotingCommand:

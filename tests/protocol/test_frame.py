@@ -109,7 +109,7 @@ def test_header_longer_than_its_frame_is_refused_before_the_frame_is_whole() -> 
     assert (frame.header, frame.body) == (b"header", b"")
 
 
-def test_feed_with_a_header_over_the_limit_is_refused_before_it_is_there() -> None:
+def test_header_over_the_limit_is_refused_before_it_is_complete() -> None:
     limit = REQUEST_HEADER_SIZE_LIMIT
     decoder = FrameDecoder(header_size_limit=limit)
     (frame,) = decoder.feed(encode_frame(0, bytes(limit), b"body"))
@@ -192,7 +192,8 @@ def test_recorded_connections_are_cut_alike_in_chunks_of_any_size(run: str) -> N
         (bytes.fromhex("000012 04 00 00000000 000300000064"), "HTTP/2, as the gRPC port"),
         (bytes.fromhex("000000 04 00 00000000"), "HTTP/2, as the gRPC port"),
         (b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP."),
-        (bytes.fromhex("15030300020246"), "speaks TLS."),
+        (bytes.fromhex("15030300020246"), "speaks TLS, and this connection does not."),
+        (bytes.fromhex("1603010200010001"), "speaks TLS, and this port does not."),
     ],
 )
 def test_peers_of_other_protocols_are_named(first: bytes, said: str) -> None:

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from tests.golden.golden import VERSIONS, RecordedFrame, remoting_frames
-from tests.protocol.raw_frames import is_answer
+from tests.support.raw_frames import is_answer
 
 from rocketrio_protocol.codes import LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand

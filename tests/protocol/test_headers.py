@@ -5,7 +5,7 @@ from typing import ClassVar
 import attrs
 import pytest
 from tests.golden.golden import remoting_frames
-from tests.protocol.raw_frames import is_answer
+from tests.support.raw_frames import is_answer
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
@@ -41,7 +41,7 @@ class _Example(RequestHeader):
     is_lite: bool | None = None
 
 
-def test_names_are_camel_case_unless_said_otherwise() -> None:
+def test_names_are_camel_case_by_default() -> None:
     names = [wire_name(field) for field in attrs.fields(_Example)]
     assert names == ["topic", "queueId", "batch", "a", "maxOffset", "isLite"]
 

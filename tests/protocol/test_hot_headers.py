@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import remoting_frames
-from tests.protocol.raw_frames import is_answer
+from tests.support.raw_frames import is_answer
 
 from rocketrio_protocol.codes import LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand

@@ -12,9 +12,9 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.records import plain_fields, record_fields
+from tests.support.records import plain_fields, record_fields
 
-from rocketrio_protocol.errors import BodyUnreadable, LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.errors import BodyUnreadableError, LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import LAST_TIME_MS, Message, MessageExt, MessageQueue
 from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import SysFlag, pack_host
@@ -201,16 +201,16 @@ def test_body_is_read_as_json() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"id": "seven", "items": []}', b"\xff", b"[1]"])
-def test_body_of_another_kind_says_where(body: bytes) -> None:
+def test_body_of_another_kind_is_an_error_with_its_place(body: bytes) -> None:
     message = _message(body=body)
     with pytest.raises(
-        BodyUnreadable, match=r"the body of <MessageExt .* is not the expected JSON"
+        BodyUnreadableError, match=r"the body of <MessageExt .* is not the expected JSON"
     ):
         message.json(Order)
     assert message.body == body
 
 
-def test_times_are_aware() -> None:
+def test_times_of_a_message_have_a_zone() -> None:
     message = _message(born_time_ms=1_700_000_000_123, store_time_ms=-1)
     assert message.born_time == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
     assert message.store_time == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)

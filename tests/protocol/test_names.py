@@ -51,13 +51,21 @@ def test_topics_of_a_group() -> None:
         "%SYS%t",
         "rmq_sys_t",
         "RMQ_SYS_T",
-        "cluster_REPLY_TOPIC",
     ],
 )
 def test_is_system_topic_is_true_for_topics_of_rocketmq_and_of_retries(name: str) -> None:
     assert is_system_topic(name)
 
 
-@pytest.mark.parametrize("name", ["orders", "my_rmq_sys_t", "REPLY_TOPIC_orders", "tbw102"])
+def test_is_system_topic_is_true_for_topics_of_the_given_owners_alone() -> None:
+    for name in ("lab", "broker-a", "lab_REPLY_TOPIC"):
+        assert is_system_topic(name, {"lab", "broker-a"})
+        assert not is_system_topic(name)
+    assert not is_system_topic("shop_REPLY_TOPIC", {"lab", "broker-a"})
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", "my_rmq_sys_t", "REPLY_TOPIC_orders", "shop_REPLY_TOPIC", "tbw102"]
+)
 def test_is_system_topic_is_false_for_topics_of_users(name: str) -> None:
     assert not is_system_topic(name)

@@ -1,4 +1,4 @@
-"""Bodies of the answers to console queries: queue entries (321), producers (328), a group's subscription (345).
+"""Bodies of console queries: queue entries (321), producers (328), a group's subscription (345), its modes (401, 402).
 
     328 {"data":{"group":[{"clientId":"c","language":"JAVA","lastUpdateTimestamp":0,"remoteIP":"10.0.0.1",..}]}}
 
@@ -54,3 +54,20 @@ class GroupSubscription(JsonBody):
     group: str
     topic: str
     subscription_data: SubscriptionData | None = None
+
+
+class MessageRequestMode(JsonBody):
+    """Body of 401: how a group asks for a topic, and how many more members share the queues of one in pop mode."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    mode: str = "PULL"
+    pop_share_queue_num: int = 0
+
+
+class MessageRequestModes(JsonBody):
+    """Body of the answer to 402, by topic and group."""
+
+    message_request_mode_map: dict[str, dict[str, MessageRequestMode]] = msgspec.field(
+        default_factory=dict
+    )

@@ -15,6 +15,8 @@ from rocketrio_protocol.frame import Body
 
 TEXT_SIZE_LIMIT: Final = 64 * 1024
 """Bytes of a body; all settings of an Apache broker take 12 KiB."""
+LINES_LIMIT: Final = 2_000
+"""Lines of a body; all settings of an Apache broker take 400. A line costs more to read than its bytes do."""
 
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _PLAIN: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -22,7 +24,7 @@ _KEY: Final = re.compile(r"(?P<key>(?:[^\\\s=:]|\\.)*)\s*[=:]?\s*(?P<value>.*)",
 
 
 def parse_properties(data: Body) -> dict[str, str]:
-    """Decode properties. Raises RemoteProtocolError if the text is too long or not UTF-8."""
+    """Decode properties. Raises RemoteProtocolError if the text is too long, has too many lines or is not UTF-8."""
     if len(data) > TEXT_SIZE_LIMIT:
         raise RemoteProtocolError(
             f"The properties have {len(data)} bytes; {TEXT_SIZE_LIMIT} is the limit"
@@ -31,6 +33,9 @@ def parse_properties(data: Body) -> dict[str, str]:
         text = bytes(data).decode()
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"The properties are not UTF-8 text: {error}") from error
+    lines = text.count("\n") + text.count("\r")
+    if lines > LINES_LIMIT:
+        raise RemoteProtocolError(f"The properties have {lines} lines; {LINES_LIMIT} is the limit")
     properties = {}
     for line in _logical_lines(text):
         match = _KEY.fullmatch(line)

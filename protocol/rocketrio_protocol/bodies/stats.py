@@ -86,12 +86,31 @@ class ConsumeStats(msgspec.Struct, rename="camel"):
         )
 
 
+class _RawStatsList(msgspec.Struct, rename="camel"):
+    consume_stats_list: list[dict[str, list[_RawTable[OffsetWrapper]]]] = []
+    broker_addr: str | None = None
+    total_diff: int = 0
+
+
 class ConsumeStatsList(JsonBody):
     """Body of the answer to 317: the progress of each group, one entry per topic."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = msgspec.field(default_factory=list)
     broker_addr: str | None = None
     total_diff: int = 0
+
+    @classmethod
+    def from_json(cls, body: Body) -> Self:
+        """Decode a body. Raises RemoteProtocolError."""
+        raw = fastjson.loads(body, _RawStatsList, what=cls.__name__)
+        groups = [
+            {
+                group: [ConsumeStats(by_queue(one.offset_table), one.consume_tps) for one in tables]
+                for group, tables in entry.items()
+            }
+            for entry in raw.consume_stats_list
+        ]
+        return cls(groups, raw.broker_addr, raw.total_diff)
 
 
 class Connection(msgspec.Struct, rename="camel"):

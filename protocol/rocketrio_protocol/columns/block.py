@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rocketrio_protocol.columns.properties import (
     PropertyBlock,
-    UnusualProperties,
+    UnusualPropertiesError,
     split_properties,
 )
 from rocketrio_protocol.columns.starts import refused
@@ -69,7 +69,7 @@ class RecordBlock:
                 self._properties = split_properties(
                     self.chunk, self.properties_starts, self.properties_sizes
                 )
-            except UnusualProperties:
+            except UnusualPropertiesError:
                 self._odd_properties = True
         return self._properties
 

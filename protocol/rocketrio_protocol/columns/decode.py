@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from rocketrio_protocol.columns.arrays import map_array, number_array, repeated, text_array
 from rocketrio_protocol.columns.block import RecordBlock, open_block
-from rocketrio_protocol.columns.properties import MAP_TYPE, UnusualProperties, gather
+from rocketrio_protocol.columns.properties import MAP_TYPE, UnusualPropertiesError, gather
 from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, decode_messages
@@ -52,8 +52,8 @@ def decode_columns(
     """Return the wanted columns (names of `COLUMN_TYPES`) of all messages in `chunk`, as Arrow arrays.
 
     With `inflate=False` compressed bodies stay as they are stored. `check_crc` compares every stored body with the
-    broker's checksum. Raises RemoteProtocolError that names the place of a malformed message, and TooMuchToInflate if
-    decompressed bodies exceed `budget`, by default INFLATE_LIMIT; that error says how many messages fit.
+    broker's checksum. Raises RemoteProtocolError that names the place of a malformed message, and TooMuchToInflateError
+    if decompressed bodies exceed `budget`, by default INFLATE_LIMIT; that error says how many messages fit.
     """
     budget = InflateBudget() if budget is None else budget
     if unknown := [name for name in wanted if name not in COLUMN_TYPES]:
@@ -79,7 +79,7 @@ def columns_of(
     inflate: bool = True,
     budget: InflateBudget | None = None,
 ) -> dict[str, Any]:
-    """Return the wanted columns of these messages, decoded one by one. Raises TooMuchToInflate."""
+    """Return the wanted columns of these messages, decoded one by one. Raises TooMuchToInflateError."""
     given = (inflate, InflateBudget() if budget is None else budget)
     return {name: _from_messages(name, messages, *given) for name in wanted}
 
@@ -248,7 +248,7 @@ def _properties_text(block: RecordBlock) -> Any:
 def _text(name: str, starts: Int64s, sizes: Int64s, block: RecordBlock) -> Any:
     try:
         return gather(block.chunk, starts, sizes, pa.string())
-    except UnusualProperties:
+    except UnusualPropertiesError:
         return _one_by_one(name)(block)
 
 

@@ -5,7 +5,7 @@ so that the run is `0x02 name 0x01 value 0x02 name 0x01 value ...`. Names and va
 
 Invariant: the result is that of `decode_properties` for each message.
 Invariant: a block that breaks the pattern (an empty name or value, 0x01 inside a value, bytes that are not UTF-8)
-raises `UnusualProperties`, and the caller decodes it message by message.
+raises `UnusualPropertiesError`, and the caller decodes it message by message.
 """
 
 from typing import Any, Final
@@ -27,7 +27,7 @@ _MASK_CODES: Final = 62
 """Distinct names for which the search for repeated names can use one bit each of a 64-bit number."""
 
 
-class UnusualProperties(Exception):
+class UnusualPropertiesError(Exception):
     """The block does not follow the pattern that can be decoded by columns."""
 
 
@@ -48,11 +48,11 @@ def gather(chunk: Any, starts: Int64s, sizes: Int64s, kind: Any) -> Any:
 
 
 def as_text(pieces: Any) -> Any:
-    """Return binaries as strings. Raises UnusualProperties if one is not UTF-8."""
+    """Return binaries as strings. Raises UnusualPropertiesError if one is not UTF-8."""
     try:
         return pieces.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise UnusualProperties from error
+        raise UnusualPropertiesError from error
 
 
 def _int32s(array: Any) -> Int32s:
@@ -207,16 +207,16 @@ def split_properties(chunk: Any, starts: Int64s, sizes: Int64s) -> PropertyBlock
     alike = _separators_alike(text, offsets, width)
     separators = np.flatnonzero(text <= 2).astype(np.int32) if alike is None else alike
     if len(separators) % 2:
-        raise UnusualProperties
+        raise UnusualPropertiesError
     opening, middle = separators[0::2], separators[1::2]
     # If all strings have the same separators, checking the first is enough.
     checked = slice(None) if alike is None else slice(len(separators) // 2 // len(sizes))
     if (text[opening[checked]] != 2).any() or (text[middle[checked]] != 1).any():
-        raise UnusualProperties
+        raise UnusualPropertiesError
     name_sizes = middle - opening - 1
     closing = np.append(opening[1:], np.int32(len(text)))
     if (name_sizes <= 0).any() or (closing - middle <= 1).any():
-        raise UnusualProperties
+        raise UnusualPropertiesError
     if alike is None:
         first_pairs = np.searchsorted(opening, offsets).astype(np.int32)
     else:

@@ -4,6 +4,7 @@ from typing import Final
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands import (
+    access,
     admin,
     client,
     cluster,
@@ -69,6 +70,8 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     cluster.GetKVConfigRequestHeader: cluster.GetKVConfigResponseHeader,
     cluster.DeleteKVConfigRequestHeader: EmptyHeader,
     cluster.GetKVListByNamespaceRequestHeader: EmptyHeader,
+    cluster.GetNameServerConfigRequestHeader: EmptyHeader,
+    cluster.UpdateNameServerConfigRequestHeader: EmptyHeader,
     admin.CreateTopicRequestHeader: EmptyHeader,
     admin.DeleteTopicInBrokerRequestHeader: EmptyHeader,
     admin.GetAllTopicConfigRequestHeader: EmptyHeader,
@@ -91,6 +94,9 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     admin.CloneGroupOffsetRequestHeader: EmptyHeader,
     admin.ViewBrokerStatsDataRequestHeader: EmptyHeader,
     admin.GetBrokerConsumeStatsRequestHeader: EmptyHeader,
+    admin.CleanExpiredQueuesRequestHeader: EmptyHeader,
+    admin.CleanUnusedTopicsRequestHeader: EmptyHeader,
+    admin.DeleteExpiredLogRequestHeader: EmptyHeader,
     admin.ResetOffsetRequestHeader: EmptyHeader,
     admin.GetTopicConfigRequestHeader: EmptyHeader,
     admin.GetSubscriptionGroupConfigRequestHeader: EmptyHeader,
@@ -98,9 +104,25 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     admin.ChangeBrokerRoleRequestHeader: EmptyHeader,
     admin.ClaimSlaveIdRequestHeader: admin.ClaimSlaveIdResponseHeader,
     admin.CheckLogRequestHeader: EmptyHeader,
+    admin.GetEventsRequestHeader: admin.GetEventsResponseHeader,
     admin.GetLogDigestRequestHeader: admin.GetLogDigestResponseHeader,
     admin.HandOverRequestHeader: admin.HandOverResponseHeader,
     admin.TakeOverRequestHeader: admin.TakeOverResponseHeader,
+    access.UpdateAccessConfigRequestHeader: EmptyHeader,
+    access.DeleteAccessConfigRequestHeader: EmptyHeader,
+    access.GetAccessConfigVersionRequestHeader: access.GetAccessConfigVersionResponseHeader,
+    access.UpdateGlobalWhiteAddressesRequestHeader: EmptyHeader,
+    access.CreateUserRequestHeader: EmptyHeader,
+    access.UpdateUserRequestHeader: EmptyHeader,
+    access.DeleteUserRequestHeader: EmptyHeader,
+    access.GetUserRequestHeader: EmptyHeader,
+    access.ListUsersRequestHeader: EmptyHeader,
+    access.CreateAclRequestHeader: EmptyHeader,
+    access.UpdateAclRequestHeader: EmptyHeader,
+    access.DeleteAclRequestHeader: EmptyHeader,
+    access.GetAclRequestHeader: EmptyHeader,
+    access.ListAclsRequestHeader: EmptyHeader,
+    access.GetAllUsersRequestHeader: access.GetAllUsersResponseHeader,
 }
 
 COMMANDS: Final[dict[RequestCode, tuple[type[RequestHeader], type[Header]]]] = {

@@ -218,6 +218,27 @@ class GetBrokerConsumeStatsRequestHeader(RequestHeader):
 
 
 @attrs.define
+class CleanExpiredQueuesRequestHeader(RequestHeader):
+    """Delete the files of queues whose messages are no longer in the log."""
+
+    code: ClassVar = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+
+
+@attrs.define
+class CleanUnusedTopicsRequestHeader(RequestHeader):
+    """Delete the queues of topics that the broker does not have any more."""
+
+    code: ClassVar = RequestCode.CLEAN_UNUSED_TOPIC
+
+
+@attrs.define
+class DeleteExpiredLogRequestHeader(RequestHeader):
+    """Delete the files of the log that are older than the retention."""
+
+    code: ClassVar = RequestCode.DELETE_EXPIRED_COMMITLOG
+
+
+@attrs.define
 class ResetOffsetRequestHeader(RequestHeader):
     """Reset a group to a time, backward or forward."""
 
@@ -228,6 +249,20 @@ class ResetOffsetRequestHeader(RequestHeader):
     is_force: bool
     queue_id: int | None = None
     offset: int | None = None
+
+
+@attrs.define
+class SetMessageRequestModeRequestHeader(RequestHeader):
+    """Have a group ask for a topic by pull or by pop (5.x); the body is MessageRequestMode."""
+
+    code: ClassVar = RequestCode.SET_MESSAGE_REQUEST_MODE
+
+
+@attrs.define
+class GetAllMessageRequestModeRequestHeader(RequestHeader):
+    """Get these modes (5.x); the body of the answer is MessageRequestModes."""
+
+    code: ClassVar = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
 
 
 @attrs.define
@@ -286,6 +321,27 @@ class CheckLogRequestHeader(RequestHeader):
     code: ClassVar = RequestCode.CHECK_LOG
     start: bool = False
     rate: int | None = None
+
+
+@attrs.define
+class GetEventsRequestHeader(RequestHeader):
+    """Ask a rocketrio broker for its last events: those after the number `after_offset`, from `since_millis` on.
+
+    `kinds` are separated by commas; without them all are meant.
+    """
+
+    code: ClassVar = RequestCode.GET_EVENTS
+    after_offset: int = 0
+    since_millis: int = 0
+    kinds: str | None = None
+
+
+@attrs.define
+class GetEventsResponseHeader(Header):
+    """The number of the next event, and the ring in which these numbers count: each start of a broker has another."""
+
+    next_offset: int
+    ring: str
 
 
 @attrs.define

@@ -188,3 +188,17 @@ class GetKVListByNamespaceRequestHeader(RequestHeader):
 
     code: ClassVar = RequestCode.GET_KVLIST_BY_NAMESPACE
     namespace: str
+
+
+@attrs.define
+class GetNameServerConfigRequestHeader(RequestHeader):
+    """Get the name server's settings as Java properties."""
+
+    code: ClassVar = RequestCode.GET_NAMESRV_CONFIG
+
+
+@attrs.define
+class UpdateNameServerConfigRequestHeader(RequestHeader):
+    """Change settings of a running name server; the body is Java properties."""
+
+    code: ClassVar = RequestCode.UPDATE_NAMESRV_CONFIG

@@ -147,6 +147,8 @@ class OwnStatus(msgspec.Struct, rename="camel", kw_only=True):
     """The last problem with a slave, or of a slave; None if there was none."""
     problems: list[str] = []
     """Current problems of this broker: its clock, its log, its disk."""
+    now: int | None = None
+    """Its wall clock when it answered, epoch ms."""
 
 
 class HARuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):

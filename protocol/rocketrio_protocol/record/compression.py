@@ -31,7 +31,7 @@ _LZ4_BLOCK_ROOM: Final = 64 * 1024
 _ZSTD_PIECE_SIZE: Final = 1024
 
 
-class TooMuchToInflate(LocalProtocolError):
+class TooMuchToInflateError(LocalProtocolError):
     """The compressed bodies of several messages would together exceed their limit."""
 
     remedy = "Read fewer messages at once"
@@ -52,9 +52,9 @@ class InflateBudget:
     used: int = 0
 
     def take(self, size: int, before: int) -> None:
-        """Use `size` bytes for the body that comes after `before` messages. Raises TooMuchToInflate."""
+        """Use `size` bytes for the body that comes after `before` messages. Raises TooMuchToInflateError."""
         if self.used + size > self.limit:
-            raise TooMuchToInflate(before, self.limit)
+            raise TooMuchToInflateError(before, self.limit)
         self.used += size
 
 

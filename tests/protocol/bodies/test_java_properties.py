@@ -1,10 +1,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.parts import exchanges_of
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS
 
 from rocketrio_protocol.bodies.java_properties import (
+    LINES_LIMIT,
     TEXT_SIZE_LIMIT,
     format_properties,
     parse_properties,
@@ -62,3 +63,10 @@ def test_parse_properties_of_a_text_over_the_limit_is_refused() -> None:
     assert parse_properties(b"#" * TEXT_SIZE_LIMIT) == {}
     with pytest.raises(RemoteProtocolError, match=f"{TEXT_SIZE_LIMIT} is the limit"):
         parse_properties(b"#" * (TEXT_SIZE_LIMIT + 1))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_parse_properties_of_too_many_lines_is_refused(end: bytes) -> None:
+    assert parse_properties((b"x=y" + end) * LINES_LIMIT) == {"x": "y"}
+    with pytest.raises(RemoteProtocolError, match=f"{LINES_LIMIT} is the limit"):
+        parse_properties((b"x=y" + end) * (LINES_LIMIT + 1))

@@ -8,7 +8,7 @@ from rocketrio_protocol.bodies.offsets import (
 )
 
 
-def test_who_knows_no_versions_reads_the_same_offsets() -> None:
+def test_reader_without_versions_reads_the_same_offsets() -> None:
     versions = OffsetVersions({"T@G": {0: "0.1"}}, {"T@G": {0: 9}}, {"U": "1.0"})
     body = fastjson.dumps(VersionedConsumerOffsets({"T@G": {0: 4, 1: 7}}, versions))
     assert fastjson.loads(body, ConsumerOffsetWrapper).offset_table == {"T@G": {0: 4, 1: 7}}

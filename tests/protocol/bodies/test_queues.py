@@ -1,7 +1,7 @@
 """Bodies about single queues and clients, in the forms that Java and C++ write and read."""
 
 import pytest
-from tests.broker.parts import exchanges_of
+from tests.golden.exchanges import exchanges_of
 
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import (
@@ -58,7 +58,7 @@ def test_offsets_of_clients_are_read_back() -> None:
     assert ConsumerStatusBody.from_json(all_of_them.to_json()).consumer_table == {"c1": {QUEUE: 3}}
 
 
-def test_a_direct_consumption_says_what_came_of_it() -> None:
+def test_direct_consumption_reports_its_result() -> None:
     body = (
         b'{"autoCommit":true,"consumeResult":"CR_LATER","order":false,"remark":"r",'
         b'"spentTimeMills":12}'

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.parts import exchanges_of
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, as_4_9_wrote
 
 from rocketrio_protocol.bodies.fastjson import LENIENT_SIZE_LIMIT

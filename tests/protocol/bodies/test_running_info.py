@@ -1,7 +1,7 @@
 """What a consumer says of itself, as Java's consumers of both versions wrote it."""
 
 import pytest
-from tests.broker.parts import exchanges_of
+from tests.golden.exchanges import exchanges_of
 
 from rocketrio_protocol.bodies.running_info import (
     ConsumerRunningInfo,

@@ -1,7 +1,7 @@
 """Bodies with queues as keys, from the recorded runs and back to the byte."""
 
 import pytest
-from tests.broker.parts import exchanges_of
+from tests.golden.exchanges import exchanges_of
 
 from rocketrio_protocol.bodies.stats import (
     BrokerStatsData,

@@ -16,14 +16,14 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 @given(st.lists(st.one_of(st.none(), TEXT)))
-def test_texts(values: list[str | None]) -> None:
+def test_text_array_of_texts_equals_arrows(values: list[str | None]) -> None:
     made = text_array(values, pa.string())
     made.validate(full=True)
     assert made.equals(pa.array(values, pa.string()))
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=8))))
-def test_bytes(values: list[bytes | None]) -> None:
+def test_text_array_of_bytes_equals_arrows(values: list[bytes | None]) -> None:
     made = text_array(values, pa.binary())
     made.validate(full=True)
     assert made.equals(pa.array(values, pa.binary()))
@@ -31,7 +31,7 @@ def test_bytes(values: list[bytes | None]) -> None:
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1))))
-def test_numbers(kind: type[np.signedinteger], values: list[int | None]) -> None:
+def test_number_array_equals_arrows(kind: type[np.signedinteger], values: list[int | None]) -> None:
     missing = np.array([value is None for value in values], bool)
     made = number_array(np.array([value or 0 for value in values], kind), missing)
     made.validate(full=True)
@@ -43,13 +43,13 @@ def test_every_second_number_of_an_array() -> None:
 
 
 @given(st.lists(st.lists(st.tuples(TEXT, TEXT), max_size=3)))
-def test_maps(rows: list[list[tuple[str, str]]]) -> None:
+def test_map_array_equals_arrows(rows: list[list[tuple[str, str]]]) -> None:
     made = map_array(rows)
     made.validate(full=True)
     assert made.equals(pa.array(rows, MAP_TYPE))
 
 
-def test_texts_again_and_again() -> None:
+def test_repeated_texts_are_an_array() -> None:
     assert repeated(["a", "", "öl"], 2).to_pylist() == ["a", "", "öl", "a", "", "öl"]
     assert repeated(["a"], 0).to_pylist() == []
 
@@ -58,7 +58,7 @@ _WITHOUT_PANDAS = """
 import sys
 from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
 from rocketrio_protocol.record.encode import encode_record
-from tests.protocol.records import plain_fields
+from tests.support.records import plain_fields
 
 for count in (3, 300):
     names = ["KEYS", "TAGS", "mine"]  # not the same ones in every message

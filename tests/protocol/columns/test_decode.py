@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.golden import VERSIONS, unpack_store
-from tests.protocol.records import plain_fields, record_fields
+from tests.support.records import plain_fields, record_fields
 
 from rocketrio_protocol.columns import decode as columns_module
 from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
@@ -24,7 +24,7 @@ from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, 
 from rocketrio_protocol.record.compression import (
     INFLATE_LIMIT,
     InflateBudget,
-    TooMuchToInflate,
+    TooMuchToInflateError,
     compress,
 )
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
@@ -205,7 +205,9 @@ def test_recorded_commit_logs_by_columns(version: str, tmp_path: Path) -> None:
     _assert_equal_to_messages(log[:end])
 
 
-def test_few_messages_take_the_other_way_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_messages_are_decoded_one_by_one_to_the_same_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(columns_module, "_FEW_MESSAGES", 64)
     hosts = {"born_host": pack_host("::1", 1), "topic": b"t" * 200}
     records = [
@@ -332,7 +334,7 @@ def test_bodies_that_would_grow_too_large_together_are_refused_with_how_many_fit
     bomb = {"sys_flag": 1, "body": zlib.compress(bytes(size))}
     for before in (0, 30):
         chunk = encode_record(**plain_fields()) * before + encode_record(**plain_fields(**bomb)) * 3
-        with pytest.raises(TooMuchToInflate) as caught:
+        with pytest.raises(TooMuchToInflateError) as caught:
             decode_columns(chunk, ["body"])
         assert caught.value.fitting == before + INFLATE_LIMIT // size
         bodies = decode_columns(chunk, ["body"], budget=InflateBudget(3 * size))["body"]

@@ -40,7 +40,7 @@ def test_a_body_of_javas_is_written_to_the_byte() -> None:
     assert HARuntimeInfo.from_json(JAVAS) == info
 
 
-def test_what_is_ours_stands_beside_and_comes_back() -> None:
+def test_own_fields_of_a_status_are_encoded_and_decoded() -> None:
     info = HARuntimeInfo(
         ha_client_runtime_info=HAClientRuntimeInfo(
             master_addr="h:1", rocketrio_state="following", rocketrio_acknowledges="disk"

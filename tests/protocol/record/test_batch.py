@@ -70,7 +70,7 @@ def test_arbitrary_bytes_never_raise_anything_else(body: bytes) -> None:
         decode_batch(body)
 
 
-def test_huge_lengths_are_refused_without_reading_there() -> None:
+def test_huge_lengths_are_refused_without_reading() -> None:
     head = bytes.fromhex("7fffffff" "00000000" "00000000" "00000000" "7fffffe9")  # fmt: skip
     with pytest.raises(RemoteProtocolError, match=r"entry 0 at byte 0.*beyond"):
         decode_batch(head + b"\0" * 100)

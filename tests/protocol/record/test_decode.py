@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import VERSIONS, remoting_frames, unpack_store
-from tests.protocol.records import encoded_again, plain_fields, record_fields
+from tests.support.records import encoded_again, plain_fields, record_fields
 
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import MessageExt, decode_messages
@@ -188,7 +188,7 @@ def test_an_empty_chunk_has_no_messages() -> None:
         (encode_record(**plain_fields())[:-1], RecordStatus.INCOMPLETE, 143, "142 are there"),
     ],
 )
-def test_scanner_tells_what_lies_there(
+def test_scanner_reports_what_it_finds(
     data: bytes, status: RecordStatus, size: int, problem: str
 ) -> None:
     header = scan_record(b"@" + data, 1, len(data) + 1)

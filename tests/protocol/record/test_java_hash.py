@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.replay import golden_records
+from tests.support.replay import golden_records
 
 from rocketrio_protocol.record.java_hash import java_ordered, java_properties_text
 
@@ -25,7 +25,7 @@ def test_properties_that_a_broker_re_encoded_are_in_its_order(tmp_path: Path) ->
         (["q", "a", "p"], ["p", "q", "a"]),  # 16 buckets: p is 112, q 113, a 97.
     ],
 )
-def test_order_of_few(names: list[str], ordered: list[str]) -> None:
+def test_few_names_are_in_javas_order(names: list[str], ordered: list[str]) -> None:
     assert list(java_ordered(dict.fromkeys(names, "v"))) == ordered
 
 

@@ -33,7 +33,7 @@ def test_encoded_properties_decode_to_the_same_map(
         st.sampled_from([b"KEYS", b"A", b"\x01", b"\x02", b"v", b"\xff", b"\xc3\xa9"]), max_size=14
     )
 )
-def test_looking_up_one_property_agrees_with_decoding_all(parts: list[bytes]) -> None:
+def test_reading_one_property_agrees_with_decoding_all(parts: list[bytes]) -> None:
     raw = b"".join(parts)
     decoded = decode_properties(raw)
     for name in ("KEYS", "A", "v", "Av", "vKEYS", "AA"):

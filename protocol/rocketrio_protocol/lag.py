@@ -1,0 +1,298 @@
+"""Judges how a consumer group keeps up with its topic: a verdict on each queue, a sentence why, and a forecast.
+
+Each queue is sampled several times. A lag that was zero once, or fell once, is no problem, however large it is; a
+committed offset that does not move is one, however small the lag is. No rule has a threshold on the lag.
+
+    verdict    rule, over a window of 60 s with a sample every 5 s
+    ok         the lag was zero at some sample, or it fell
+    behind     the committed offset moves, and the lag never fell
+    stalled    the committed offset does not move, and a member owns the queue
+    stopped    the committed offset does not move, and no member owns the queue
+    rewound    the committed offset went back, and no operator reset it
+    losing     the oldest unread message is about to be deleted, or has been
+    unknown    a number is missing, or the offsets of the group do not say what its members have handled
+
+Broker and client share these rules. Invariant: an unknown number is None, never 0, and no lag is negative.
+Answers to: nothing in Apache's tools; the rules are near to those of LinkedIn's Burrow for Kafka.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from enum import Enum, StrEnum
+from itertools import pairwise
+from typing import Final, TypeVar
+
+import attrs
+
+WINDOW: Final = 60.0
+"""Seconds that the samples of a verdict cover."""
+SAMPLE_EVERY: Final = 5.0
+"""Seconds between two samples: members commit that often."""
+SAMPLES_NEEDED: Final = 3
+"""Fewer samples do not show that something never happened."""
+LOSING_PART: Final = 0.8
+"""A message is about to be deleted if it is at least this part of the age of the log's first message old."""
+
+
+N = TypeVar("N", int, float)
+
+
+class Verdict(StrEnum):
+    """How a group keeps up, from good to bad; what is unknown stands before what is known to be bad."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    BEHIND = "behind"
+    REWOUND = "rewound"
+    STALLED = "stalled"
+    STOPPED = "stopped"
+    LOSING = "losing"
+
+    @property
+    def severity(self) -> int:
+        """The rank among the verdicts: 0 for ok, higher for worse."""
+        return _SEVERITY[self]
+
+
+_SEVERITY: Final = {verdict: index for index, verdict in enumerate(Verdict)}
+
+
+class Owner(Enum):
+    """What is known of a queue's owner if it has no name."""
+
+    NO_MEMBER = "no member"
+    A_MEMBER = "a member"
+    """The group has members, or no broker could say whether it has."""
+
+
+@attrs.frozen
+class Sample:
+    """How far a group is in one queue at one moment; None is unknown, or nothing was committed."""
+
+    at: float
+    """Seconds of any clock that does not jump."""
+    committed: int | None
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """The number of messages that are stored and not committed. An empty queue has none, committed or not."""
+        if self.end == 0:
+            return 0
+        if self.committed is None or self.end is None:
+            return None
+        return max(0, self.end - self.committed)
+
+
+@attrs.frozen
+class Circumstances:
+    """What is known of a queue beside its offsets."""
+
+    owner: str | Owner = Owner.A_MEMBER
+    """The client id of the member that reads the queue, if it is known."""
+    oldest_age: float | None = None
+    """How many seconds ago the first unread message was stored."""
+    log_age: float | None = None
+    """How many seconds ago the first message of the log was stored; None if unknown, or if none was ever deleted."""
+    is_deleted: bool = False
+    """Whether the first unread message is known to be deleted."""
+    was_reset: bool = False
+    """Whether an operator has reset the group within the window."""
+    uncountable: str | None = None
+    """Why the offsets do not say what was handled: a sentence about the group, or about a broker that is silent."""
+
+
+ORDINARY: Final = Circumstances()
+"""Nothing is known but the offsets."""
+
+
+@attrs.frozen
+class Judgement:
+    """A verdict, with the numbers behind it."""
+
+    verdict: Verdict
+    why: str
+    """One sentence."""
+    lag: int | None
+    in_per_second: float | None = None
+    out_per_second: float | None = None
+    """The messages that were stored, and those that were committed, each second of the window."""
+    eta: float | None = None
+    """Seconds until nothing is unread at these rates: infinite if that will never be, None if it is unknown."""
+    stands_for: float | None = None
+    """How many seconds of the window the committed offset has not moved; None if it moved or is unknown."""
+
+
+def judge_queue(name: str, samples: Sequence[Sample], known: Circumstances = ORDINARY) -> Judgement:
+    """Return the verdict on one queue by its samples, the oldest first; sentences call it `name`."""
+    if known.uncountable is not None:
+        return Judgement(Verdict.UNKNOWN, known.uncountable, None)
+    if not samples or samples[-1].lag is None:
+        return Judgement(Verdict.UNKNOWN, _missing(name, samples[-1] if samples else None), None)
+    lag = samples[-1].lag
+    counted = [sample for sample in samples if sample.lag is not None]
+    lags = [sample.lag for sample in counted if sample.lag is not None]
+    commits = _commits(counted)
+    into, out = _rate([sample.end for sample in counted], counted), _rate(commits, counted)
+    stands = _stands_for(commits, counted)
+
+    def judged(verdict: Verdict, why: str) -> Judgement:
+        return Judgement(verdict, why, lag, into, out, _eta(lag, into, out), stands)
+
+    if lag == 0:
+        return judged(Verdict.OK, "nothing is unread")
+    losing = _losing(name, known)
+    if losing is not None:
+        return judged(Verdict.LOSING, losing)
+    last = samples[-1].committed
+    highest = max(
+        (sample.committed for sample in counted if sample.committed is not None), default=last
+    )
+    if last is not None and highest is not None and last < highest and not known.was_reset:
+        return judged(Verdict.REWOUND, f"{name} went back from {highest:,} to {last:,}")
+    span = counted[-1].at - counted[0].at
+    if min(lags) == 0:
+        return judged(Verdict.OK, f"the lag of {name} was 0 within the last {duration(span)}")
+    if any(_fell(before, after) for before, after in pairwise(counted)):
+        return judged(Verdict.OK, f"{name} has {lag:,} unread, and the lag falls at times")
+    if len(counted) < SAMPLES_NEEDED:
+        why = f"{name} was sampled {len(counted)} times, and {SAMPLES_NEEDED} times are needed"
+        return judged(Verdict.UNKNOWN, why)
+    if len(set(commits)) == 1:
+        return judged(*_standing(name, last, f"for {duration(span)}", known))
+    why = f"the lag of {name} has not fallen in {duration(span)}: {lag:,} unread"
+    return judged(Verdict.BEHIND, why)
+
+
+def judge_counters(
+    name: str,
+    sample: Sample,
+    known: Circumstances = ORDINARY,
+    *,
+    in_per_second: float | None,
+    out_per_second: float | None,
+) -> Judgement:
+    """Return the verdict on one sample, by what brokers counted in their last minute: messages stored, and delivered.
+
+    Deliveries are not commits, so members that receive messages and never finish them sample busy.
+    """
+    lag = sample.lag
+    eta = None if lag is None else _eta(lag, in_per_second, out_per_second)
+
+    def judged(verdict: Verdict, why: str) -> Judgement:
+        return Judgement(verdict, why, lag, in_per_second, out_per_second, eta)
+
+    first = judge_queue(name, [sample], known)
+    if known.uncountable is not None or lag is None:
+        return first
+    if first.verdict != Verdict.UNKNOWN:
+        return judged(first.verdict, first.why)
+    if in_per_second is None or out_per_second is None:
+        return judged(Verdict.UNKNOWN, f"no broker counted the messages of {name}")
+    if out_per_second == 0:
+        return judged(*_standing(name, sample.committed, "in the last minute", known))
+    if out_per_second > in_per_second:
+        return judged(Verdict.OK, f"{name} has {lag:,} unread, and more are delivered than stored")
+    why = f"{name} has {lag:,} unread, and no more are delivered than stored"
+    return judged(Verdict.BEHIND, why)
+
+
+def together(judgements: Iterable[Judgement]) -> Judgement:
+    """Return one judgement for several queues: the worst verdict, with the reason of its largest lag.
+
+    A number is None if it is unknown for one of them, and the slowest queue decides the forecast.
+    """
+    found = list(judgements)
+    if not found:
+        return Judgement(Verdict.UNKNOWN, "nothing is committed in any queue", None)
+    worst = max(found, key=lambda one: (one.verdict.severity, one.lag or 0))
+    etas = [one.eta for one in found]
+    return Judgement(
+        worst.verdict,
+        worst.why,
+        _total([one.lag for one in found]),
+        _total([one.in_per_second for one in found]),
+        _total([one.out_per_second for one in found]),
+        None if None in etas else max(eta for eta in etas if eta is not None),
+        worst.stands_for,
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time for a sentence: `42 s`, `12 min`, `69 h` or `5 days`."""
+    for unit, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 3 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def _missing(name: str, sample: Sample | None) -> str:
+    if sample is None or sample.end is None:
+        return f"no broker reported how many messages {name} has"
+    return f"nothing is committed in {name}, so its members decide where they start"
+
+
+def _standing(
+    name: str, committed: int | None, how_long: str, known: Circumstances
+) -> tuple[Verdict, str]:
+    at = "nowhere" if committed is None else f"at {committed:,}"
+    if known.owner is Owner.NO_MEMBER:
+        return Verdict.STOPPED, f"{name} stands {at} {how_long}; no member owns it"
+    owner = known.owner.value if isinstance(known.owner, Owner) else known.owner
+    return Verdict.STALLED, f"{name} stands {at} {how_long}; owner {owner}"
+
+
+def _losing(name: str, known: Circumstances) -> str | None:
+    if known.is_deleted:
+        return f"the next message of {name} was deleted before it was read"
+    if known.oldest_age is None or known.log_age is None:
+        return None
+    if known.oldest_age < LOSING_PART * known.log_age:
+        return None
+    return (
+        f"the oldest unread message of {name} is {duration(known.oldest_age)} old, "
+        f"and the log has {duration(known.log_age)}: it will be deleted unread"
+    )
+
+
+def _commits(samples: Sequence[Sample]) -> list[int | None]:
+    # Nothing is committed in an empty queue: its members begin at 0.
+    return [
+        0 if sample.end == 0 and sample.committed is None else sample.committed
+        for sample in samples
+    ]
+
+
+def _fell(before: Sample, after: Sample) -> bool:
+    """Return whether the lag fell because more was committed, and not because messages were deleted."""
+    first, second = _commits([before, after])
+    assert None not in (before.lag, after.lag, first, second), "samples without a lag are left out"
+    return after.lag < before.lag and second > first  # type: ignore[operator]
+
+
+def _rate(numbers: Sequence[int | None], samples: Sequence[Sample]) -> float | None:
+    span = samples[-1].at - samples[0].at
+    first, last = numbers[0], numbers[-1]
+    if span <= 0 or first is None or last is None or last < first:
+        return None
+    return (last - first) / span
+
+
+def _stands_for(commits: Sequence[int | None], samples: Sequence[Sample]) -> float | None:
+    since = len(commits) - 1
+    while since > 0 and commits[since - 1] == commits[-1]:
+        since -= 1
+    return samples[-1].at - samples[since].at if since < len(commits) - 1 else None
+
+
+def _eta(lag: int, into: float | None, out: float | None) -> float | None:
+    if lag == 0:
+        return 0.0
+    if into is None or out is None:
+        return None
+    return lag / (out - into) if out > into else math.inf
+
+
+def _total(numbers: Sequence[N | None]) -> N | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

@@ -1,0 +1,280 @@
+"""Verdicts on lag: each rule by an example, and what holds for any samples."""
+
+import math
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketrio_protocol.lag import (
+    ORDINARY,
+    SAMPLE_EVERY,
+    SAMPLES_NEEDED,
+    Circumstances,
+    Judgement,
+    Owner,
+    Sample,
+    Verdict,
+    duration,
+    judge_counters,
+    judge_queue,
+    together,
+)
+
+QUEUE = "queue 3 of broker-a"
+
+
+def samples(*pairs: tuple[int | None, int | None]) -> list[Sample]:
+    """Return samples every five seconds, from pairs of committed and end."""
+    return [Sample(index * SAMPLE_EVERY, *pair) for index, pair in enumerate(pairs)]
+
+
+def verdict(*pairs: tuple[int | None, int | None], known: Circumstances = ORDINARY) -> str:
+    return judge_queue(QUEUE, samples(*pairs), known).verdict
+
+
+# ------------------------------------------------------------------------------------------- rules
+
+
+def test_lag_of_zero_at_the_last_sample_is_ok() -> None:
+    assert verdict((5, 9), (7, 9), (9, 9)) == "ok"
+
+
+def test_lag_of_zero_at_an_earlier_sample_is_ok() -> None:
+    assert verdict((9, 9), (9, 20), (9, 30)) == "ok"
+
+
+def test_lag_that_fell_once_is_ok_however_large() -> None:
+    assert verdict((0, 10**6), (10, 10**6 + 9), (10, 10**6 + 50)) == "ok"
+
+
+def test_lag_that_never_fell_while_commits_move_is_behind() -> None:
+    assert verdict((0, 10), (5, 20), (9, 30)) == "behind"
+
+
+def test_offset_that_does_not_move_with_a_member_is_stalled_and_names_it() -> None:
+    known = Circumstances(owner="app-7@10.0.0.9")
+    found = judge_queue(QUEUE, samples(*[(1204, 1300)] * 4), known)
+    assert found.verdict == "stalled"
+    assert found.why == "queue 3 of broker-a stands at 1,204 for 15 s; owner app-7@10.0.0.9"
+
+
+def test_offset_that_does_not_move_without_members_is_stopped() -> None:
+    known = Circumstances(owner=Owner.NO_MEMBER)
+    assert verdict((3, 9), (3, 9), (3, 9), known=known) == "stopped"
+
+
+def test_lag_that_falls_because_messages_were_deleted_is_no_progress() -> None:
+    assert verdict((3, 900), (3, 800), (3, 800)) == "stalled"
+
+
+def test_offset_that_went_back_is_rewound_unless_an_operator_reset_it() -> None:
+    pairs = ((9, 9), (9, 9), (2, 9))
+    assert verdict(*pairs) == "rewound"
+    assert verdict(*pairs, known=Circumstances(was_reset=True)) == "ok"
+
+
+def test_offset_that_went_back_and_recovered_is_not_rewound() -> None:
+    assert verdict((5, 9), (2, 9), (8, 9)) == "ok"
+
+
+def test_oldest_message_near_the_first_of_the_log_is_losing_though_the_lag_falls() -> None:
+    near = Circumstances(oldest_age=80 * 3600, log_age=100 * 3600)
+    assert verdict((5, 9), (6, 9), (7, 9), known=near) == "losing"
+    far = attrs.evolve(near, oldest_age=79 * 3600)
+    assert verdict((5, 9), (6, 9), (7, 9), known=far) == "ok"
+
+
+def test_log_that_never_deleted_anything_loses_nothing() -> None:
+    known = Circumstances(oldest_age=80 * 3600, log_age=None)
+    assert verdict((5, 9), (6, 9), (7, 9), known=known) == "ok"
+
+
+def test_next_message_that_is_deleted_already_is_losing() -> None:
+    assert verdict((5, 9), known=Circumstances(is_deleted=True)) == "losing"
+
+
+def test_nothing_committed_is_unknown_and_never_zero() -> None:
+    found = judge_queue(QUEUE, samples((None, 9), (None, 9), (None, 9)))
+    assert (found.verdict, found.lag) == ("unknown", None)
+    assert "nothing is committed" in found.why
+
+
+def test_nothing_committed_in_an_empty_queue_is_ok() -> None:
+    found = judge_queue(QUEUE, samples((None, 0)))
+    assert (found.verdict, found.lag, found.eta) == ("ok", 0, 0)
+
+
+def test_queue_whose_end_no_broker_reports_is_unknown() -> None:
+    assert verdict((5, 9), (6, 9), (6, None)) == "unknown"
+
+
+def test_sample_without_an_answer_is_left_out_of_the_window() -> None:
+    assert verdict((3, 9), (None, None), (3, 9), (3, 9)) == "stalled"
+
+
+def test_two_samples_do_not_show_that_an_offset_stopped() -> None:
+    assert verdict((3, 9), (3, 9)) == "unknown"
+    assert SAMPLES_NEEDED == 3
+
+
+def test_offsets_that_count_nothing_are_unknown_although_they_seem_ok() -> None:
+    found = judge_queue(QUEUE, samples((9, 9)), Circumstances(uncountable="members keep their own"))
+    assert found == Judgement(Verdict.UNKNOWN, "members keep their own", None)
+
+
+# ----------------------------------------------------------------------------------------- numbers
+
+
+def test_eta_is_the_lag_over_what_is_gained() -> None:
+    found = judge_queue(QUEUE, samples((0, 100), (30, 110), (60, 120)))
+    assert (found.in_per_second, found.out_per_second) == (2, 6)
+    assert (found.lag, found.eta) == (60, 15)
+
+
+def test_eta_of_a_queue_that_gains_nothing_is_never() -> None:
+    assert judge_queue(QUEUE, samples((0, 10), (1, 11), (2, 12))).eta == math.inf
+
+
+def test_rates_of_one_sample_are_unknown() -> None:
+    found = judge_queue(QUEUE, samples((0, 10)))
+    assert (found.in_per_second, found.out_per_second, found.eta) == (None, None, None)
+
+
+def test_offset_that_moved_first_stands_since_its_last_change() -> None:
+    assert judge_queue(QUEUE, samples((1, 9), (3, 9), (3, 9), (3, 9))).stands_for == 10
+    assert judge_queue(QUEUE, samples((1, 9), (2, 9), (3, 9))).stands_for is None
+
+
+# ---------------------------------------------------------------------------------------- counters
+
+
+@pytest.mark.parametrize(
+    ("into", "out", "expected"),
+    [(1, 5, "ok"), (5, 5, "behind"), (9, 5, "behind"), (0, 0, "stalled"), (None, 5, "unknown")],
+)
+def test_counters_of_the_last_minute_judge_one_sample(
+    into: float | None, out: float | None, expected: str
+) -> None:
+    sample = Sample(0, 3, 9)
+    found = judge_counters(QUEUE, sample, in_per_second=into, out_per_second=out)
+    assert found.verdict == expected
+    assert found.lag == 6
+
+
+def test_counters_matter_only_where_a_lag_is_known_and_not_zero() -> None:
+    well = judge_counters(QUEUE, Sample(0, 9, 9), in_per_second=0, out_per_second=0)
+    assert well.verdict == "ok"
+    unknown = judge_counters(QUEUE, Sample(0, None, 9), in_per_second=0, out_per_second=0)
+    assert (unknown.verdict, unknown.lag) == ("unknown", None)
+
+
+# ---------------------------------------------------------------------------------------- together
+
+
+def test_group_has_its_worst_verdict_and_the_reason_of_the_largest_lag() -> None:
+    stalled = [Judgement(Verdict.STALLED, f"lag {lag}", lag, 0, 0, math.inf) for lag in (2, 7)]
+    ok = Judgement(Verdict.OK, "nothing is unread", 0, 1, 1, 0)
+    found = together([ok, *stalled])
+    assert (found.verdict, found.why, found.lag, found.eta) == ("stalled", "lag 7", 9, math.inf)
+
+
+def test_one_unknown_queue_makes_the_sum_unknown_but_hides_no_worse_verdict() -> None:
+    unknown = Judgement(Verdict.UNKNOWN, "no answer", None)
+    ok = Judgement(Verdict.OK, "nothing is unread", 0, 1, 1, 0)
+    assert (together([ok, unknown]).verdict, together([ok, unknown]).lag) == ("unknown", None)
+    assert together([unknown, Judgement(Verdict.BEHIND, "b", 3)]).verdict == "behind"
+
+
+def test_group_without_queues_is_unknown() -> None:
+    assert together([]) == Judgement(Verdict.UNKNOWN, "nothing is committed in any queue", None)
+
+
+def test_duration_is_a_text_for_people() -> None:
+    assert [duration(each) for each in (0.4, 42, 170, 700, 69 * 3600, 5 * 86400)] == [
+        "0 s", "42 s", "170 s", "12 min", "69 h", "5 days"
+    ]  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------- properties
+
+offsets = st.none() | st.integers(0, 40)
+windows = st.lists(st.tuples(offsets, offsets), min_size=1, max_size=8).map(lambda p: samples(*p))
+ages = st.none() | st.floats(0, 1e6)
+circumstances = st.builds(
+    Circumstances,
+    owner=st.sampled_from([*Owner, "app-7@10.0.0.9"]),
+    oldest_age=ages,
+    log_age=ages,
+    is_deleted=st.booleans(),
+    was_reset=st.booleans(),
+)
+
+
+@given(windows, circumstances)
+def test_numbers_are_never_negative_and_unknown_lag_is_an_unknown_verdict(
+    window: list[Sample], known: Circumstances
+) -> None:
+    found = judge_queue(QUEUE, window, known)
+    for number in (found.lag, found.in_per_second, found.out_per_second, found.eta):
+        assert number is None or number >= 0
+    assert found.lag == window[-1].lag
+    if found.lag is None:
+        assert found.verdict == Verdict.UNKNOWN
+    if found.lag == 0:
+        assert found.verdict == Verdict.OK
+    assert found.why
+
+
+@given(windows, circumstances, st.integers(1, 10**12), st.floats(-1e6, 1e6))
+def test_verdict_depends_on_differences_only(
+    window: list[Sample], known: Circumstances, shift: int, later: float
+) -> None:
+    # An empty queue is not shifted: offset 0 is where messages begin.
+    window = [
+        attrs.evolve(sample, end=None if sample.end is None else sample.end + 1)
+        for sample in window
+    ]
+    moved = [
+        Sample(
+            sample.at + later,
+            None if sample.committed is None else sample.committed + shift,
+            None if sample.end is None else sample.end + shift,
+        )
+        for sample in window
+    ]
+    assert judge_queue(QUEUE, window, known).verdict == judge_queue(QUEUE, moved, known).verdict
+
+
+@given(st.integers(0, 99), st.lists(st.integers(1, 50), min_size=3), st.sampled_from(list(Owner)))
+def test_offset_that_does_not_move_below_the_end_is_never_ok(
+    committed: int, lags: list[int], owner: Owner
+) -> None:
+    found = judge_queue(
+        QUEUE, samples(*[(committed, committed + lag) for lag in lags]), Circumstances(owner=owner)
+    )
+    expected = Verdict.STOPPED if owner is Owner.NO_MEMBER else Verdict.STALLED
+    assert found.verdict == expected
+    assert found.stands_for == (len(lags) - 1) * SAMPLE_EVERY
+
+
+@given(st.lists(st.tuples(windows, circumstances), min_size=1, max_size=4))
+def test_whole_is_as_bad_as_its_worst_part(parts: list[tuple[list[Sample], Circumstances]]) -> None:
+    judged = [judge_queue(QUEUE, *part) for part in parts]
+    whole = together(judged)
+    assert whole.verdict.severity == max(one.verdict.severity for one in judged)
+    lags = [one.lag for one in judged]
+    assert whole.lag == (None if None in lags else sum(filter(None, lags)))
+
+
+@given(windows, circumstances, ages, ages)
+def test_counters_agree_with_the_window_where_one_sample_suffices(
+    window: list[Sample], known: Circumstances, into: float | None, out: float | None
+) -> None:
+    last = window[-1]
+    by_samples = judge_queue(QUEUE, [last], known)
+    by_counters = judge_counters(QUEUE, last, known, in_per_second=into, out_per_second=out)
+    assert by_counters.lag == by_samples.lag
+    if by_samples.verdict != Verdict.UNKNOWN:
+        assert by_counters.verdict == by_samples.verdict
