@@ -187,7 +187,7 @@ class NameServerProcessor:
             )
         except RegistrationRefusedError as error:
             self._rare_log.warning(
-                "registration refused", "from=%s reason=%s", channel.remote_addr, error.what
+                "registration refused from=%s reason=%s", channel.remote_addr, error.what
             )
             if not isinstance(error, AnotherMasterError):
                 raise
@@ -202,7 +202,7 @@ class NameServerProcessor:
         )
         if result.left_out:
             self._rare_log.warning(
-                "no room for all topics of a broker", "name=%s from=%s left_out=%d",
+                "no room for all topics of a broker name=%s from=%s left_out=%d",
                 header.broker_name, channel.remote_addr, result.left_out,
             )  # fmt: skip
             answer.remark = f"{result.left_out} topics found no room in this name server's tables"
@@ -236,7 +236,7 @@ class NameServerProcessor:
             yield
         if count > len(table):
             self._rare_log.warning(
-                "topics that cannot be routed are left out", "name=%s count=%d",
+                "topics that cannot be routed are left out name=%s count=%d",
                 header.broker_name, count - len(table),
             )  # fmt: skip
         return attrs.evolve(
@@ -257,7 +257,7 @@ class NameServerProcessor:
             )
         except RegistrationRefusedError as error:
             self._rare_log.warning(
-                "leave refused", "from=%s reason=%s", channel.remote_addr, error.what
+                "leave refused from=%s reason=%s", channel.remote_addr, error.what
             )
             raise
         return request.response()

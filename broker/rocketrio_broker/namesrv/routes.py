@@ -142,6 +142,8 @@ class _Served:
 
     host: str
     topics: set[str] = attrs.Factory(set)
+    is_writable_by_order: bool | None = None
+    """What an operator ordered last about the write permission."""
 
 
 class RouteInfoManager:
@@ -442,6 +444,14 @@ class RouteInfoManager:
 
     # ----------------------------------------------------------------------------- operators' changes
 
+    def ordered_write_permission(self, broker_name: str) -> bool | None:
+        """Return whether an operator lately gave a broker the write permission, or took it; None if none did either.
+
+        Topics that the broker registers afterwards have the permission that it registers them with.
+        """
+        served = self._served.get(broker_name)
+        return None if served is None else served.is_writable_by_order
+
     def change_write_permission(
         self, broker_name: str, *, writable: bool
     ) -> Generator[None, None, int]:
@@ -462,6 +472,8 @@ class RouteInfoManager:
                 else:
                     queue_data.perm &= ~Permission.WRITE
             yield
+        if (served := self._served.get(broker_name)) is not None:  # It may be gone meanwhile.
+            served.is_writable_by_order = writable
         return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:

@@ -7,16 +7,24 @@ Answers to: NamesrvController, BrokerHousekeepingService.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import trio
 
+from rocketrio_broker.access.control import AccessControl
+from rocketrio_broker.access.guard import Guard
+from rocketrio_broker.access.rules import NAME_SERVER_RULES, NameServerFacts
+from rocketrio_broker.audit import Audit
+from rocketrio_broker.namesrv.audited_changes import name_server_changes
 from rocketrio_broker.namesrv.kv import KVConfigManager
 from rocketrio_broker.namesrv.processor import NameServerProcessor, NameServerSettings
 from rocketrio_broker.namesrv.routes import SCAN_INTERVAL, RouteInfoManager
+from rocketrio_broker.store.disk import RealDisk
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.ports import Listener
+from rocketrio_protocol.remoting.ports import Listener, SystemWallClock, WallClock
 from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.server_limits import ServerLimits
+from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tasks import every
 
 
@@ -31,15 +39,32 @@ class NameServer:
         settings: NameServerSettings | None = None,
         limits: ServerLimits | None = None,
         routes: RouteInfoManager | None = None,
+        access: AccessControl | None = None,
+        tls: ServerTls | None = None,
+        wall_clock: WallClock | None = None,
+        audit_log: Path | None = None,
     ) -> None:
+        """Create it; `access` has the users, without whom every request is permitted.
+
+        `audit_log` is the file for a line of each change that an operator makes.
+        """
+        self._access = access
         self._listeners = listeners
         self._limits = limits
+        self._tls = tls
         self.routes = RouteInfoManager() if routes is None else routes
+        kv_config = KVConfigManager() if kv_config is None else kv_config
+        settings = NameServerSettings() if settings is None else settings
         self.processor = NameServerProcessor(
-            routes=self.routes,
-            kv_config=KVConfigManager() if kv_config is None else kv_config,
-            settings=NameServerSettings() if settings is None else settings,
+            routes=self.routes, kv_config=kv_config, settings=settings
         )
+        self._audit = Audit(
+            self.addr,
+            wall_clock=SystemWallClock() if wall_clock is None else wall_clock,
+            disk=RealDisk(),
+            path=audit_log,
+        )
+        self._changes = name_server_changes(self.routes, kv_config, settings)
 
     def __repr__(self) -> str:
         return f"<NameServer {self.addr}, {len(self.routes.broker_live_table)} brokers>"
@@ -61,7 +86,10 @@ class NameServer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._scan)
             nursery.start_soon(self._tidy)
-            await nursery.start(_serve, self._listeners, self.processor, self, self._limits)
+            await nursery.start(self._audit.run)
+            if self._access is not None:
+                await nursery.start(self._access.run)
+            await nursery.start(self._serve)
             task_status.started()
 
     async def _tidy(self) -> None:
@@ -78,19 +106,18 @@ class NameServer:
         async for _ in every(SCAN_INTERVAL, first_after=SCAN_INTERVAL):
             self.routes.scan_not_active_broker(trio.current_time())
 
-
-async def _serve(
-    listeners: Sequence[Listener],
-    processor: NameServerProcessor,
-    observer: NameServer,
-    limits: ServerLimits | None,
-    *,
-    task_status: trio.TaskStatus[None],
-) -> None:
-    await serve_remoting(
-        listeners,
-        processor.processors(),
-        observer=observer,
-        limits=limits,
-        task_status=task_status,
-    )
+    async def _serve(self, *, task_status: trio.TaskStatus[None]) -> None:
+        processors = self._audit.over(self.processor.processors(), self._changes)
+        guarded = None
+        if (access := self._access) is not None:
+            guard = Guard(lambda: access.table, NAME_SERVER_RULES, NameServerFacts())
+            guarded = guard.over(processors)
+        await serve_remoting(
+            self._listeners,
+            processors if guarded is None else {},
+            default=guarded,
+            observer=self,
+            limits=self._limits,
+            tls=self._tls,
+            task_status=task_status,
+        )

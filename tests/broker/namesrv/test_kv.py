@@ -53,7 +53,7 @@ async def test_values_survive_a_restart(autojump_clock: trio.testing.MockClock) 
     assert again.namespace_json("N") == b'{"table":{"k":"v"}}'
 
 
-async def test_what_was_never_put_is_not_there() -> None:
+async def test_keys_that_were_never_put_are_not_found() -> None:
     table = KVConfigManager()
     table.load()
     await table.delete("N", "k")

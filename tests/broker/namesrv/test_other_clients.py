@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.broker.raw_client import RawClient, raw_client, request, without
-from tests.protocol.raw_frames import framed
+from tests.support.raw_client import RawClient, raw_client, request, without
+from tests.support.raw_frames import framed
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
@@ -187,7 +187,7 @@ async def test_versions_of_topics_are_compared(autojump_clock: MockClock) -> Non
             assert json.loads(told.body) == {"counter": 1, "stateVersion": 0, "timestamp": 5}
 
 
-async def test_who_takes_leave_is_forgotten(autojump_clock: MockClock) -> None:
+async def test_broker_that_unregisters_is_forgotten(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
         await broker.ask(103, REGISTRATION, BODY, version=407)
         leaving = {**without(REGISTRATION, "haServerAddr"), "brokerId": "0"}

@@ -158,7 +158,7 @@ def test_a_broker_is_dropped_after_more_than_120_s_of_silence(routes: RouteInfoM
     assert addrs(routes) == {1: "10.0.0.2:10911"}
 
 
-def test_a_sign_of_life_puts_the_drop_off(routes: RouteInfoManager) -> None:
+def test_broker_that_sends_a_heartbeat_is_dropped_later(routes: RouteInfoManager) -> None:
     register(routes, MASTER, now=0)
     for addr in (MASTER.broker_addr, "unknown:1"):
         routes.refresh(BrokerAddr("lab", addr), channel=MASTER.broker_addr, now=100)
@@ -304,7 +304,7 @@ def test_a_name_keeps_its_cluster_while_it_has_a_broker(routes: RouteInfoManager
 
 
 @pytest.mark.parametrize("channel", ["another of the same host", "10.6.6.6:1"])
-def test_only_the_connection_that_registered_a_broker_takes_its_leave(
+def test_only_the_connection_that_registered_a_broker_may_unregister_it(
     routes: RouteInfoManager, channel: str
 ) -> None:
     register(routes, MASTER)

@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.parts import RecordedExchange, RecordingChannel, recorded_exchanges
+from tests.broker.parts import RecordingChannel
+from tests.golden.exchanges import RecordedExchange, recorded_exchanges
 from tests.golden.golden import as_4_9_wrote
 
 from rocketrio_broker.namesrv.kv import VALUE_SIZE_LIMIT, KVConfigManager
@@ -21,7 +22,7 @@ from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConf
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 
 ADDR = "10.0.0.9:9876"
@@ -230,7 +231,9 @@ async def test_a_setting_that_nothing_follows_is_refused_and_none_applied(
         assert bytes(config.body) == b"orderMessageEnable=false\n"
 
 
-async def test_key_value_requests(autojump_clock: trio.testing.MockClock) -> None:
+async def test_name_server_answers_requests_for_key_values(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with served() as (_, _, client):
         get = cluster.GetKVConfigRequestHeader("N", "k")
         entries = cluster.GetKVListByNamespaceRequestHeader("N")
@@ -243,7 +246,9 @@ async def test_key_value_requests(autojump_clock: trio.testing.MockClock) -> Non
         assert (await client.call(ADDR, get)).code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_operators_requests(autojump_clock: trio.testing.MockClock) -> None:
+async def test_name_server_answers_operators_requests(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with served() as (_, broker, client):
         await broker.call(ADDR, *registration())
         wiped = await client.call(ADDR, cluster.WipeWritePermRequestHeader("broker-a"))
@@ -263,7 +268,7 @@ async def test_operators_requests(autojump_clock: trio.testing.MockClock) -> Non
         assert route.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_broker_takes_leave(autojump_clock: trio.testing.MockClock) -> None:
+async def test_broker_that_unregisters_is_removed(autojump_clock: trio.testing.MockClock) -> None:
     async with served() as (name_server, broker, _):
         await broker.call(ADDR, *registration())
         leave = cluster.UnregisterBrokerRequestHeader("broker-a", "10.0.0.1:10910", "lab", 0)
@@ -403,7 +408,7 @@ async def test_a_connection_that_ends_while_its_registration_is_read_leaves_noth
         async with trio.open_nursery() as nursery:
 
             async def fail() -> None:
-                with pytest.raises(NotReachable):
+                with pytest.raises(NotReachableError):
                     await broker.call(ADDR, *registration(body=body))
 
             nursery.start_soon(fail)
@@ -437,7 +442,7 @@ async def test_large_registrations_that_wait_have_limited_room(
         assert (await broker.call(ADDR, *second)).code == ResponseCode.SUCCESS
 
 
-async def test_a_key_value_table_that_is_full_says_so(
+async def test_full_key_value_table_is_an_error(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with served() as (_, _, client):

@@ -1,0 +1,444 @@
+"""Requests about users and their rights: 50 to 53 of 4.x, 3001 to 3010 of 5.x, and 71031, by which slaves copy them.
+
+    users in acl_file                      every change is refused: the file is the truth
+    a slave that copies its master         answers a change, and does nothing: the copy brings it. Tools ask slaves too
+    otherwise                              the change is written to the disk, and counts from the next request on
+
+Only a Super user makes, changes or deletes a Super user, and the last one that can sign in stays.
+
+Invariant: no answer, log line or error has a password in it, except for the answer to 71031.
+Invariant: each change is logged: by which user, from where, and what.
+Answers to: AdminBrokerProcessor's createUser to listAcl, updateAndCreateAccessConfig and its neighbours.
+Unlike Java: answers have no passwords, GET_BROKER_CLUSTER_ACL_CONFIG (54), which shows all of them, is not supported,
+and a new password is valid beside the previous one until it is set a second time.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import attrs
+
+from rocketrio_broker.access.control import AccessControl
+from rocketrio_broker.access.users_file import encode_users
+from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.state import BrokerState
+from rocketrio_protocol.access import plain_acl
+from rocketrio_protocol.access.model import USERS_LIMIT, AccessTable, Kind, User, user_name_problem
+from rocketrio_protocol.access.white_addresses import AddressPattern
+from rocketrio_protocol.access.wire_forms import (
+    SUBJECT_PREFIX,
+    acl_info,
+    changed_user,
+    merged_acl,
+    subject_of,
+    user_info,
+    with_secret,
+    without_entries,
+)
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.access import AclInfo, UserInfo
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import access as commands
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+logger = logging.getLogger("rocketrio_broker.access")
+
+_FORBIDDEN: Final = ResponseCode.NO_PERMISSION
+_NO_USER: Final = "The user is not exist"
+_FIRST_SECRET: Final = "the previous password stays valid until this one is set a second time"
+
+Change = Callable[[AccessTable], AccessTable]
+
+
+class AccessAdminProcessor:
+    """Answers administrators' requests about users and rights; none of them while access control is off."""
+
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
+
+    def processors(self) -> dict[int, Processor]:
+        """Return the methods of this processor by request code."""
+        control = self._broker.access
+        if control is None:
+            return {}
+        requests: dict[
+            int, Callable[[AccessControl, Channel, RemotingCommand], RemotingCommand]
+        ] = {
+            RequestCode.AUTH_CREATE_USER: self.create_user,
+            RequestCode.AUTH_UPDATE_USER: self.update_user,
+            RequestCode.AUTH_DELETE_USER: self.delete_user,
+            RequestCode.AUTH_GET_USER: self.get_user,
+            RequestCode.AUTH_LIST_USER: self.list_users,
+            RequestCode.AUTH_CREATE_ACL: self.merge_acl,
+            RequestCode.AUTH_UPDATE_ACL: self.merge_acl,
+            RequestCode.AUTH_DELETE_ACL: self.delete_acl,
+            RequestCode.AUTH_GET_ACL: self.get_acl,
+            RequestCode.AUTH_LIST_ACL: self.list_acls,
+            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.update_account,
+            RequestCode.DELETE_ACL_CONFIG: self.delete_account,
+            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_white_addresses,
+            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.version,
+            RequestCode.GET_ALL_USERS: self.all_users,
+        }
+        return {code: partial(method, control) for code, method in requests.items()}
+
+    # ---------------------------------------------------------------------------------- users of 5.x
+
+    def create_user(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        name = request.header(commands.CreateUserRequestHeader).username
+        self._refuse_blank(name)
+        info = _user_body(request)
+
+        def change(table: AccessTable) -> AccessTable:
+            problem = user_name_problem(name)
+            if problem is not None:
+                raise ConfigError(problem)
+            if name in control.table.users:
+                raise ConfigError("The user is existed")
+            if len(table.users) >= USERS_LIMIT:
+                raise ConfigError(f"There are {USERS_LIMIT} users already")
+            if info.password is None:
+                raise ConfigError("The password is blank")
+            user = changed_user(User(name, ()), info)
+            if user.is_super:
+                self._refuse_normal(control, request, "create")
+            return table.with_user(user)
+
+        return self._changed(control, channel, request, change, f"user {name} created")
+
+    def update_user(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        name = request.header(commands.UpdateUserRequestHeader).username
+        self._refuse_blank(name)
+        info = _user_body(request)
+
+        def change(table: AccessTable) -> AccessTable:
+            user = self._known(control, table, name, _NO_USER)
+            changed = changed_user(user, info)
+            if user.is_super or changed.is_super:
+                self._refuse_normal(control, request, "update")
+            return table.with_user(changed)
+
+        shown = [
+            what
+            for what, value in (
+                (f"password ({_FIRST_SECRET})", info.password),
+                (f"type {info.user_type}", info.user_type),
+                (f"status {info.user_status}", info.user_status),
+            )
+            if value is not None
+        ]
+        return self._changed(
+            control, channel, request, change, f"user {name} updated: {', '.join(shown)}"
+        )
+
+    def delete_user(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        name = request.header(commands.DeleteUserRequestHeader).username
+        self._refuse_blank(name)
+
+        def change(table: AccessTable) -> AccessTable:
+            if self._known(control, table, name, _NO_USER).is_super:
+                self._refuse_normal(control, request, "update")
+            return table.without_user(name)
+
+        return self._changed(control, channel, request, change, f"user {name} deleted")
+
+    def get_user(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        name = request.header(commands.GetUserRequestHeader).username
+        self._refuse_blank(name)
+        user = control.table.users.get(name)
+        return request.response(body=b"" if user is None else user_info(user).to_json())
+
+    def list_users(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        text = request.header(commands.ListUsersRequestHeader).filter or ""
+        users = [user_info(user) for name, user in control.table.users.items() if text in name]
+        return request.response(body=fastjson.dumps_standard(users) if users else b"")
+
+    # ------------------------------------------------------------------------------- policies of 5.x
+
+    def merge_acl(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        subject = request.header(commands.CreateAclRequestHeader).subject
+        info = fastjson.loads_bounded(request.body, AclInfo, what="policies")
+
+        def change(table: AccessTable) -> AccessTable:
+            return table.with_user(merged_acl(self._subject(control, table, subject), info))
+
+        resources = [str(each.resource) for policy in info.policies for each in policy.entries]
+        return self._changed(
+            control, channel, request, change, f"policies of {subject} set: {' '.join(resources)}"
+        )
+
+    def delete_acl(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(commands.DeleteAclRequestHeader)
+
+        def change(table: AccessTable) -> AccessTable:
+            user = self._subject(control, table, header.subject)
+            return table.with_user(without_entries(user, header.policy_type, header.resource))
+
+        what = f"policies of {header.subject} deleted: {header.resource or 'all'}"
+        return self._changed(control, channel, request, change, what)
+
+    def get_acl(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        subject = request.header(commands.GetAclRequestHeader).subject
+        user = control.table.users.get(subject.removeprefix(SUBJECT_PREFIX))
+        if user is None:
+            raise RefusedError(_FORBIDDEN, f"The subject of {subject} is not exist.")
+        info = acl_info(user)
+        return request.response(body=b"" if info is None else info.to_json())
+
+    def list_acls(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(commands.ListAclsRequestHeader)
+        acls = [
+            info
+            for user in control.table.users.values()
+            if (header.subject_filter or "") in subject_of(user)
+            and (info := acl_info(user, header.resource_filter or "")) is not None
+        ]
+        return request.response(body=fastjson.dumps_standard(acls) if acls else b"")
+
+    # -------------------------------------------------------------------------------- accounts of 4.x
+
+    def update_account(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(commands.UpdateAccessConfigRequestHeader)
+
+        def change(table: AccessTable) -> AccessTable:
+            given = _account(header)
+            known = table.users.get(given.name)
+            if known is None and given.name in control.table.users:
+                self._known(control, table, given.name, _NO_USER)
+            if given.is_super or (known is not None and known.is_super):
+                self._refuse_normal(control, request, "update" if known else "create")
+            if given.white and not control.allows_white_addresses:
+                raise ConfigError("whiteRemoteAddress is refused: set acl_white_addresses = true")
+            if known is None and len(table.users) >= USERS_LIMIT:
+                raise ConfigError(f"There are {USERS_LIMIT} users already")
+            return table.with_user(
+                given if known is None else _merged_account(known, given, header)
+            )
+
+        return self._changed(
+            control,
+            channel,
+            request,
+            change,
+            f"account {header.access_key} set",
+            failure=ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
+        )
+
+    def delete_account(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        name = request.header(commands.DeleteAccessConfigRequestHeader).access_key
+
+        def change(table: AccessTable) -> AccessTable:
+            if self._known(control, table, name, f"There is no account {name}").is_super:
+                self._refuse_normal(control, request, "update")
+            return table.without_user(name)
+
+        return self._changed(
+            control,
+            channel,
+            request,
+            change,
+            f"account {name} deleted",
+            failure=ResponseCode.DELETE_ACL_CONFIG_FAILED,
+        )
+
+    def update_white_addresses(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(commands.UpdateGlobalWhiteAddressesRequestHeader)
+
+        def change(table: AccessTable) -> AccessTable:
+            if header.file and header.file not in control.file_names:
+                raise ConfigError(
+                    f"{header.file[:200]!r} is no file of this broker: it has {', '.join(control.file_names)}"
+                )
+            text = header.addresses.strip()
+            patterns = AddressPattern.parse_all(text) if text else ()
+            if patterns and not control.allows_white_addresses:
+                raise ConfigError("the addresses are refused: set acl_white_addresses = true")
+            return attrs.evolve(table, white=patterns)
+
+        return self._changed(
+            control,
+            channel,
+            request,
+            change,
+            f"white addresses set: {header.addresses}",
+            failure=ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
+        )
+
+    def version(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        version = control.own.version
+        broker = self._broker.config.broker
+        return request.response(
+            commands.GetAccessConfigVersionResponseHeader(
+                fastjson.dumps(version).decode(),
+                fastjson.dumps(dict.fromkeys(control.file_names, version)).decode(),
+                broker.broker_name,
+                self._broker.address,
+                broker.cluster_name,
+            )
+        )
+
+    # ------------------------------------------------------------------------------------ for slaves
+
+    def all_users(
+        self, control: AccessControl, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(commands.GetAllUsersRequestHeader)
+        if control.is_managed_by_files:
+            return request.response(commands.GetAllUsersResponseHeader())
+        answer = commands.GetAllUsersResponseHeader(control.digest)
+        is_known = header.version == control.digest
+        return request.response(answer, b"" if is_known else encode_users(control.own))
+
+    # --------------------------------------------------------------------------------------- changes
+
+    def _changed(
+        self,
+        control: AccessControl,
+        channel: Channel,
+        request: RemotingCommand,
+        change: Change,
+        what: str,
+        *,
+        failure: ResponseCode = _FORBIDDEN,
+    ) -> RemotingCommand:
+        """Change the users, and log it; `failure` is the code if the change cannot be made."""
+        if control.is_managed_by_files:
+            raise RefusedError(
+                _FORBIDDEN,
+                f"The file is the truth: this broker has its users from {', '.join(control.file_names)}. "
+                "Change them there, and the broker loads them within 5 s.",
+            )
+        if self._broker.config.broker.is_slave and control.is_copied:
+            return request.response()
+        try:
+            table = change(control.own.table)
+            _refuse_without_super(control, table)
+            control.change(table, now_ms=self._broker.wall_clock.now_ms())
+        except ConfigFileError:
+            raise
+        except ConfigError as error:
+            raise RefusedError(failure, error.what) from error
+        logger.info("users changed by=%s from=%s what=%s", request.user, channel.remote_addr, what)
+        return request.response()
+
+    def _known(self, control: AccessControl, table: AccessTable, name: str, problem: str) -> User:
+        """Return a user that requests may change. Raises ConfigError."""
+        if name == control.inner_user:
+            raise ConfigError(
+                f"{name} is the inner account: change it in the file that inner_credentials_file names"
+            )
+        user = table.users.get(name)
+        if user is None:
+            raise ConfigError(problem)
+        return user
+
+    def _subject(self, control: AccessControl, table: AccessTable, subject: str) -> User:
+        name = subject.removeprefix(SUBJECT_PREFIX)
+        if not subject.startswith(SUBJECT_PREFIX) or not name:
+            raise ConfigError(f"The subject {subject[:100]!r} is not like {SUBJECT_PREFIX}name")
+        return self._known(control, table, name, f"The subject of {subject} is not exist.")
+
+    def _refuse_normal(self, control: AccessControl, request: RemotingCommand, verb: str) -> None:
+        """Raise RefusedError if the sender is no Super user."""
+        sender = control.table.users.get(request.user or "")
+        if sender is None or not sender.is_super:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"The super user can only be {verb} by super user"
+            )
+
+    def _refuse_blank(self, name: str) -> None:
+        if not name.strip():
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+
+
+def _refuse_without_super(control: AccessControl, table: AccessTable) -> None:
+    """Raise ConfigError if a change takes the last Super user that can sign in."""
+    had = any(user.is_super and user.is_enabled for user in control.own.table.users.values())
+    has = any(user.is_super and user.is_enabled for user in table.users.values())
+    if had and not has and control.inner_user is None:
+        raise ConfigError("This is the last Super user: create another one first")
+
+
+def _user_body(request: RemotingCommand) -> UserInfo:
+    if not request.body:
+        return UserInfo()
+    return fastjson.loads_bounded(request.body, UserInfo, what="user")
+
+
+def _account(header: commands.UpdateAccessConfigRequestHeader) -> User:
+    """Return the account that a request of 4.x gives. Raises ConfigError."""
+    return plain_acl.account(
+        {
+            "accessKey": header.access_key,
+            "secretKey": header.secret_key,
+            "whiteRemoteAddress": header.white_remote_address,
+            "admin": "true" if header.admin else "false",
+            "defaultTopicPerm": header.default_topic_perm,
+            "defaultGroupPerm": header.default_group_perm,
+        },
+        _permissions(header.topic_perms),
+        _permissions(header.group_perms),
+    )
+
+
+def _permissions(text: str | None) -> dict[str, str]:
+    return dict(plain_acl.permission(each) for each in (text or "").split(",") if each.strip())
+
+
+def _merged_account(
+    known: User, given: User, header: commands.UpdateAccessConfigRequestHeader
+) -> User:
+    """Return the account after a change: lists and defaults that are not given stay."""
+    is_given = {
+        ("custom", Kind.TOPIC): bool(header.topic_perms),
+        ("custom", Kind.GROUP): bool(header.group_perms),
+        ("default", Kind.TOPIC): bool(header.default_topic_perm),
+        ("default", Kind.GROUP): bool(header.default_group_perm),
+    }
+    secret = given.secrets[0]
+    return attrs.evolve(
+        known,
+        secrets=known.secrets
+        if secret in known.secrets[:1]
+        else with_secret(known.secrets, secret.decode()),
+        is_super=given.is_super,
+        white=known.white if header.white_remote_address is None else given.white,
+        custom=[each for each in known.custom if not is_given.get(("custom", each.resource.kind))]
+        + list(given.custom),
+        default=[
+            each for each in known.default if not is_given.get(("default", each.resource.kind))
+        ]
+        + list(given.default),
+    )

@@ -1,0 +1,81 @@
+"""A name server that has users."""
+
+from pathlib import Path
+
+import trio
+from tests.support.secured_broker import INNER, SECRET, inner_file, ok, refused, secured
+from trio.testing import MockClock
+
+from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
+from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_protocol.commands import cluster
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.signature import Signer
+
+
+def users(folder: Path) -> AccessControl:
+    """The inner account, a reader without rights, and an operator of the cluster lab."""
+    file = folder / "users.json"
+    file.touch(0o600)
+    file.write_text(
+        f'{{"users":[{{"username":"reader","secretKeys":["{SECRET}"]}},'
+        f'{{"username":"operator","secretKeys":["{SECRET}"]}}],'
+        '"acls":[{"subject":"User:operator","policies":[{"policyType":"Custom","entries":['
+        '{"resource":"Cluster:lab","actions":["Update"],"sourceIps":[],"decision":"Allow"}]}]}]}'
+    )
+    disk = InlineDisk()
+    return access_control(
+        acl_paths=[file],
+        inner=InnerCredentials(inner_file(folder), disk=disk),
+        white_addresses=False,
+        config_directory=None,
+        disk=disk,
+    )
+
+
+async def test_client_needs_a_user_and_an_operator_the_cluster(tmp_path: Path) -> None:
+    async with secured(tmp_path, name_server_access=users(tmp_path)) as here:
+        addr = here.cluster.name_server.addr
+        route = cluster.GetRouteInfoRequestHeader("TBW102")
+        register = cluster.RegisterBrokerRequestHeader("b", "10.0.0.7:1", "lab", "10.0.0.7:2", 0)
+        other = cluster.RegisterBrokerRequestHeader("b", "10.0.0.7:1", "other", "10.0.0.7:2", 0)
+        wipe = cluster.WipeWritePermRequestHeader("broker-a")
+        async with (
+            here.client() as stranger,
+            here.client("reader") as reader,
+            here.client("operator") as operator,
+        ):
+            refused(await stranger.ask(route, addr=addr))
+            ok(await reader.ask(route, addr=addr))
+            assert "Cluster:lab" in refused(await reader.ask(register, addr=addr))
+            ok(await operator.ask(register, addr=addr))
+            assert "Cluster:other" in refused(await operator.ask(other, addr=addr))
+            assert "Cluster:*" in refused(await operator.ask(wipe, addr=addr))
+        async with here.operator() as inner:
+            ok(await inner.ask(wipe, addr=addr))
+
+
+async def test_broker_without_the_inner_account_is_not_in_the_routes(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with secured(
+        tmp_path, name_server_access=users(tmp_path), acl_enable=False, inner_credentials_file=None
+    ) as here:
+        await trio.sleep(60)
+        assert not here.cluster.name_server.routes.broker_live_table
+
+
+async def test_slave_registers_and_finds_its_master(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with secured(tmp_path, slaves=1, name_server_access=users(tmp_path)) as here:
+        await trio.sleep(15)
+        slave = here.cluster.slaves[0].broker.statistics().slave
+        assert slave is not None
+        assert slave.tables.last_problem is None
+        assert slave.tables.rounds
+        async with open_channel_pool(here.cluster.dial, signer=Signer(INNER)) as pool:
+            answer = await pool.call(
+                here.cluster.name_server.addr, cluster.GetBrokerClusterInfoRequestHeader()
+            )
+            assert b"10.0.0.11" in bytes(answer.body)
