@@ -1,0 +1,265 @@
+"""The metrics of Apache's brokers, under the names that their page has (5.1.4 to 5.3.3).
+
+The names on the page differ from the constants of Java, because units are appended there. Here the lines of TYPE and
+HELP have the same names as the samples.
+
+Answers to: BrokerMetricsManager, DefaultStoreMetricsManager, ConsumerLagCalculator, TransactionMetrics.
+Unlike Java: a slave has no metrics of topics, groups and clients, so that a sum over brokers counts nothing twice.
+Unlike Java: samples have no time, so that Prometheus forgets a series at once when it ends.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from rocketrio_broker.metrics.counts import CountedStats, Incoming
+from rocketrio_broker.metrics.group_lags import GroupLag
+from rocketrio_protocol import names
+from rocketrio_protocol.exposition import Family, flag, histogram_text
+from rocketrio_protocol.versions import version_name
+
+if TYPE_CHECKING:
+    from rocketrio_broker.clients import ClientChannelInfo
+    from rocketrio_broker.state import BrokerState
+
+MESSAGES_IN: Final = Family("rocketmq_messages_in_total", "counter", "Messages from producers.")
+THROUGHPUT_IN: Final = Family("rocketmq_throughput_in_total", "counter", "Bytes from producers.")
+MESSAGES_OUT: Final = Family("rocketmq_messages_out_total", "counter", "Messages to groups.")
+THROUGHPUT_OUT: Final = Family("rocketmq_throughput_out_total", "counter", "Bytes to groups.")
+MESSAGE_SIZE: Final = Family(
+    "rocketmq_message_size", "histogram", "Bytes of messages; a batch counts once, by its average."
+)
+DEAD_LETTERS: Final = Family(
+    "rocketmq_send_to_dlq_messages_total", "counter", "Messages that a group gave up."
+)
+LAG: Final = Family(
+    "rocketmq_consumer_lag_messages", "gauge", "Messages that the group has not committed."
+)
+LAG_LATENCY: Final = Family(
+    "rocketmq_consumer_lag_latency_milliseconds", "gauge", "Age of the first message not committed."
+)
+IN_FLIGHT: Final = Family(
+    "rocketmq_consumer_inflight_messages", "gauge", "Messages that are pulled and not committed."
+)
+QUEUEING: Final = Family(
+    "rocketmq_consumer_queueing_latency_milliseconds",
+    "gauge",
+    "Age of the first message not pulled.",
+)
+READY: Final = Family(
+    "rocketmq_consumer_ready_messages", "gauge", "Messages that the group has not pulled."
+)
+CONSUMERS: Final = Family("rocketmq_consumer_connections", "gauge", "Connections of consumers.")
+PRODUCERS: Final = Family("rocketmq_producer_connections", "gauge", "Connections of producers.")
+PERMISSION: Final = Family(
+    "rocketmq_broker_permission", "gauge", "6: read and write, 4: read, 2: write."
+)
+TOPICS: Final = Family("rocketmq_topic_number", "gauge", "Topics, with those of the system.")
+GROUPS: Final = Family("rocketmq_consumer_group_number", "gauge", "Consumer groups.")
+WATERMARK: Final = Family(
+    "rocketmq_processor_watermark",
+    "gauge",
+    "Requests that wait for a thread: 0, as no threads are used; see rocketrio_loop_delay_seconds.",
+)
+STORAGE: Final = Family(
+    "rocketmq_storage_size_bytes", "gauge", "Used bytes of the file system that has the log."
+)
+FLUSH_BEHIND: Final = Family(
+    "rocketmq_storage_flush_behind_bytes", "gauge", "Bytes of the log that are not flushed."
+)
+DISPATCH_BEHIND: Final = Family(
+    "rocketmq_storage_dispatch_behind_bytes", "gauge", "Bytes of the log without queue entries."
+)
+RESERVED: Final = Family(
+    "rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest message."
+)
+COMMITTED: Final = Family("rocketmq_commit_messages_total", "counter", "Committed transactions.")
+ROLLED_BACK: Final = Family(
+    "rocketmq_rollback_messages_total", "counter", "Transactions that were rolled back."
+)
+HALF: Final = Family("rocketmq_half_messages", "gauge", "Transactions without a decision.")
+FINISHED: Final = Family(
+    "rocketmq_finish_message_latency_milliseconds",
+    "histogram",
+    "SECONDS from the birth of a message to the commit of its transaction, despite the name.",
+)
+TOPIC_CREATIONS: Final = Family(
+    "rocketmq_topic_create_execution_time_milliseconds",
+    "histogram",
+    "Time of requests that create or change a topic.",
+)
+GROUP_CREATIONS: Final = Family(
+    "rocketmq_consumer_group_create_execution_time_milliseconds",
+    "histogram",
+    "Time of requests that create or change a group.",
+)
+
+PROCESSORS: Final = (
+    *("send", "async_put", "pull", "ack", "query_message", "client_manager", "heartbeat"),
+    *("lite_pull", "transaction", "consumer_manager", "admin", "reply"),
+)
+
+Named = Callable[..., str]
+"""Returns the text of labels, after the common ones."""
+
+
+def node(broker: "BrokerState", labels: Named) -> Iterator[str]:
+    """Yield the metrics of the broker and its store, which slaves have too."""
+    yield PERMISSION.alone(labels(), broker.config.broker.broker_permission)
+    yield TOPICS.alone(labels(), len(broker.topics.topic_config_table))
+    yield GROUPS.alone(labels(), len(broker.groups.subscription_group_table))
+    yield WATERMARK.head()
+    for processor in PROCESSORS:
+        yield WATERMARK.sample(labels(processor=processor), 0)
+    store = broker.store
+    where = labels(storage_type="local", storage_medium="disk")
+    total, free = store.disk_capacity
+    yield STORAGE.alone(where, total - free if total else None)
+    end = store.max_physical_offset
+    yield FLUSH_BEHIND.alone(where, max(0, end - store.flushed.value))
+    yield DISPATCH_BEHIND.alone(where, max(0, end - store.dispatched.value))
+    oldest_ms = store.earliest_message_time()
+    age = None if oldest_ms is None else max(0, broker.wall_clock.now_ms() - oldest_ms)
+    yield RESERVED.alone(where, age)
+
+
+def traffic(stats: CountedStats, labels: Named, limit: int) -> Iterator[str]:
+    """Yield what came in by topic and went out by group; retry topics do not count as going out, as in Java."""
+    incoming: list[tuple[str, Incoming]] = []
+    for topic, type_, counts in stats.incoming():
+        if len(incoming) < limit:
+            text = labels(topic=topic, message_type=type_, is_system=_system(topic))
+            incoming.append((text, counts))
+            yield ""
+    yield MESSAGES_IN.head()
+    for text, counts in incoming:
+        yield MESSAGES_IN.sample(text, counts.messages)
+    yield THROUGHPUT_IN.head()
+    for text, counts in incoming:
+        yield THROUGHPUT_IN.sample(text, counts.size)
+    yield MESSAGE_SIZE.head()
+    for text, counts in incoming:
+        yield histogram_text(counts.sizes, MESSAGE_SIZE.name, text)
+    outgoing: list[tuple[str, int, int]] = []
+    for topic, group, messages, size in stats.outgoing():
+        if len(outgoing) < limit and not topic.startswith(names.RETRY_PREFIX):
+            text = labels(topic=topic, consumer_group=group, is_system=_system(topic, group))
+            outgoing.append((text, messages, size))
+            yield ""
+    yield MESSAGES_OUT.head()
+    for text, messages, _ in outgoing:
+        yield MESSAGES_OUT.sample(text, messages)
+    yield THROUGHPUT_OUT.head()
+    for text, _, size in outgoing:
+        yield THROUGHPUT_OUT.sample(text, size)
+    yield DEAD_LETTERS.head()
+    for (group, topic), count in list(stats.dead.items())[:limit]:
+        text = labels(topic=topic, consumer_group=group, is_system=_system(topic, group))
+        yield DEAD_LETTERS.sample(text, count)
+
+
+def transactions(
+    broker: "BrokerState", stats: CountedStats, labels: Named, limit: int
+) -> Iterator[str]:
+    """Yield the open transactions, and how others ended, by topic."""
+    if broker.ledger.is_loaded:
+        open_ = Counter(dict.fromkeys((*stats.committed, *stats.rolled_back), 0))
+        for topic in broker.ledger.undecided_topics():
+            if topic is not None:
+                open_[topic] += 1
+            yield ""
+        yield HALF.head()
+        for topic, count in list(open_.items())[:limit]:
+            yield HALF.sample(labels(topic=topic), count)
+    committed = list(stats.committed.items())[:limit]
+    yield COMMITTED.head()
+    for topic, seconds in committed:
+        yield COMMITTED.sample(labels(topic=topic), sum(seconds.counts))
+    yield ROLLED_BACK.head()
+    for topic, count in list(stats.rolled_back.items())[:limit]:
+        yield ROLLED_BACK.sample(labels(topic=topic), count)
+    yield FINISHED.head()
+    for topic, seconds in committed:
+        yield histogram_text(seconds, FINISHED.name, labels(topic=topic))
+
+
+def creations(stats: CountedStats, labels: Named) -> Iterator[str]:
+    """Yield how long requests took that create topics and groups."""
+    yield TOPIC_CREATIONS.head()
+    for (status, is_system), times in list(stats.topic_creations.items()):
+        text = labels(invocation_status=status, is_system=flag(is_system))
+        yield histogram_text(times, TOPIC_CREATIONS.name, text)
+    yield GROUP_CREATIONS.head()
+    for status, times in list(stats.group_creations.items()):
+        yield histogram_text(times, GROUP_CREATIONS.name, labels(invocation_status=status))
+
+
+_LAG_NUMBERS: Final[tuple[tuple[Family, Callable[[GroupLag], int | None]], ...]] = (
+    (LAG, attrgetter("lag")),
+    (LAG_LATENCY, attrgetter("lag_ms")),
+    (IN_FLIGHT, attrgetter("in_flight")),
+    (QUEUEING, attrgetter("queueing_ms")),
+    (READY, attrgetter("ready")),
+)
+
+
+def lags(found: Sequence[tuple[str, GroupLag]]) -> Iterator[str]:
+    """Yield the lag of groups, each with its labels; an unknown number has no sample."""
+    for family, number_of in _LAG_NUMBERS:
+        yield family.head()
+        for text, each in found:
+            number = number_of(each)
+            if number is not None:
+                yield family.sample(text, number)
+
+
+def lag_labels(labels: Named, each: GroupLag) -> str:
+    """Return the labels of a group's lag."""
+    return labels(
+        consumer_group=each.group,
+        topic=each.topic,
+        is_retry=flag(each.topic.startswith(names.RETRY_PREFIX)),
+        is_system=_system(each.topic, each.group),
+    )
+
+
+def clients(broker: "BrokerState", labels: Named, limit: int) -> Iterator[str]:
+    """Yield the connections of consumers and producers, by language and version."""
+    yield CONSUMERS.head()
+    for group, info in list(broker.consumers.consumer_table.items())[:limit]:
+        mode = _MODES.get(info.consume_type, "pull")
+        kinds = Counter(_kind(client) for client in info.channels.values())
+        for (language, version), count in kinds.items():
+            text = labels(
+                consumer_group=group,
+                language=language,
+                version=version,
+                consume_mode=mode,
+                protocol_type="remoting",
+                is_system=_system(group=group),
+            )
+            yield CONSUMERS.sample(text, count)
+    producers: Counter[tuple[str, str]] = Counter()
+    for channels in list(broker.producers.group_channel_table.values()):
+        producers.update(_kind(client) for client in channels.values())
+        yield ""
+    yield PRODUCERS.head()
+    for (language, version), count in producers.items():
+        text = labels(language=language, version=version, protocol_type="remoting")
+        yield PRODUCERS.sample(text, count)
+
+
+_MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
+
+
+def _kind(client: "ClientChannelInfo") -> tuple[str, str]:
+    return client.language.name.lower(), version_name(client.version).lower()
+
+
+def _system(topic: str = "", group: str = "") -> str:
+    return flag(
+        topic in names.SYSTEM_TOPICS
+        or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+        or names.is_system_group(group)
+    )
