@@ -10,6 +10,7 @@ Invariant: a code has one processor.
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from rocketrio_broker.processors.access_admin import AccessAdminProcessor
 from rocketrio_broker.processors.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processors.client_calls import ClientCallProcessor
 from rocketrio_broker.processors.client_manage import ClientManageProcessor
@@ -70,6 +71,7 @@ PROCESSORS: Final[tuple[Callable[[BrokerState], RequestFamily], ...]] = (
     HAStatusProcessor,
     LogCheckProcessor,
     RoleProcessor,
+    AccessAdminProcessor,
 )
 
 

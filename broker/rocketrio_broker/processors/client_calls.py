@@ -19,7 +19,7 @@ from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.offsets import usual_boundary
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
 from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
@@ -27,11 +27,12 @@ from rocketrio_protocol.codes import VERSION_5, LanguageCode, RequestCode, Respo
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import consumer
 from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
-from rocketrio_protocol.errors import Error, LocalProtocolError, RequestTimeout
+from rocketrio_protocol.errors import Error, LocalProtocolError, RequestTimeoutError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 CALL_TIMEOUT: Final = 10.0
 """Seconds a client has to answer 307 or 309 (Broker2Client.callClient)."""
@@ -41,7 +42,7 @@ RESET_VERSION: Final = 28
 """3.0.7-SNAPSHOT: from this version on Java's clients know 220 and 221 (MQVersion)."""
 CALL_VERSION: Final = 62
 """3.1.8-SNAPSHOT: from this version on Java's clients know 307 and 309."""
-CREDENTIALS: Final = frozenset({"AccessKey", "Signature", "SecurityToken"})
+CREDENTIALS: Final = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 """Header fields that prove who sent the request: they are not forwarded, because the client could use them
 elsewhere."""
 _NOT_GIVEN: Final = -1
@@ -68,13 +69,13 @@ class ClientCallProcessor:
     async def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(ResetOffsetRequestHeader)
         if self._broker.store.is_slave:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "a slave resets no offsets: ask the master of its name"
             )
         members = self._members(header.group)
         too_old = min((member.version for member in members), default=RESET_VERSION)
         if too_old < RESET_VERSION:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"the client does not support this feature. version={too_old}",
             )
@@ -85,13 +86,13 @@ class ClientCallProcessor:
         queue_ids = range(self._broker.topics.topic_config_table[header.topic].write_queue_nums)
         if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
             if header.queue_id not in queue_ids:
-                raise Refused(
+                raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
                     f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {len(queue_ids)} queues",
                 )
             queue_ids = range(header.queue_id, header.queue_id + 1)
         if self._broker.consumer_offsets.is_full:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "the table of offsets is full: nothing is reset"
             )
         for some in steps_of(queue_ids):
@@ -113,23 +114,23 @@ class ClientCallProcessor:
     def _refuse_unknown(
         self, header: ResetOffsetRequestHeader, version: int, *, has_members: bool
     ) -> None:
-        """Raise Refused for an unknown topic or group, by the rules of 5.x or of 4.x."""
+        """Raise RefusedError for an unknown topic or group, by the rules of 5.x or of 4.x."""
         group, is_5 = header.group, version >= VERSION_5
         if self._broker.topics.topic_config(header.topic) is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST if is_5 else ResponseCode.SYSTEM_ERROR,
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
         is_known = has_members or group in self._broker.groups.subscription_group_table
         if is_5 and not is_known:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
         is_idle = not has_members and not self._broker.consumer_offsets.query_offsets(
             group, header.topic
         )
         if is_idle and not is_5:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist")
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist")
 
     def _reset_queues(
         self, header: ResetOffsetRequestHeader, queue_ids: range, boundary: Boundary
@@ -160,7 +161,7 @@ class ClientCallProcessor:
         low, high = self._broker.store.queue_bounds(header.topic, queue_id) or (0, 0)
         if header.offset is not None and header.offset != _NOT_GIVEN:
             if not low <= header.offset <= high:
-                raise Refused(
+                raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
                     f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
                 )
@@ -178,7 +179,7 @@ class ClientCallProcessor:
         header = request.header(consumer.GetConsumerStatusRequestHeader)
         members = self._members(header.group)
         if not members:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"No Any Consumer online in the consumer group: [{header.group}]",
             )
@@ -213,10 +214,10 @@ class ClientCallProcessor:
         try:
             _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
         except LocalProtocolError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, error.what) from error
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, error.what) from error
         record = self._broker.store.message_at(physical_offset)
         if record is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}"
             )
         request.ext_fields["brokerName"] = self._broker.config.broker.broker_name
@@ -229,11 +230,11 @@ class ClientCallProcessor:
         """Forward the request to a member, without the sender's credentials, and return its answer unchanged."""
         member = self._broker.consumers.channel(group, client_id or "")
         if member is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
             )
         if member.version < CALL_VERSION:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
@@ -244,13 +245,13 @@ class ClientCallProcessor:
         question = RemotingCommand(code=request.code, ext_fields=fields, body=request.body)
         try:
             answer = await member.channel.call(question, timeout=CALL_TIMEOUT)
-        except RequestTimeout as error:
-            raise Refused(
+        except RequestTimeoutError as error:
+            raise RefusedError(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
                 f"consumer <{group}> <{client_id}> Timeout: {error.what}",
             ) from error
         except Error as error:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"invoke consumer <{group}> <{client_id}> Exception: {error.what}",
             ) from error

@@ -65,6 +65,7 @@ class ClientManageProcessor:
         if problem is not None:
             raise BrokerSystemError(problem)
         info = ClientChannelInfo(channel, heartbeat.client_id, request.language, request.version)
+        info.user = request.user
         asked = request.header(client.HeartBeatRequestHeader).static_grace
         if asked is not None:
             info.static_grace = max(

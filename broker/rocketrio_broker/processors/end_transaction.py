@@ -10,7 +10,7 @@ Unlike Java: a request that is not one-way is answered, once flush and replicati
 import logging
 
 from rocketrio_broker.delayed_puts import stored_message
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -24,7 +24,7 @@ from rocketrio_protocol.commands.transaction import (
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketrio_protocol.record.message_id import parse_offset_message_id
-from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP
+from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -48,7 +48,7 @@ class EndTransactionProcessor:
     def end_transaction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         header = request.header(EndTransactionRequestHeader)
         if self._broker.config.broker.is_slave:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SLAVE_NOT_AVAILABLE, "Slave mode end transaction is forbidden."
             )
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
@@ -59,11 +59,13 @@ class EndTransactionProcessor:
         if half is not None:
             decide = self._decisions.commit if is_commit else self._decisions.roll_back
             result = decide(half)
+            if result.status is PutStatus.PUT_OK:
+                self._count(half, is_commit=is_commit)
         elif is_commit and self._decisions.was_given_up(named):
             logger.info("transaction committed after it was given up message_id=%s", header.msg_id)
             result = self._decisions.commit_given_up(named)
         elif is_commit and self._decisions.was_rolled_back(named):
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"{header.msg_id} was rolled back before, by its producer or by its answer to a check: "
                 "it will not be delivered",
@@ -72,6 +74,13 @@ class EndTransactionProcessor:
             logger.info("transaction was decided before message_id=%s", header.msg_id)
             return request.response()
         return self._answer(channel, request, result)
+
+    def _count(self, half: MessageExt, *, is_commit: bool) -> None:
+        age_ms = self._broker.wall_clock.now_ms() - half.born_time_ms
+        self._broker.stats.transaction_ended(
+            half.property_value(PROPERTY_REAL_TOPIC) or "",
+            max(0, age_ms) / 1000 if is_commit else None,
+        )
 
     def resume_check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Turn a message that was given up into a half message again, so that its producer is asked from the beginning.
@@ -82,23 +91,27 @@ class EndTransactionProcessor:
         _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
         message = stored_message(self._broker.store, physical_offset)
         if message is None or message.topic != TRANS_CHECK_MAX_TIME_TOPIC:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"{header.msg_id} is not a message of {TRANS_CHECK_MAX_TIME_TOPIC}",
             )
         result = self._decisions.resume(message)
         if result.status is not PutStatus.PUT_OK:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}")
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}")
         return request.response()
 
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
         message = stored_message(self._broker.store, header.commit_log_offset)
         if message is None or message.topic != TRANS_HALF_TOPIC:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"
+            )
         if message.property_value(PROPERTY_PRODUCER_GROUP) != header.producer_group:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if message.queue_offset != header.tran_state_table_offset:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
+            )
         return message
 
     def _answer(
@@ -108,7 +121,7 @@ class EndTransactionProcessor:
             logger.warning(
                 "transaction not decided, its producer will be asked reason=%s", result.remark
             )
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}".rstrip(": ")
             )
         if request.is_oneway or not self._broker.waiting_answers.is_needed:

@@ -13,7 +13,7 @@ from rocketrio_broker.attributes import group_attributes
 from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.processors.long_answers import STEP_QUEUES, JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.topic_admin import refuse_long_list, refuse_on_slave
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.steps import in_steps
 from rocketrio_protocol.bodies import fastjson
@@ -180,7 +180,7 @@ class GroupAdminProcessor:
     ) -> RemotingCommand:
         header = request.header(admin.CloneGroupOffsetRequestHeader)
         if self._broker.groups.find(header.dest_group) is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.dest_group} not exist!"
             )
         topics = (

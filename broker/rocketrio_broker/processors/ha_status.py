@@ -103,6 +103,7 @@ class HAStatusProcessor:
             epoch_start=None if epoch is None else epoch.start,
             beyond=None if slave is None else _beyond(slave.log.beyond),
             problems=self._problems(),
+            now=self._broker.wall_clock.now_ms(),
         )
 
     def _problems(self) -> list[str]:

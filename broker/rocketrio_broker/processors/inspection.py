@@ -1,4 +1,5 @@
-"""Console queries for queue entries (321), producers (328), and a group's topics and subscription (343, 345).
+"""Console queries for queue entries (321), producers (328), a group's topics and subscription (343, 345), and events
+(71002).
 
 Answers to: AdminBrokerProcessor's queryConsumeQueue, getAllProducerInfo, queryTopicsByConsumer,
 querySubscriptionByConsumer.
@@ -11,10 +12,11 @@ import trio
 
 from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.record_filter import CHOSEN, Entry
 from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.events import events_to_json
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 from rocketrio_protocol.bodies.inspection import (
     ConsumeQueueData,
@@ -26,7 +28,7 @@ from rocketrio_protocol.bodies.inspection import (
 from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import inspection
+from rocketrio_protocol.commands import admin, inspection
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -51,13 +53,14 @@ class InspectionProcessor:
             RequestCode.GET_ALL_PRODUCER_INFO: at_most(places, self.producers),
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            RequestCode.GET_EVENTS: self.events,
         }
 
     def queue_entries(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QueryConsumeQueueRequestHeader)
         bounds = self._broker.store.queue_bounds(header.topic, header.queue_id)
         if bounds is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
             )
         entries = self._broker.store.queue_entries(
@@ -141,3 +144,14 @@ class InspectionProcessor:
         known = self._broker.consumers.subscription(header.group, header.topic)
         body = GroupSubscription(header.group, header.topic, known)
         return request.response(body=body.to_classic_json())
+
+    def events(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.GetEventsRequestHeader)
+        ring = self._broker.events
+        found = ring.since(
+            after=header.after_offset,
+            since_ms=header.since_millis,
+            kinds=header.kinds.split(",") if header.kinds else (),
+        )
+        answer = admin.GetEventsResponseHeader(ring.next_number, ring.name_of_ring)
+        return request.response(answer, events_to_json(found))

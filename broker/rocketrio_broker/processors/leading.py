@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from rocketrio_broker.leadership import Leadership
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import Channel
@@ -72,7 +72,7 @@ def only_while_leading(
 
 
 def refuse_beside_a_master(leadership: Leadership) -> None:
-    """Raise Refused while the broker stands aside for another live master."""
+    """Raise RefusedError while the broker stands aside for another live master."""
     if leadership.other is not None:
         raise _refusal(leadership)
 
@@ -86,7 +86,7 @@ def _guarded(processor: Processor, leadership: Leadership, *, is_leaders_only: b
     return process
 
 
-def _refusal(leadership: Leadership) -> Refused:
-    return Refused(
+def _refusal(leadership: Leadership) -> RefusedError:
+    return RefusedError(
         ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stands aside: {leadership.reason}"
     )

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
 from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
@@ -97,9 +97,11 @@ class OffsetProcessor:
         offset may count messages that are lost.
         """
         known = self._consumer_offsets.query_offset(group, topic, queue_id)
-        epoch = self._consumer_offsets.known_in
+        epoch = self._consumer_offsets.epoch_of((topic, group), queue_id)
         if not self._store.is_slave or epoch is None or epoch == self._epochs.current:
             return known
+        if epoch != self._consumer_offsets.known_in and not self._epochs.is_over(epoch):
+            return known  # Members may know the next master's epoch before this slave does.
         parting = self._epochs.divergence_offset(epoch, group, topic, queue_id)
         return known if parting is None else min(known, parting)
 
@@ -112,7 +114,9 @@ class OffsetProcessor:
         # A member's heartbeat has created its group, so only a tool of 5.x can send an unknown name.
         is_5 = request.version >= VERSION_5
         if not (self._is_known(group) if is_5 else self._groups.find(group)):
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+            )
         self._refuse_unknown_queue(header.topic, header.queue_id)
         if self._leadership.stands_aside:
             self._refuse_beyond_the_end(header)
@@ -128,11 +132,11 @@ class OffsetProcessor:
             return request.response()
         if self._is_parted(header):
             outcome = offset.CommitOutcome.CUT
+            self._consumer_offsets.count_refused(group)
             stands = self._consumer_offsets.query_version(group, topic, queue_id)
         else:
-            epoch = header.epoch if self._store.is_slave else None
             outcome, stands = self._consumer_offsets.commit_version(
-                group, topic, queue_id, commit, epoch=epoch
+                group, topic, queue_id, commit, epoch=header.epoch
             )
         return request.response(
             offset.UpdateConsumerOffsetResponseHeader(
@@ -148,7 +152,7 @@ class OffsetProcessor:
         return is_kept or self._consumers.group(group) is not None
 
     def _refuse_unknown_queue(self, topic: str, queue_id: int) -> None:
-        """Raise Refused for an unknown topic, as 5.x does, and for a queue that the topic does not have."""
+        """Raise RefusedError for an unknown topic, as 5.x does, and for a queue that the topic does not have."""
         if (topic, queue_id) in self._store.queue_table.by_key:
             return  # It has messages; perhaps the topic has fewer queues now, or is not copied yet.
         config = self._topics.topic_config(topic)
@@ -159,21 +163,21 @@ class OffsetProcessor:
             settings = self._groups.find(retried)
             queues = 0 if settings is None else settings.retry_queue_nums
         else:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if queue_id >= queues:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues",
             )
 
     def _refuse_beyond_the_end(self, header: offset.UpdateConsumerOffsetRequestHeader) -> None:
-        """Raise Refused (14, so that the client repeats the request later) for a commit beyond the end of its queue.
+        """Raise RefusedError (14: the client repeats the request later) for a commit beyond the end of its queue.
 
         The log may have lost its end, and has no new epoch yet by which such a commit could be recognized.
         """
         end = self._store.next_queue_offset(header.topic, header.queue_id)
         if header.commit_offset > end:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"{self._leadership.reason}, and queue {header.queue_id} of {header.topic} ends at {end}",
             )

@@ -4,6 +4,7 @@ Checks, read, and answer are done without an await; a pull that finds no message
 
 Invariant: checks come in Java's order, each refusal with Java's code.
 Invariant: a pull that is executed again neither waits again nor commits again.
+Invariant: a pull that has waited gets no message if its user has lost the right to it.
 Invariant: a slave moves no reader because the slave is behind: it returns the offset it was asked for.
 Invariant: a master that has not taken over moves no reader either: an offset beyond its bounds may come from a slave.
 Invariant: a reader is never moved past a message that its group has not committed: if the log became shorter, or a
@@ -30,6 +31,7 @@ from typing import Final
 
 import trio
 
+from rocketrio_broker.access.rules import pull_needs
 from rocketrio_broker.clients import BROADCASTING
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull
@@ -37,7 +39,7 @@ from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.processors.answers import pull_answer_frame
 from rocketrio_broker.processors.leading import refuse_beside_a_master
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type, tags_codes
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
@@ -112,6 +114,7 @@ class PullMessageProcessor:
         self._leadership = broker.leadership
         self._epochs = broker.reader_epochs
         self._sql = broker.sql_expressions
+        self._guard = broker.guard
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -134,6 +137,8 @@ class PullMessageProcessor:
             pull.channel.reply_in_turn(partial(answer_of, pull.channel, pull.request, execute))
             return None
         refuse_beside_a_master(self._leadership)
+        if self._guard is not None:
+            self._guard.check_again(pull.channel, pull.request.user, pull_needs(pull.header))
         return self._pull(pull.channel, pull.request, pull.header, is_first=False)
 
     def _pull(
@@ -304,24 +309,24 @@ class PullMessageProcessor:
             and self._offsets.is_owner(group, topic, queue_id, header.ownership)
         ):
             progress = Commit(header.commit_offset, stands.generation, is_owner=True)
-            self._offsets.commit_version(group, topic, queue_id, progress)
+            self._offsets.commit_version(group, topic, queue_id, progress, epoch=header.epoch)
 
     def _check(
         self, header: PullMessageRequestHeader, broker: BrokerConfig
     ) -> SubscriptionGroupConfig:
         if not broker.broker_permission & _READ:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{broker.broker_name}] pulling message is forbidden",
             )
         group = self._groups.find(header.consumer_group)
         if group is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{header.consumer_group}] does not exist",
             )
         if not group.consume_enable:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"subscription group no permission, {header.consumer_group}",
             )
@@ -331,17 +336,17 @@ class PullMessageProcessor:
                 # The log contains messages of a topic that is not copied yet. The next copy of the tables may never
                 # come, because the master may be gone by now.
                 return group
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
         if not int(topic.perm) & _READ:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{header.topic}] pulling message is forbidden",
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
@@ -364,24 +369,24 @@ class PullMessageProcessor:
             return tags_codes(header.subscription), None
         members = self._consumers.group(header.consumer_group)
         if members is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
             )
         if not group.consume_broadcast_enable and members.message_model == BROADCASTING:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
             )
         subscription = members.subscription_table.get(header.topic)
         if subscription is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
             )
         if subscription.sub_version < header.sub_version:
             if is_tag_type(header.expression_type):
                 # Its tags are not known here yet: it receives every message, and filters itself.
                 return None, None
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
         if not is_tag_type(subscription.expression_type):

@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from rocketrio_broker.queue_locks import FORMER_RUN
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch
@@ -44,7 +44,7 @@ class QueueLockProcessor:
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to lock")
         if self._broker.config.broker.is_slave:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "this broker is a slave: the master of its name locks queues",
             )
@@ -52,7 +52,7 @@ class QueueLockProcessor:
         holds = request.header(LockBatchMqRequestHeader).holds
         if holds is None and self._broker.queue_locks.is_unknown(now):
             # Java's members would stop at "not locked"; after an error they continue for as long as they may.
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
                 f"members may hold locks of the former master: this broker gives none for its first {FORMER_RUN:g} s",
             )
@@ -67,7 +67,7 @@ class QueueLockProcessor:
         if self._broker.consumers.is_held_by_another(
             group, client_id, channel, now=trio.current_time()
         ):
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"{client_id} of {group} is connected from another host, and consumes its queues",
             )

@@ -15,7 +15,7 @@ from typing import Final
 
 from rocketrio_broker.processors.answers import SendAnswers
 from rocketrio_broker.processors.client_calls import CALL_TIMEOUT
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
@@ -70,7 +70,7 @@ class ReplyMessageProcessor:
             header = request.header(SendReplyMessageRequestHeaderV2)
         try:
             topic = self._checked(header)
-        except Refused as refusal:
+        except RefusedError as refusal:
             return self._answer(request, refusal.code, refusal.remark)
         queue_id = header.queue_id
         if queue_id < 0:
@@ -103,19 +103,19 @@ class ReplyMessageProcessor:
         name = header.topic
         topic = self._broker.topics.topic_config(name)
         if name in NOT_SENDABLE_TOPICS:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
         if topic is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
             )
         if not topic.perm & Permission.WRITE:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
             )
         if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{header.queue_id}] is illegal, topic {name}",
             )

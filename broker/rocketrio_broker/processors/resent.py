@@ -13,7 +13,7 @@ the broker after it received the request (36): by 4.x's rule a message sent this
 
 import trio
 
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
@@ -21,6 +21,7 @@ from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessa
 from rocketrio_protocol.names import RETRY_PREFIX, dead_letter_topic
 from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_RETRY_TOPIC,
     decode_properties,
     encode_properties,
 )
@@ -39,15 +40,19 @@ class ResentMessages:
         self._groups = broker.groups
         self._locks = broker.queue_locks
         self._waits_for_flush = broker.waits_for_flush
+        self._stats = broker.stats
 
     def destination(
         self, header: SendHeader, version: int, topic: TopicConfig, queue_id: int
     ) -> tuple[TopicConfig, int, str | None]:
-        """Return topic, queue and properties under which to store a message sent to a retry topic. Raises Refused."""
+        """Return topic, queue and properties under which to store a message sent to a retry topic.
+
+        Raises RefusedError.
+        """
         group_name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.find(group_name)
         if group is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {group_name}",
             )
@@ -61,6 +66,8 @@ class ResentMessages:
         dead_letters = known or self._topics.create_in_send_back(dead_letter_topic(group_name))
         if known is None:
             self._topics.keep_new(at_once=self._waits_for_flush)
+        first_topic = decode_properties(header.properties or "").get(PROPERTY_RETRY_TOPIC, "")
+        self._stats.dead_letter(group_name, first_topic)
         return dead_letters, 0, _undelayed(header.properties)
 
 

@@ -24,7 +24,7 @@ from rocketrio_broker.processors.stored_properties import (
     UNIQUE_KEY_LABEL,
     stored_properties,
 )
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
@@ -94,7 +94,7 @@ class SendMessageProcessor:
         """
         try:
             self._send(channel, request)
-        except (Refused, RemoteProtocolError) as refusal:
+        except (RefusedError, RemoteProtocolError) as refusal:
             code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
             answer = request.response(code=code, remark=refusal.remark or refusal.what)
             answer.ext_fields = self._current_answers(self._config.broker).fields_of_error()
@@ -111,7 +111,7 @@ class SendMessageProcessor:
             header = request.header(SendMessageRequestHeaderV2)
         broker = self._config.broker
         if self._waiting.is_full:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
                 f"[OVERLOAD]{len(self._waiting)} messages wait for disk or slaves already, try later",
             )
@@ -150,8 +150,10 @@ class SendMessageProcessor:
         store = self._store
         result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
         if result.status is not _PUT_OK:
-            raise Refused(_CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}")
-        self._stats.put(topic.topic_name, result.message_count, result.size)
+            raise RefusedError(
+                _CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}"
+            )
+        self._stats.put(topic.topic_name, result.message_count, result.size, text)
         if request.flag & FLAG_ONEWAY:
             return
         answers = self._answers if broker is self._answers_of else self._current_answers(broker)
@@ -186,15 +188,15 @@ class SendMessageProcessor:
     ) -> TopicConfig:
         name = header.topic
         if not broker.broker_permission & Permission.WRITE and topic is not None and topic.order:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker {broker.broker_name} takes no messages: its permission is "
                 f"{broker.broker_permission}",
             )
         if topic is None and (problem := topic_name_problem(name)) is not None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, problem)
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, problem)
         if name in NOT_SENDABLE_TOPICS:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
         if topic is None:
@@ -204,7 +206,7 @@ class SendMessageProcessor:
     def _created_topic(self, header: SendHeader) -> TopicConfig:
         if not self._store.writable:
             # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
         is_retry = header.topic.startswith(RETRY_PREFIX)
         sys_flag = (UNIT_SUB if is_retry else UNIT) if header.unit_mode else 0
         topic = self._topics.create_in_send(
@@ -216,7 +218,7 @@ class SendMessageProcessor:
         if topic is None and is_retry:
             topic = self._topics.create_in_send_back(header.topic, sys_flag=sys_flag)
         if topic is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
@@ -225,7 +227,7 @@ class SendMessageProcessor:
 
     def _checked_queue_id(self, queue_id: int, topic: TopicConfig, channel: Channel) -> int:
         if queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, {_described(topic)} "
                 f"Producer: {channel.remote_addr}",
@@ -239,7 +241,7 @@ def _entries(request: RemotingCommand) -> UniformEntries | MixedEntries:
     try:
         return entries_of(request.body)
     except RemoteProtocolError as error:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, error.what) from error
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, error.what) from error
 
 
 def _described(topic: TopicConfig) -> str:

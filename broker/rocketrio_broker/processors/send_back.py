@@ -20,7 +20,7 @@ from typing import Final
 
 from rocketrio_broker.namesrv.routes import UNIT_SUB
 from rocketrio_broker.processors.resent import MAX_RECONSUME_TIMES_VERSION
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig, TopicConfig
@@ -31,7 +31,7 @@ from rocketrio_protocol.commands.consumer import (
     ConsumerSendMsgBackRequestHeader,
 )
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.names import dead_letter_topic, retry_topic
+from rocketrio_protocol.names import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
 from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -62,7 +62,7 @@ class SendBackProcessor:
         """Store the message again; the answer is sent here, or once the message is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
         if self._broker.waiting_answers.is_full:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
                 f"[OVERLOAD]{len(self._broker.waiting_answers)} messages wait for disk or slaves already, try later",
             )
@@ -88,10 +88,14 @@ class SendBackProcessor:
             level = header.delay_level or FIRST_RETRY_LEVEL + times
         result = self._broker.delayed_puts.put(self._again(message, topic, level))
         if result.status is not PutStatus.PUT_OK:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}".rstrip(": ")
             )
         self._broker.stats.put(topic.topic_name, 1, result.size)
+        first_topic = message.property_value(PROPERTY_RETRY_TOPIC) or message.topic
+        self._broker.stats.sent_back(first_topic, header.group, result.size)
+        if topic.topic_name.startswith(DEAD_LETTER_PREFIX):
+            self._broker.stats.dead_letter(header.group, first_topic)
         if request.is_oneway or not self._broker.waiting_answers.is_needed:
             return request.response()
         frame = request.response().encode()
@@ -123,12 +127,12 @@ class SendBackProcessor:
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
         group = self._broker.groups.find(name)
         if group is None:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
             )
         broker = self._broker.config.broker
         if not broker.broker_permission & Permission.WRITE:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{broker.broker_name}] sending message is forbidden",
             )
@@ -139,14 +143,14 @@ class SendBackProcessor:
     ) -> TopicConfig:
         if not self._broker.store.writable:
             # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
-            raise Refused(ResponseCode.SYSTEM_ERROR, self._broker.store.refusal)
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, self._broker.store.refusal)
         topic = self._created(
             retry_topic(header.group),
             queues=group.retry_queue_nums,
             sys_flag=UNIT_SUB if header.unit_mode else 0,
         )
         if not topic.perm & Permission.WRITE:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic.topic_name}] sending message is forbidden",
             )
@@ -164,5 +168,7 @@ class SendBackProcessor:
         # A consumer may have received it from the previous master, although it is not confirmed here yet.
         record = self._broker.store.message_at(offset, unconfirmed=True)
         if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+            )
         return MessageExt(bytes(record), 0, len(record), self._broker.config.broker.broker_name)

@@ -15,7 +15,7 @@ from typing import Final
 
 from rocketrio_broker.delayed_puts import delay_level, half_message
 from rocketrio_broker.processors.stored_properties import is_true, property_map
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.codes import ResponseCode
@@ -42,7 +42,7 @@ class SpecialSends:
         self._topics = broker.topics
 
     def parked(self, put: PutMessage, text: str | None, *, is_batch: bool) -> PutMessage:
-        """Return the message to store instead; `text` are the properties as they were sent. Raises Refused."""
+        """Return the message to store instead; `text` are the properties as they were sent. Raises RefusedError."""
         properties = property_map(text or "", self._config.broker.cluster_name)
         level = delay_level(properties.get(PROPERTY_DELAY_TIME_LEVEL))
         is_half = is_true(properties.get(PROPERTY_TRANSACTION_PREPARED, ""))
@@ -50,21 +50,21 @@ class SpecialSends:
             # A transaction's message that is sent to its retry topic: clients before 4.6.1 leave the mark on it.
             is_half, put.sys_flag = False, put.sys_flag & ~TRANSACTION_MASK
         if not level and any(name in properties for name in _TIMERS):
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "this broker delivers delayed messages by level (DELAY) and not at an arbitrary time "
                 "(TIMER_...): the message was not stored",
             )
         if is_batch:
             if is_half:
-                raise Refused(
+                raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction"
                 )
             return put  # The store refuses batches with the other marks; any entry may have one.
         if is_half:
             return self._half(put, properties)
         if put.sys_flag & TRANSACTION_MASK:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 "a message is part of a transaction by its property TRAN_MSG, which this one lacks: "
                 "it was not stored",
@@ -74,13 +74,13 @@ class SpecialSends:
     def _half(self, put: PutMessage, properties: dict[str, str]) -> PutMessage:
         broker = self._config.broker
         if broker.reject_transaction_message:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{broker.broker_name}] sending transaction message is forbidden",
             )
         if not self._store.writable:
             # Checked before topics are created: a slave would keep them until the next copy of the master's topics.
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
         for topic in (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC):
             if self._topics.topic_config(topic) is None:
                 self._topics.create_in_send_back(topic)

@@ -7,7 +7,7 @@ Answers to: FilterAPI.buildSubscriptionData, ExpressionMessageFilter.
 from functools import lru_cache
 from typing import Final
 
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.record.java_hash import tags_code
 
@@ -29,14 +29,14 @@ def is_tag_type(expression_type: str | None) -> bool:
 def tags_codes(expression: str | None) -> frozenset[int] | None:
     """Return the hashes of the tags in `a || b`; None for all messages.
 
-    Raises Refused (23) if it contains no tag, or is longer than EXPRESSION_SIZE_LIMIT.
+    Raises RefusedError (23) if it contains no tag, or is longer than EXPRESSION_SIZE_LIMIT.
     """
     if not expression or expression == ALL:
         return None
     if len(expression) <= _SHORT_SIZE:
         return _kept_codes(expression)
     if len(expression) > EXPRESSION_SIZE_LIMIT:
-        raise Refused(
+        raise RefusedError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,
             f"parse the consumer's subscription failed: it has {len(expression)} characters; "
             f"{EXPRESSION_SIZE_LIMIT} is the limit",
@@ -47,7 +47,7 @@ def tags_codes(expression: str | None) -> frozenset[int] | None:
 def _codes(expression: str) -> frozenset[int]:
     tags = [tag for part in expression.split(_SEPARATOR) if (tag := part.strip())]
     if not tags:
-        raise Refused(
+        raise RefusedError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,
             f"parse the consumer's subscription failed: {expression[:100]!r} contains no tag",
         )

@@ -3,8 +3,9 @@ from datetime import datetime
 import attrs
 import pytest
 import trio
-from tests.broker.parts import START_MS, exchanges_of
 from tests.broker.processors.asking import asking
+from tests.golden.exchanges import exchanges_of
+from tests.support.clocks import START_MS
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE
@@ -84,6 +85,8 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
         own = {name for name in shown if name not in javas}
         assert own <= {
             "accessMessageInMemoryMaxBytes",
+            "aclFile",
+            "aclWhiteAddresses",
             "configuredBrokerId",
             "configuredBrokerRole",
             "connectionLimit",
@@ -100,13 +103,18 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "haReturn",
             "haReturnRole",
             "haReturnWait",
+            "haTlsPeerNames",
             "haUnconfirmedReads",
+            "peerTlsCheckHostName",
             "hostConnectionLimit",
             "inSyncSlaves",
             "logCheckRate",
             "maxFilterMessageSize",
             "maxPullMessageSize",
             "maxTopicLength",
+            "metricsExporterType",
+            "metricsLabel",
+            "metricsOtelCardinalityLimit",
             "rocketrioReplication",
             "shortPollingTime",
             "slaveSyncPeriod",

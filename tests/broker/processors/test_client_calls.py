@@ -3,8 +3,8 @@
 import attrs
 import pytest
 import trio
-from tests.broker.parts import exchanges_of
 from tests.broker.processors.asking import Asking, asking
+from tests.golden.exchanges import exchanges_of
 from trio.testing import MockClock
 
 from rocketrio_broker.offsets import manager as consumer_offsets

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
-from tests.cluster.support import caller_of
+from tests.support.caller import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster

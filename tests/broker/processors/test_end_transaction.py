@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import trio
-from tests.broker.transaction.producing import (
+from tests.support.caller import bodies, caller_of, messages
+from tests.support.transaction_producer import (
     COMMIT,
     GIVEN_UP,
     HALF,
@@ -13,7 +14,6 @@ from tests.broker.transaction.producing import (
     UNKNOWN,
     producing,
 )
-from tests.cluster.support import bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -161,7 +161,7 @@ async def test_wrong_names_are_refused(
         assert await producer.seen(OPERATIONS) == []
 
 
-async def test_slave_decides_nothing(autojump_clock: MockClock) -> None:
+async def test_slave_refuses_to_decide_a_transaction(autojump_clock: MockClock) -> None:
     async with producing(slaves=1) as producer:
         half = await producer.send(b"x")
         await trio.sleep(1)

@@ -32,7 +32,7 @@ from rocketrio_protocol.commands import admin, client
 UPDATE = admin.UpdateAndCreateSubscriptionGroupRequestHeader()
 
 
-async def test_settings_of_a_group_are_kept_and_looked_up(autojump_clock: MockClock) -> None:
+async def test_group_settings_are_stored_and_returned(autojump_clock: MockClock) -> None:
     async with asking() as one:
         wanted = SubscriptionGroupConfig("G", retry_max_times=3, which_broker_when_consume_slowly=2)
         assert (await one.ask(UPDATE, fastjson.dumps(wanted))).code == ResponseCode.SUCCESS
@@ -163,7 +163,7 @@ async def test_corrections_are_the_lowest_offsets_of_other_groups(
         assert corrections == {0: 3, 1: 2**63 - 1}
 
 
-async def test_connections_are_listed(autojump_clock: MockClock) -> None:
+async def test_connections_of_a_group_are_listed(autojump_clock: MockClock) -> None:
     async with asking() as one:
         consumers = admin.GetConsumerConnectionListRequestHeader("G")
         producers = admin.GetProducerConnectionListRequestHeader("P")

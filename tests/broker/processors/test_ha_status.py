@@ -5,13 +5,12 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.support import Caller, MasterAndSlave, caller_of
+from tests.support.caller import Caller, MasterAndSlave, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
 from rocketrio_protocol.commands.admin import (
-    ChangeBrokerRoleRequestHeader,
     GetBrokerHAStatusRequestHeader,
 )
 from rocketrio_protocol.ha.status import HARuntimeInfo, OwnStatus
@@ -175,8 +174,7 @@ async def test_status_has_the_reason_why_writes_are_refused(autojump_clock: Mock
         pair = Pair(cluster, call)
         pair.master.store.refuse_writes("somebody else is master")
         assert own_of(await status_of(call, pair.master)).refusal == "somebody else is master"
-        header = ChangeBrokerRoleRequestHeader("slave", 3)
-        await call.pool.call(pair.master.address, header, timeout=70)
+        await call.change_role(pair.master.address, "slave", 3)
         own = own_of(await status_of(call, pair.master))
         assert (own.role, own.broker_id, own.refusal) == ("slave", 3, None)
 

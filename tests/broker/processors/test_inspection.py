@@ -2,7 +2,7 @@
 
 import trio
 from tests.broker.processors.asking import Asking, asking
-from tests.cluster.support import Caller
+from tests.support.caller import Caller
 from trio.testing import MockClock
 
 from rocketrio_protocol.bodies import fastjson
@@ -63,7 +63,7 @@ async def test_entries_of_a_queue_are_shown_as_they_are(autojump_clock: MockCloc
         assert (await one.ask(unknown)).code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_entries_say_whether_the_group_receives_them(autojump_clock: MockClock) -> None:
+async def test_entries_show_whether_the_group_receives_them(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await send(one, "a", "b", "a")
         await beat(one, SubscriptionData("T", "a", ["a"], [tags_code("a")], 1))

@@ -113,7 +113,7 @@ async def test_a_commit_is_taken_for_the_retry_topic_of_a_long_group(
         assert (await one.ask(commit)).code == ResponseCode.SUCCESS
 
 
-async def test_a_new_group_starts_a_young_queue_at_0_unless_it_wants_to_know(
+async def test_new_group_starts_a_young_queue_at_0_unless_it_asks_for_not_found(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as one:
@@ -333,6 +333,53 @@ async def test_slave_takes_an_offset_of_another_slave_beyond_its_own_end(
         assert await told(1, f"{line.number}.0.another.") == (0, "0.0", None)
         assert await told(9, f"{line.number}.0.{line.id}.") == (9, "0.0", 9)
         assert await told(12, f"{line.number + 1}.300.next.{line.id}") == (12, "0.0", 12)
+
+
+async def test_what_members_commit_while_a_slave_becomes_master_is_kept(
+    autojump_clock: MockClock,
+) -> None:
+    """It has messages of its last master by then, and compares its offsets with its log a little later."""
+    async with asking() as one:
+        one.put("T", *(b"%d" % number for number in range(9)))
+        offsets = one.broker.state.consumer_offsets
+        offsets.commit_offset("G", "T", 1, 5)
+        offsets.begin_copy("1.0.other.")
+        claimed = await claim(one, "me")
+        header = offset.UpdateConsumerOffsetRequestHeader(
+            "G", "T", 0, 4, claimed.generation, claimed.ownership, epoch=claimed.epoch
+        )
+        await one.ask(header)
+        assert offsets.cut(one.broker.store.next_queue_offset) == 1
+        assert offsets.query_offsets("G", "T") == {0: 4, 1: 0}
+        header.commit_offset = 6
+        await one.ask(header)
+        assert not offsets.named_epochs
+
+
+async def test_slave_shows_an_offset_as_far_as_its_own_epoch_is_in_the_log(
+    autojump_clock: MockClock,
+) -> None:
+    """Also one that the master has not judged yet: a member that began there would skip messages."""
+    async with asking(slaves=1) as one:
+        one.put("T", b"a", b"b")
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        await trio.sleep(5)
+        offsets, (line,) = slave.broker.state.consumer_offsets, slave.broker.store.epochs.lines
+        offsets.commit_offset("G", "T", 0, 9)
+        version = offsets.query_version("G", "T", 0)
+
+        async def shown(known_in: str, named: str) -> int | None:
+            offsets.known_in = known_in
+            offsets.named_epochs = {(("T", "G"), 0): (version, named)}
+            return await committed(slave, zero=False)
+
+        current, lost = f"{line.number}.0.{line.id}.", f"{line.number}.0.another."
+        assert await shown(current, lost) == 0
+        assert await shown(lost, current) == 9
+        assert await shown(current, f"{line.number + 1}.300.next.{line.id}") == 9
+        assert await shown(lost, lost) == 0
+        offsets.commit_offset("G", "T", 0, 10)
+        assert await shown(current, lost) == 10
 
 
 async def test_malformed_generation_is_refused(autojump_clock: MockClock) -> None:

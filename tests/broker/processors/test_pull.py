@@ -9,7 +9,7 @@ import attrs
 import msgspec
 import pytest
 import trio
-from tests.cluster.support import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
+from tests.support.caller import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
@@ -105,7 +105,7 @@ async def test_rocketrio_readers_are_limited_by_bytes_alone(
         ("||", [], 23),
     ],
 )
-async def test_tag_expression_filters(
+async def test_pull_with_tags_finds_only_their_messages(
     autojump_clock: MockClock, expression: str | None, found: list[bytes], code: int
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
@@ -127,7 +127,7 @@ async def test_tag_expression_filters(
         ({"sys_flag": 0}, {}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
     ],
 )
-async def test_refused_pull(
+async def test_pull_that_is_refused_has_the_reasons_code(
     autojump_clock: MockClock,
     fields: dict[str, Any],
     settings: dict[str, Any],
@@ -200,7 +200,7 @@ async def committed_by_pull(caller: Caller, cluster: EmbeddedCluster, **fields: 
     return master.state.consumer_offsets.query_offset("billing", "orders", 0)
 
 
-async def test_offset_is_stored_only_where_the_flag_says_so_and_it_is_one(
+async def test_offset_is_stored_only_if_the_flag_is_set_and_it_is_valid(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
@@ -381,7 +381,7 @@ def suggested(
         (AT_HOME, True, True, 0),
     ],
 )
-def test_table_of_suggestions(
+def test_suggested_broker_depends_on_group_memory_and_live_slaves(
     group: SubscriptionGroupConfig,
     slave_read_enable: bool,
     is_behind_memory: bool,

@@ -1,6 +1,6 @@
 import pytest
 import trio
-from tests.cluster.support import caller_of, messages
+from tests.support.caller import caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -1,9 +1,9 @@
 """Queue locks by request: the bodies that Java's consumers sent and got, and the minute they last."""
 
 import trio
-from tests.broker.parts import exchanges_of
 from tests.broker.processors.asking import Asking, asking
-from tests.cluster.support import caller_of
+from tests.golden.exchanges import exchanges_of
+from tests.support.caller import accepted, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.clients import HOLDER_TIMEOUT
@@ -13,7 +13,6 @@ from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
 from rocketrio_protocol.commands.client import HeartBeatRequestHeader
 from rocketrio_protocol.commands.consumer import (
     LockBatchMqRequestHeader,
@@ -108,9 +107,7 @@ async def test_slave_locks_nothing_and_a_former_master_forgets_its_locks(
             return await call.pool.call(addr, LockBatchMqRequestHeader(), batch(client_id))
 
         async def change(addr: str, role: str, broker_id: int) -> None:
-            header = ChangeBrokerRoleRequestHeader(role, broker_id)
-            answer = await call.pool.call(addr, header, timeout=70.0)
-            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            accepted(await call.change_role(addr, role, broker_id))
 
         assert (await lock(slave, "a")).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert (await lock(master, "a")).code == ResponseCode.SUCCESS

@@ -4,7 +4,7 @@ import attrs
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
-from tests.cluster.support import Caller, messages
+from tests.support.caller import Caller, messages
 from trio.testing import MockClock
 
 from rocketrio_protocol.bodies import fastjson

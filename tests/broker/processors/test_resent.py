@@ -1,7 +1,7 @@
 """Messages that consumers send to their retry topic themselves."""
 
 import trio
-from tests.cluster.support import bodies, caller_of, messages
+from tests.support.caller import bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import trio
-from tests.cluster.support import Caller, bodies, caller_of, messages
+from tests.support.caller import Caller, bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.support import Caller, caller_of, messages
+from tests.support.caller import Caller, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster

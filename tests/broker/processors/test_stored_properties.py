@@ -41,7 +41,7 @@ def test_plain_message_is_stored_as_apache_stores_it(sent: str, stored: str) -> 
     assert stored_properties(text(sent), "lab", is_batch=False)[0] == text(stored)
 
 
-def test_batch_keeps_wait() -> None:
+def test_stored_properties_of_a_batch_keep_wait() -> None:
     assert stored_properties(text("WAIT=true"), "lab", is_batch=True) == (
         text("CLUSTER=lab;WAIT=true"),
         True,
@@ -113,7 +113,7 @@ def test_half_messages_have_the_mark() -> None:
     assert TRANSACTION_MARK in text("TRAN_MSG=true;a=b")
 
 
-def test_only_true_is_true() -> None:
+def test_wait_is_true_only_for_the_text_true() -> None:
     assert [is_true(word) for word in ("true", "True", "TRUE", "1", "yes", "")] == [True] * 3 + [
         False
     ] * 3

@@ -3,13 +3,13 @@ import time
 import pytest
 
 from rocketrio_broker.processors.tag_expression import is_tag_type, tags_codes
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.record.java_hash import tags_code
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
-def test_everything_is_wanted(expression: str | None) -> None:
+def test_expression_for_all_messages_has_no_codes(expression: str | None) -> None:
     assert tags_codes(expression) is None
 
 
@@ -29,7 +29,7 @@ def test_tags_become_their_hashes(expression: str, tags: list[str]) -> None:
 
 @pytest.mark.parametrize("expression", ["||", "   ", " || || "])
 def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RefusedError) as refusal:
         tags_codes(expression)
     assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
@@ -38,7 +38,7 @@ def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
 def test_tags_codes_of_a_long_expression_is_refused_quickly(character: str) -> None:
     expression = character * (15 << 20)
     began = time.process_time()
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RefusedError) as refusal:
         tags_codes(expression)
     assert time.process_time() - began < 0.05
     assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED

@@ -4,7 +4,7 @@ import attrs
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
-from tests.cluster.support import Caller
+from tests.support.caller import Caller
 from trio.testing import MockClock
 
 from rocketrio_broker.processors.topic_admin import LIST_LIMIT
@@ -241,7 +241,7 @@ async def test_deletion_that_cannot_be_logged_changes_nothing(
         assert one.broker.state.consumer_offsets.query_offset("G", "T", 0) == 1
 
 
-async def test_topics_are_looked_up(autojump_clock: MockClock) -> None:
+async def test_requests_for_topics_return_their_settings(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await one.ask(create("T"))
         everything = await one.ask(admin.GetAllTopicConfigRequestHeader())
