@@ -54,7 +54,7 @@ from rocketrio_broker.ha.torn_end import Damage, PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read_gate import EVERYTHING
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.ha.exchange import ASK_AGAIN
 from rocketrio_protocol.ha.stream import TransferDecoder, TransferPart, encode_report
 from rocketrio_protocol.record.layout import (
@@ -391,7 +391,7 @@ class HAClient:
                 await self._report(transport)
                 continue
             if not received:
-                raise NotReachable(
+                raise NotReachableError(
                     "The master closed the connection",
                     broker_addr=transport.remote_addr,
                     remedy="If this repeats, the master's log says why",
@@ -480,7 +480,7 @@ class HAClient:
         if self._level_clock is not None and part.physical_offset + size == part.transfer_end:
             self._level_clock.took(part.transfer_end - part.transfer_start, part.transfer_end)
         # A complete comparison does not show that the bytes after it can be appended.
-        if size or part.is_heartbeat or isinstance(self.problem, NotReachable | None):
+        if size or part.is_heartbeat or isinstance(self.problem, NotReachableError | None):
             self._transfers_taken += 1
             if self.problem is not None:
                 logger.info(
@@ -526,7 +526,7 @@ class HAClient:
         self.problem = error
         logger.log(
             logging.WARNING if is_new else logging.DEBUG,
-            "%s master=%s offset=%d reason=%s",
+            "replication waits what=%s master=%s offset=%d reason=%s",
             what, addr, self._store.max_physical_offset, error,
         )  # fmt: skip
 

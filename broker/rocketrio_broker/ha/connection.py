@@ -44,7 +44,7 @@ from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.store.epochs import ANONYMOUS
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.ha.exchange import ASK_AGAIN, EXCHANGE_MAGIC, Greeting, encode_exchange
 from rocketrio_protocol.ha.stream import (
     REPORT_SIZE,
@@ -108,6 +108,8 @@ class HAConnection:
         """The greeting of a rocketrio slave; None before it arrives, and for slaves that send none."""
         self.is_anonymous = False
         """Whether the slave has sent no greeting; its reports may count all the same."""
+        self.is_inquiry = False
+        """Whether another broker has connected to ask about this log or to read a part of it, and does not follow."""
         self.acknowledged = Watermark()
         """Grows with the slave's reports; tasks that need the slave to have something wait on it."""
         self.ended_by: Error | None = None
@@ -155,6 +157,11 @@ class HAConnection:
         """The name of the slave's data directory; empty if the slave does not identify itself."""
         return ANONYMOUS if self.greeting is None else self.greeting.member
 
+    @property
+    def log_level(self) -> int:
+        """The level of log lines about this connection: brokers ask each other every half minute."""
+        return logging.DEBUG if self.is_inquiry else logging.INFO
+
     def statistics(self) -> HAConnectionStatistics:
         return HAConnectionStatistics(
             addr=self.addr,
@@ -175,11 +182,11 @@ class HAConnection:
                 self._scope = nursery.cancel_scope
                 nursery.start_soon(self._read, nursery.cancel_scope)
                 nursery.start_soon(self._write, nursery.cancel_scope)
-            await self._tell_limit()
+            await self._send_limit()
         finally:
             await self._transport.aclose()
 
-    async def _tell_limit(self) -> None:
+    async def _send_limit(self) -> None:
         """Send a last header with where the log begins or ends, or with the note that there are other epochs now.
 
         The former answers a slave that asked for something else; an Apache slave reconnects after it. It is sent only
@@ -234,7 +241,7 @@ class HAConnection:
                     f"The slave has reported nothing for {silence_limit:g} s", broker_addr=self.addr
                 )
             if not received:
-                raise NotReachable(
+                raise NotReachableError(
                     "The slave closed the connection", broker_addr=self.addr, remedy=""
                 )
             data = bytes(buffer[:received])
@@ -253,13 +260,17 @@ class HAConnection:
         store = self._store
         if not first.startswith(EXCHANGE_MAGIC):
             self.is_anonymous = True
+            logger.info("slave connected slave=%s", self.addr)
             await store.epochs.join(ANONYMOUS, 0)
             return first
         greeting, rest = await receive_greeting(self._transport, first)
         answer = await welcome(store, greeting, broker_id=self._broker_id)
         if greeting.opens or greeting.asks_only:
+            self.is_inquiry = True
             await self._transport.send_all(encode_exchange(answer))
             raise AskedOnlyError("Another broker has asked how far this log goes")
+        self.is_inquiry = greeting.is_reader
+        logger.log(self.log_level, "slave connected slave=%s", self.addr)
         self._epoch_changes = store.epochs.changes.value
         if not greeting.is_reader:
             await store.epochs.join(greeting.member, greeting.highest)
@@ -295,7 +306,8 @@ class HAConnection:
         if self.slave_request_offset is None:
             self._asks_for_log()
             self._sent_to = self._start_offset(offset)
-            logger.info(
+            logger.log(
+                self.log_level,
                 "slave follows slave=%s request_offset=%d start_offset=%d behind=%d",
                 self.addr, offset, self._sent_to, end - self._sent_to,
             )  # fmt: skip

@@ -21,12 +21,13 @@ from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import Caller, ask_log_end
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.log_lines import rounded
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
 LOG_INTERVAL: Final = 10.0
 """Seconds after which the next line is logged at the latest."""
-TELL_SHARE: Final = 0.05
+REPORT_SHARE: Final = 0.05
 """The share of the whole copy after which the next line is logged earlier."""
 CHECK_INTERVAL: Final = 1.0
 """Seconds between two measurements; a copy that takes no longer is not logged at all."""
@@ -104,7 +105,7 @@ class CopyMeter:
         """Return whether to log a line now; if so, the line counts as logged."""
         is_due = (
             now - self._logged_at >= LOG_INTERVAL
-            or progress.share >= self._logged_share + TELL_SHARE
+            or progress.share >= self._logged_share + REPORT_SHARE
         )
         if is_due:
             self._logged_at, self._logged_share = now, progress.share
@@ -162,7 +163,11 @@ class CopyWatch:
                 if position >= meter.goal:
                     break
                 if meter.is_line_due(now, progress):
-                    logger.info("copying from the master %s", progress)
+                    logger.info(
+                        "copying from the master copied=%d of=%d percent=%.0f bytes_a_second=%.0f seconds_left=%s",
+                        progress.copied, progress.total, 100 * progress.share, progress.rate,
+                        rounded(progress.seconds_left),
+                    )  # fmt: skip
                 if now - asked_at >= LOG_INTERVAL:
                     asked_at = now
                     meter.goal = max(meter.goal, await self._master_end() or 0)

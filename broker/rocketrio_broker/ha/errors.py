@@ -1,6 +1,6 @@
 """Why replication with a peer cannot continue: a different history, deleted bytes, a peer that sends wrong data."""
 
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import Error, NotReachableError
 
 
 class ReplicationError(Error):
@@ -72,7 +72,7 @@ class AskedOnlyError(ReplicationError):
     remedy = ""
 
 
-class SilentPeerError(NotReachable):
+class SilentPeerError(NotReachableError):
     """The other end sent or took nothing for too long."""
 
     remedy = "Check the other process and the network between"

@@ -198,7 +198,7 @@ class GateKeeper:
         self.level.clear()
         self._rounds.clear()
         logger.warning(
-            "readers see what too few slaves have: none confirmed for %g s end=%d shown=%d",
+            "readers see what too few slaves have seconds=%g end=%d shown=%d",
             self._timeout, self._appended.value, flushed.value,
         )  # fmt: skip
         while True:

@@ -36,7 +36,7 @@ from rocketrio_protocol.commands.admin import (
     GetAllSubscriptionGroupConfigRequestHeader,
     GetAllTopicConfigRequestHeader,
 )
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import Error, NotReachableError
 
 Answer = TypeVar("Answer")
 
@@ -187,7 +187,7 @@ class _Gathering:
         unreachable ones.
         """
         unreachable = self.result.unreachable
-        unreachable[addr] = NotReachable("No answer in time", broker_addr=addr)
+        unreachable[addr] = NotReachableError("No answer in time", broker_addr=addr)
         while True:
             try:
                 answer = await asking(addr)

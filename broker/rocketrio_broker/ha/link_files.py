@@ -3,15 +3,14 @@
 Invariant: a secret or key that other users of the machine can read is not used, nor is a secret that can be guessed.
 """
 
-import os
 import ssl
-import stat
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.private_files import read_private
+from rocketrio_protocol.remoting.tls_files import Identity, load_authority, new_context
 
 SECRET_SIZE_MIN: Final = 16
 """The fewest bytes of a secret: if a slave dials an attacker, the attacker can try guesses offline."""
@@ -21,8 +20,6 @@ SECRET_VARIETY_MIN: Final = 8
 
 SECRET_SIZE_MAX: Final = 4096
 """The most bytes of a secret: a larger file is some other file, named by mistake."""
-
-_OTHERS: Final = 0o077
 
 
 def load_link_security(
@@ -42,64 +39,26 @@ def load_link_security(
             remedy="Set ha_tls_certificate_file and ha_tls_authority_file "
             "(ha_tls_key_file where the key is not in the certificate's file)",
         )
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    key_path = key_file or certificate_file
+    identity = Identity(certificate_file=certificate_file, key_file=key_file, prefix="ha_tls_")
+    server, client = new_context(ssl.PROTOCOL_TLS_SERVER), new_context(ssl.PROTOCOL_TLS_CLIENT)
     # The authority signs nothing but this cluster's brokers, and they are dialled by addresses that change.
     client.check_hostname = False
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            _check_private(key_path, f"the key in {key_path}", key_path)
-            context.load_cert_chain(
-                certificate_file, key_file, password=partial(_ask_nobody, key_path)
-            )
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"ha_tls_certificate_file {certificate_file} cannot be used: {error}"
-            ) from error
-        try:
-            context.load_verify_locations(authority_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"ha_tls_authority_file {authority_file} cannot be used: {error}"
-            ) from error
+        identity.load_into(context)
+        load_authority(context, authority_file, "ha_tls_authority_file")
     return LinkSecurity(secret, server, client)
 
 
 def _read_secret(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            _check_private(file.fileno(), f"ha_secret_file {path}", path)
-            secret = file.read(SECRET_SIZE_MAX + 1).strip()
-    except OSError as error:
-        raise ConfigError(f"ha_secret_file {path} cannot be read: {error.strerror}") from error
-    if len(secret) > SECRET_SIZE_MAX:
-        problem = f"more than {SECRET_SIZE_MAX} bytes"
-    elif len(secret) < SECRET_SIZE_MIN:
+    what = f"ha_secret_file {path}"
+    remedy = f"Write one with: (umask 077; openssl rand -base64 32 > {path})"
+    secret = read_private(path, what, size_max=SECRET_SIZE_MAX, remedy=remedy).strip()
+    if len(secret) < SECRET_SIZE_MIN:
         problem = f"{len(secret)} bytes, at least {SECRET_SIZE_MIN} are needed"
     elif len(set(secret)) < SECRET_VARIETY_MIN:
         problem = f"{len(set(secret))} different bytes, at least {SECRET_VARIETY_MIN} are needed"
     else:
         return secret
-    raise ConfigError(
-        f"ha_secret_file {path} holds {problem}",
-        remedy=f"Write one with: (umask 077; openssl rand -base64 32 > {path})",
-    )
-
-
-def _check_private(file: int | Path, what: str, path: Path) -> None:
-    mode = os.stat(file).st_mode
-    if mode & _OTHERS:
-        raise ConfigError(
-            f"{what} is open to others (mode {stat.S_IMODE(mode):04o})",
-            remedy=f"chmod 600 {path}; if others may have read it, make a new one",
-        )
-
-
-def _ask_nobody(key_path: Path) -> bytes:
-    raise ConfigError(
-        f"the key in {key_path} is encrypted, and a broker cannot ask for its password",
-        remedy=f"openssl pkey -in {key_path} -out PLAIN writes it without one; chmod 600 PLAIN",
-    )
+    raise ConfigError(f"{what} holds {problem}", remedy=remedy)

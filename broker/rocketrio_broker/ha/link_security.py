@@ -20,9 +20,7 @@ import logging
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
 from typing import Final
 
 import attrs
@@ -30,7 +28,7 @@ import trio
 
 from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.sealed import SealedTransport
-from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError
+from rocketrio_protocol.errors import NotReachableError, RemoteProtocolError
 from rocketrio_protocol.ha.link import (
     LINK_HEAD_SIZE,
     LINK_MAGIC,
@@ -45,8 +43,15 @@ from rocketrio_protocol.ha.link import (
     encode_hello,
     hello_size,
 )
-from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, split_addr
-from rocketrio_protocol.remoting.streams import StreamTransport, TransportStream
+from rocketrio_protocol.remoting.ports import (
+    CONNECT_TIMEOUT,
+    Dial,
+    Transport,
+    is_loopback,
+    split_addr,
+)
+from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
+from rocketrio_protocol.remoting.tls import TlsTransport, accept_tls, connect_tls
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -85,6 +90,24 @@ class LinkSecurity:
     """An address that an operator configured: the broker there may announce a different address."""
     new_nonce: NewNonce = secrets.token_bytes
     """Returns random bytes that are never repeated."""
+    peer_names: frozenset[str] = frozenset()
+    """The names of which the other end's certificate must have one; none: any certificate of the authority counts."""
+    files: ReloadedFiles["LinkSecurity"] | None = None
+    """The files with secret, certificates and keys, which may have changed since."""
+
+    @property
+    def _latest(self) -> "LinkSecurity":
+        """The same with the secret, certificates and keys that the files have now."""
+        if self.files is None:
+            return self
+        found = self.files.current
+        return attrs.evolve(
+            self,
+            secret=found.secret,
+            server_context=found.server_context,
+            client_context=found.client_context,
+            files=None,
+        )
 
     @property
     def is_proof_asked(self) -> bool:
@@ -96,40 +119,47 @@ class LinkSecurity:
 
     def warn_if_open(self) -> None:
         """Log a warning if hosts other than this machine can have the log, and acknowledge it, without a proof."""
-        if not self.is_proof_asked and not _is_loopback(self.address):
+        if not self.is_proof_asked and not is_loopback(self.address):
             logger.warning(
-                "replication is open: any host that reaches this address gets the whole log, and its acknowledgements "
-                "are trusted addr=%s remedy=set ha_secret_file or ha_tls_* on all brokers of this name",
+                "replication is open, any host that reaches this address gets the whole log, and its acknowledgements "
+                "are trusted addr=%s remedy=%s",
                 self.address,
+                "set ha_secret_file or ha_tls_* on all brokers of this name",
             )
 
     async def accept(self, transport: Transport) -> Transport:
         """Do the master's part, and return the connection to use from now on.
 
-        Raises LinkRefusedError or NotReachable; on any error and on a cancel the connection is closed.
+        Raises LinkRefusedError or NotReachableError; on any error and on a cancel the connection is closed.
         """
-        return await self._secured(transport, self._meet_slave, self.server_context, is_master=True)
+        now = self._latest
+        with_tls = None
+        if now.server_context is not None:
+            with_tls = partial(accept_tls, context=now.server_context)
+        return await now._secured(transport, now._meet_slave, with_tls)
 
     async def connect(self, transport: Transport, dialled: str) -> Transport:
         """Do the slave's part on a connection to the address `dialled`, as `accept` does the master's."""
-        meet = partial(self._meet_master, dialled=dialled)
-        return await self._secured(transport, meet, self.client_context, is_master=False)
+        now = self._latest
+        with_tls = None
+        if now.client_context is not None:
+            with_tls = partial(connect_tls, context=now.client_context, host=split_addr(dialled)[0])
+        meet = partial(now._meet_master, dialled=dialled)
+        return await now._secured(transport, meet, with_tls)
 
     async def _secured(
         self,
         transport: Transport,
         meet: Callable[[Transport], Awaitable[Transport]],
-        context: ssl.SSLContext | None,
-        *,
-        is_master: bool,
+        with_tls: Callable[[Transport], Awaitable[TlsTransport]] | None,
     ) -> Transport:
         if not self.is_proof_asked:
             return transport
         addr = transport.remote_addr
         try:
             with trio.move_on_after(HANDSHAKE_LIMIT):
-                if context is not None:
-                    transport = await _with_tls(transport, context, is_master=is_master)
+                if with_tls is not None:
+                    transport = await self._checked(with_tls(transport), addr)
                 return await meet(transport)
             raise LinkRefusedError(
                 f"The other end has not proved its identity within {HANDSHAKE_LIMIT:g} s",
@@ -138,6 +168,24 @@ class LinkSecurity:
         except BaseException:
             await transport.aclose()
             raise
+
+    async def _checked(self, opening: Awaitable[TlsTransport], addr: str) -> TlsTransport:
+        """Wait for the end of the handshake, and check whose certificate the other end has."""
+        try:
+            transport = await opening
+        except NotReachableError as error:
+            raise LinkRefusedError(
+                f"No TLS connection ({error.what})", broker_addr=addr, remedy=_TLS_REMEDY
+            ) from error
+        names = _names(transport)
+        if self.peer_names and not names & self.peer_names:
+            await transport.aclose()
+            raise LinkRefusedError(
+                f"The other end's certificate is that of {', '.join(sorted(names)) or 'no name'}",
+                broker_addr=addr,
+                remedy="Add a name of it to ha_tls_peer_names, if it belongs to a broker of this name",
+            )
+        return transport
 
     async def _meet_slave(self, transport: Transport) -> Transport:
         magic = await _receive_exactly(transport, len(LINK_MAGIC))
@@ -214,6 +262,25 @@ class LinkSecurity:
             )
 
 
+def warned_dial(dial: Dial) -> Dial:
+    """Return a function that dials like `dial`, and warns once of each master that proves nothing and is elsewhere."""
+    warned = ""
+
+    async def dial_warned(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
+        nonlocal warned
+        transport = await dial(addr, timeout=timeout)
+        if addr != warned and not is_loopback(addr):
+            warned = addr
+            logger.warning(
+                "this slave copies what the host at the master's address sends, without a proof that it is the master "
+                "master=%s remedy=%s",
+                addr, "set ha_secret_file or ha_tls_* on all brokers of this name",
+            )  # fmt: skip
+        return transport
+
+    return dial_warned
+
+
 def secured_dial(dial: Dial, security: LinkSecurity) -> Dial:
     """Return a function that dials like `dial`, and returns a connection once the other end has proved its identity."""
     if not security.is_proof_asked:
@@ -225,39 +292,15 @@ def secured_dial(dial: Dial, security: LinkSecurity) -> Dial:
     return dial_secured
 
 
-def _is_loopback(addr: str) -> bool:
-    host, _ = split_addr(addr)
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-async def _with_tls(
-    transport: Transport, context: ssl.SSLContext, *, is_master: bool
-) -> StreamTransport:
-    stream = trio.SSLStream(TransportStream(transport), context, server_side=is_master)
-    try:
-        await stream.do_handshake()
-    except trio.BrokenResourceError as error:
-        if is_master:
-            await _wait_closed(transport)
-        raise LinkRefusedError(
-            f"No TLS connection ({error.__cause__ or error})",
-            broker_addr=transport.remote_addr,
-            remedy=_TLS_REMEDY,
-        ) from error
-    return StreamTransport(
-        stream, local_addr=transport.local_addr, remote_addr=transport.remote_addr
+def _names(transport: TlsTransport) -> frozenset[str]:
+    """Return the names in the other end's certificate: its subject's common name and the alternative names."""
+    certificate = transport.peer_certificate()
+    subject = [pair for part in certificate.get("subject", ()) for pair in part]
+    alternatives = certificate.get("subjectAltName", ())
+    return frozenset(
+        [value for key, value in subject if key == "commonName"]
+        + [value for _, value in alternatives]
     )
-
-
-async def _wait_closed(transport: Transport) -> None:
-    """Read and drop what the other end sends: closing with unread bytes would look like a broken network to it."""
-    buffer = memoryview(bytearray(_WASTE_SIZE))
-    with trio.move_on_after(_LAST_WORD_LIMIT), suppress(Error):
-        while await transport.receive_into(buffer):
-            pass
 
 
 async def _receive_hello(transport: Transport, end: End) -> tuple[bytes, LinkHello]:
@@ -283,14 +326,14 @@ async def receive_exactly(
 ) -> bytes:
     """Receive `size` bytes of a handshake; memory grows with the bytes received, not with a size that the peer claims.
 
-    Raises NotReachable, which names what the other end closed the connection `instead_of`.
+    Raises NotReachableError, which names what the other end closed the connection `instead_of`.
     """
     data = bytearray()
     buffer = memoryview(bytearray(min(size, _RECEIVE_SIZE)))
     while len(data) < size:
         count = await transport.receive_into(buffer[: size - len(data)])
         if not count:
-            raise NotReachable(
+            raise NotReachableError(
                 f"The other end closed the connection instead of {instead_of}",
                 broker_addr=transport.remote_addr,
                 remedy=remedy,

@@ -291,9 +291,9 @@ class MissingTail:
     def _log_unreachable(self, result: FetchedTail, rule: ReturnRule) -> None:
         for addr, error in result.unreachable.items():
             logger.warning(
-                "serving without asking a peer that cannot be reached; messages that only a slave still "
-                "has are lost for readers (ha_return = serve) peer=%s waited=%g reason=%s",
-                self._name(addr), rule.wait, error,
+                "serving without asking a peer that cannot be reached, messages that only a slave still "
+                "has are lost for readers setting=%s peer=%s waited=%g reason=%s",
+                "ha_return=serve", self._name(addr), rule.wait, error,
             )  # fmt: skip
 
     def _name(self, addr: str) -> str:

@@ -21,7 +21,7 @@ from typing import Final
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.offsets.table import OffsetTable, TopicAndGroup, offsets_by_key
 from rocketrio_broker.offsets.version import Version
-from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
+from rocketrio_protocol.bodies.offsets import OffsetVersions, VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 
 SEND_LIMIT: Final = 500
@@ -64,25 +64,28 @@ class OffsetCopy:
             self._seen = None
             master = OffsetTable.from_body(body)
             offsets.join(master)
-            return self._newer_here(master)
+            return self._newer_here(master, body.rocketrio_versions)
         now = offsets_by_key(body)
         before = self._seen if contact == self._contact else None
         offsets.observe(before or {}, now)
         self._seen, self._contact = now, contact
         return []
 
-    def _newer_here(self, master: OffsetTable) -> list[UpdateConsumerOffsetRequestHeader]:
+    def _newer_here(
+        self, master: OffsetTable, versions: OffsetVersions
+    ) -> list[UpdateConsumerOffsetRequestHeader]:
         newer = self._consumer_offsets.table.newer_than(master)
-        known_in = self._consumer_offsets.known_in
         sent: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
         for key, queue_id, version in islice(newer, SEND_LIMIT):
             # An offset that the master did not take is sent again unchanged, because it has not become newer.
-            known = self._consumer_offsets.named_epochs.get((key, queue_id))
-            epoch = known[1] if known is not None and known[0] == version else known_in
-            sent[key, queue_id] = version, epoch
-        self._consumer_offsets.named_epochs = sent
+            sent[key, queue_id] = version, self._consumer_offsets.epoch_of(key, queue_id)
+        # A former master, which is a slave now, may itself have offsets of an epoch that it does not have.
+        self._consumer_offsets.named_epochs = {
+            **self._consumer_offsets.named_by(versions, master),
+            **sent,
+        }
         if len(sent) < SEND_LIMIT:
-            self._consumer_offsets.known_in = self._epoch()
+            self._consumer_offsets.note_copy(self._epoch())
         return [
             UpdateConsumerOffsetRequestHeader(
                 group, topic, queue_id, version.offset, str(version.generation), epoch=epoch

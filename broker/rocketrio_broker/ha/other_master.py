@@ -134,4 +134,6 @@ async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
         own = HARuntimeInfo.from_json(body).rocketrio
     if own is None:
         return OtherMaster(addr, ha_addr)
+    if own.role == "slave":  # It became one since it was asked for its settings.
+        return None
     return OtherMaster(addr, ha_addr, True, own.claims is not False, own.max_offset)

@@ -128,7 +128,7 @@ async def ask_replica(peers: "Peers", addr: str) -> Replica | None:
 
 
 async def claim_slave_id(peers: "Peers", addr: str) -> int:
-    """Ask the master at an address for an id to follow it. Raises RequestCodeNotSupported for an Apache master."""
+    """Ask the master at an address for an id to follow it. Raises RequestCodeNotSupportedError for an Apache master."""
     request = ClaimSlaveIdRequestHeader(peers.broker_name, peers.own_addr)
     response = await peers.call(addr, request, timeout=CALL_TIMEOUT)
     check(response, "Asking to follow", broker_addr=addr)

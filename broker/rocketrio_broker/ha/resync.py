@@ -273,9 +273,8 @@ class Resync:
         is_missing = isinstance(problem, MissingHistoryError) and problem.is_reported
         if is_missing and (is_empty or rules.missing_history == "restart"):
             logger.warning(
-                "the log is dropped and copied again, because of ha_missing_history=restart begin=%d end=%d "
-                "master=%s",
-                store.min_physical_offset, store.max_physical_offset, problem.broker_addr,
+                "the log is dropped and copied again setting=%s begin=%d end=%d master=%s",
+                "ha_missing_history=restart", store.min_physical_offset, store.max_physical_offset, problem.broker_addr,
             )  # fmt: skip
             await self._start_over()
             return True
@@ -294,8 +293,8 @@ class Resync:
         await store.epochs.cut(at, count)
         self.beyond = None
         logger.warning(
-            "divergent tail cut off, %s offset=%d bytes=%d kept_in=%s master=%s",
-            "no producer got PUT_OK for it" if is_proven else "because of ha_divergent_tail=cut",
+            "divergent tail cut off reason=%s offset=%d bytes=%d kept_in=%s master=%s",
+            "no producer got PUT_OK for it" if is_proven else "ha_divergent_tail=cut",
             at, end - at, path, problem.broker_addr,
         )  # fmt: skip
 

@@ -27,13 +27,13 @@ from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.places import SLAVES_LIMIT, Place, Places
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.errors import ClosedError, Error, NotReachable, ProtocolError
+from rocketrio_protocol.errors import ClosedError, Error, NotReachableError, ProtocolError
 from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
-_ORDINARY_ENDS: Final = (NotReachable, EpochEndedError, AskedOnlyError, NoneType)
+_ORDINARY_ENDS: Final = (NotReachableError, EpochEndedError, AskedOnlyError, NoneType)
 
 
 @attrs.frozen
@@ -193,7 +193,6 @@ class HAService:
         )
         self.connections.append(connection)
         self.accepted.advance(self.accepted.value + 1)
-        logger.info("slave connected slave=%s", connection.addr)
         try:
             await connection.run()
         finally:
@@ -201,11 +200,13 @@ class HAService:
                 self.connections.remove(connection)
             self.group_transfer.slave_left(connection.addr)
             self.departed.advance(self.departed.value + 1)
-        self._log_end(addr, connection.ended_by, connection.slave_ack_offset)
+        self._log_end(addr, connection.ended_by, connection.slave_ack_offset, connection.log_level)
 
-    def _log_end(self, addr: str, reason: Error | None, ack_offset: int = 0) -> None:
+    def _log_end(
+        self, addr: str, reason: Error | None, ack_offset: int = 0, usual_level: int = logging.INFO
+    ) -> None:
         host, _ = split_addr(addr)
-        level = logging.INFO if type(reason) in _ORDINARY_ENDS else logging.WARNING
+        level = usual_level if type(reason) in _ORDINARY_ENDS else logging.WARNING
         if type(reason) in _ORDINARY_ENDS:
             self._refused.pop(host, None)
         elif isinstance(reason, ReplicationError | ProtocolError):

@@ -59,7 +59,7 @@ class SlaveReplication:
     def followed(self) -> str | None:
         """Where a rocketrio master answers requests while its log is followed; otherwise None, as with Apache's."""
         is_following = self.client.statistics().state is HAClientState.FOLLOWING
-        return self._master.value if is_following and self.synchronize.is_master_ours else None
+        return self._master.value if is_following and self.synchronize.is_master_rocketrio else None
 
     def statistics(self) -> SlaveStatistics:
         return SlaveStatistics(

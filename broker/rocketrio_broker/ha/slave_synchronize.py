@@ -2,7 +2,8 @@
 
 One round sends 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs;
 offsets are merged by their versions, in both directions (offset_copy.py); the body of 45 is written to delayOffset.json
-unchanged, once this disk has the log that it applies to.
+unchanged, once this disk has the log that it applies to. The users of a rocketrio master (71031) are copied too, so
+that both decide alike about requests.
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
 Invariant: nothing is copied from a master whose log is not followed: a master that lost its data knows no topics.
@@ -20,6 +21,8 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio_broker.access.control import AccessControl
+from rocketrio_broker.access.users_file import decode_users
 from rocketrio_broker.config_file import ConfigFile, read_table
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
@@ -32,6 +35,7 @@ from rocketrio_broker.watermark import Watermark, wait_any_past
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper, VersionedConsumerOffsets
 from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
+from rocketrio_protocol.commands.access import GetAllUsersRequestHeader, GetAllUsersResponseHeader
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
     GetAllDelayOffsetRequestHeader,
@@ -87,6 +91,7 @@ class SlaveSynchronize:
         is_following: Callable[[], bool] = lambda: True,
         own_name: Callable[[], tuple[int, str | None]] | None = None,
         epoch: Callable[[], str | None] = lambda: None,
+        access: AccessControl | None = None,
         period: float = SYNC_PERIOD,
     ) -> None:
         """`master` is where the master answers requests; `followed` grows when replication begins to follow its log.
@@ -94,6 +99,7 @@ class SlaveSynchronize:
         `is_following` returns whether it follows the log now.
         `flushed` is how much of the log this disk has, `gate` how much of it is confirmed.
         `epoch` returns the last epoch of this log, as readers name it.
+        `access` has the users of this broker, if access control is on.
         `own_name` returns what is sent to the master: this broker's id, and the address of this end of the replication
         stream.
         """
@@ -108,6 +114,7 @@ class SlaveSynchronize:
         self._followed = followed
         self._is_following = is_following
         self._own_name = own_name or (lambda: (MASTER_ID, None))
+        self._access = access
         self._period = period
         self._delay_offsets = b""
         self._early_delay_offsets: tuple[bytes, int] | None = None
@@ -123,7 +130,7 @@ class SlaveSynchronize:
         return f"<SlaveSynchronize from {self._master.value or 'no master yet'}>"
 
     @property
-    def is_master_ours(self) -> bool:
+    def is_master_rocketrio(self) -> bool:
         """Whether the master is a rocketrio broker, as far as its tables show."""
         return self._offset_copy.is_versioned
 
@@ -171,6 +178,7 @@ class SlaveSynchronize:
         groups = await self._ask(addr, GetAllSubscriptionGroupConfigRequestHeader())
         if self._groups.replace(read_table(groups, SubscriptionGroupWrapper, what="groups")):
             logger.info("consumer groups copied master=%s", addr)
+        await self._copy_users(addr)
 
     async def _follow_offsets(self, addr: str) -> None:
         """Copy the offsets alone between two rounds."""
@@ -183,6 +191,7 @@ class SlaveSynchronize:
             try:
                 await self._copy_consumer_offsets(addr)
                 await self._copy_delay_offsets(addr)
+                await self._copy_users(addr)
             except (Error, OSError) as error:
                 logger.debug(
                     "offsets not copied, the next round will master=%s error=%s", addr, error
@@ -224,6 +233,24 @@ class SlaveSynchronize:
         if early[1] <= now and early[0] != self._delay_offsets:
             self._delay_offset_file.write_bytes(early[0])
             self._delay_offsets = early[0]
+
+    async def _copy_users(self, addr: str) -> None:
+        """Copy the users of a rocketrio master, unless files of an operator name them here or there."""
+        access = self._access
+        if access is None or access.is_managed_by_files or not self.is_master_rocketrio:
+            return
+        request = GetAllUsersRequestHeader(access.digest)
+        response = await self._call(addr, request, timeout=CALL_TIMEOUT)
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return  # Access control is off at the master.
+        check(response, "The master's users", broker_addr=addr)
+        access.is_copied = response.header(GetAllUsersResponseHeader).version is not None
+        if not response.body:
+            return
+        users = decode_users(response.body, f"the users of {addr}")
+        if users.table.users or users.version.counter:  # A master without data knows no users yet.
+            access.keep(users)
+            logger.info("users copied master=%s count=%s", addr, access.count)
 
     async def _ask(self, addr: str, request: RequestHeader) -> bytes:
         return await ask(

@@ -16,6 +16,7 @@ import trio
 
 from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.log_lines import rounded
 from rocketrio_protocol.remoting.tasks import every
 
 logger = logging.getLogger("rocketrio_broker.ha")
@@ -94,7 +95,7 @@ class ReplicationWatch:
             if lagging is not None:
                 del self._lagging[slave.addr]
                 logger.info(
-                    "slave has caught up slave=%s offset=%d after=%.0fs",
+                    "slave has caught up slave=%s offset=%d seconds=%.0f",
                     slave.addr, slave.slave_ack_offset, now - lagging.since,
                 )  # fmt: skip
             return
@@ -106,10 +107,10 @@ class ReplicationWatch:
             return
         # The rate at which the distance shrinks decides, not the rate at which the slave receives.
         gained = (lagging.bytes_behind - slave.bytes_behind) / max(now - lagging.checked_at, 1.0)
-        left = f"{slave.bytes_behind / gained:.0f}s" if gained > 0 else "unknown"
+        left = slave.bytes_behind / gained if gained > 0 else None
         logger.warning(
-            "slave stays behind slave=%s bytes=%d for=%.0fs last_report=%.1fs level_in=%s",
-            slave.addr, slave.bytes_behind, now - lagging.since, slave.last_report_age, left,
+            "slave stays behind slave=%s bytes=%d seconds=%.0f last_report=%.1f level_in=%s",
+            slave.addr, slave.bytes_behind, now - lagging.since, slave.last_report_age, rounded(left),
         )  # fmt: skip
         lagging.log_again_at = now + (now - lagging.since)
         lagging.bytes_behind, lagging.checked_at = slave.bytes_behind, now
@@ -121,9 +122,9 @@ class ReplicationWatch:
         unsafe = {name: grown.get(code, 0) for code, name in _UNSAFE.items()}
         if any(unsafe.values()):
             self._is_unsafe = True
-            statuses = " ".join(f"{name}={count}" for name, count in unsafe.items() if count)
+            statuses = ",".join(f"{name}:{count}" for name, count in unsafe.items() if count)
             logger.warning(
-                "sends stored without the required replication seconds=%g %s safe=%d",
+                "sends stored without the required replication seconds=%g unsafe=%s safe=%d",
                 CHECK_INTERVAL, statuses, grown.get(ResponseCode.SUCCESS, 0),
             )  # fmt: skip
         elif self._is_unsafe and grown.get(ResponseCode.SUCCESS, 0):

@@ -1,6 +1,9 @@
 """Records commits since the last snapshot of the offsets, one per line, so that kill -9 loses no acknowledged commit.
 
     config/rocketrioOffsets.0.log, .1.log    ["topic","group",queue,"generation",offset,lowered_from]
+                                             ["topic","group",queue,"generation",offset,lowered_from,"epoch"]
+
+A line names the epoch whose messages its offset counts, unless it is the one that the snapshot names.
 
 Lines go to one of the two files. A snapshot switches to the other one, and the lines that it covers are cleared once it
 is on the disk itself. Lines are joined, so reading one twice, or an old one, changes nothing.
@@ -25,8 +28,23 @@ from rocketrio_protocol.errors import RemoteProtocolError
 
 logger = logging.getLogger("rocketrio_broker.offsets")
 
-Line = tuple[str, str, Int32, str, Int64, Int64]
-_decode: Final = msgspec.json.Decoder(Line).decode
+
+class JournalLine(msgspec.Struct, array_like=True):
+    """One line as it is written; without an epoch it has six elements."""
+
+    topic: str
+    group: str
+    queue_id: Int32
+    generation: str
+    offset: Int64
+    lowered_from: Int64
+    epoch: str = ""
+
+
+Entry = tuple[TopicAndGroup, int, Version, str]
+"""A commit, and the epoch whose messages it counts; empty if it is the snapshot's."""
+
+_decode: Final = msgspec.json.Decoder(JournalLine).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -41,7 +59,7 @@ class OffsetJournal:
         self._current = 0
         self._is_failing = False
 
-    def load(self) -> Iterator[tuple[TopicAndGroup, int, Version]]:
+    def load(self) -> Iterator[Entry]:
         """Yield the whole undamaged lines of both files; an incomplete last line was never acknowledged."""
         for path in self._paths:
             if not self._disk.exists(path):
@@ -54,12 +72,13 @@ class OffsetJournal:
             damaged: list[Exception] = []
             for line in lines[:-1]:
                 try:
-                    topic, group, queue_id, generation, offset, lowered_from = _decode(line)
-                    version = Version(offset, Generation.parse(generation), lowered_from)
+                    one = _decode(line)
+                    generation = Generation.parse(one.generation)
                 except (msgspec.DecodeError, UnicodeDecodeError, RemoteProtocolError) as error:
                     damaged.append(error)
                 else:
-                    yield (topic, group), queue_id, version
+                    version = Version(one.offset, generation, one.lowered_from)
+                    yield (one.topic, one.group), one.queue_id, version, one.epoch
             if damaged:
                 logger.warning(
                     "offset journal damaged file=%s lines=%d of=%d first_error=%s",
@@ -77,12 +96,12 @@ class OffsetJournal:
         self._files = files
         self._sizes = [file.size for file in files]
 
-    def append(self, key: TopicAndGroup, queue_id: int, version: Version) -> None:
+    def append(self, key: TopicAndGroup, queue_id: int, version: Version, epoch: str = "") -> None:
         """Record one commit."""
         if not self._files:
             return
         line = (*key, queue_id, str(version.generation), version.offset, version.lowered_from)
-        data = _encode(line) + b"\n"
+        data = _encode((*line, epoch) if epoch else line) + b"\n"
         current = self._current
         try:
             self._files[current].pwrite(data, self._sizes[current])

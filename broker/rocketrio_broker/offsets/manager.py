@@ -15,7 +15,7 @@ Unlike Java: offsets have versions, so that those of a master and of its slaves 
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import trio
@@ -27,21 +27,23 @@ from rocketrio_broker.offsets.table import (
     OffsetTable,
     QueueEnd,
     TopicAndGroup,
+    epochs_by_key,
     joined_checksum,
     offsets_by_key,
 )
 from rocketrio_broker.offsets.version import FIRST, Commit, Generation, Version
 from rocketrio_broker.steps import SharedWork, in_steps
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import (
     ConsumerOffsetSnapshot,
     ConsumerOffsetWrapper,
+    OffsetVersions,
     VersionedConsumerOffsets,
 )
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.steps import all_at_once
 
 logger = logging.getLogger("rocketrio_broker.offsets")
@@ -56,6 +58,8 @@ OFFSETS_SIZE_LIMIT: Final = 15 << 20
 """Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer of at most 16 MiB."""
 STEP_CLONED: Final = 256
 """Offsets that are cloned in one step: some 5 ms."""
+RESETS_LIMIT: Final = 10_000
+"""Groups whose resets, or dropped commits, are counted; the oldest are forgotten."""
 CLAIMS_LIMIT: Final = 100_000
 """Queues of groups whose owner is known; the oldest claims are dropped, and made again when they matter."""
 
@@ -71,11 +75,13 @@ class ConsumerOffsetManager:
         flush_interval: float = FLUSH_CONSUMER_OFFSET_INTERVAL,
         log_end: Callable[[], int] = lambda: 0,
         log_epoch: Callable[[], str | None] = lambda: None,
+        ends_of_epoch: Callable[[str], QueueEnd | None] = lambda _: None,
     ) -> None:
         """Create an empty table.
 
         `log_end` is the end of the log; offsets are checked if it became shorter. `log_epoch` is the log's last epoch;
-        other brokers learn by it which messages the offsets count.
+        other brokers learn by it which messages the offsets count. `ends_of_epoch` returns where the queues end in the
+        part of this log that a log with that last epoch has too.
         """
         self._file = file
         self._snapshot_file = ConfigFile(file.path.with_name(SNAPSHOT_NAME), disk=disk)
@@ -84,6 +90,8 @@ class ConsumerOffsetManager:
         self._flush_interval = flush_interval
         self._written = 0
         self._writes = 0
+        self._synced_writes = -1
+        """The number of writes that a power cut cannot undo any more; less than `_writes` until a sync."""
         self._turn = trio.Lock()
         """Held while the files are written in steps."""
         self._answer = SharedWork(partial(self.body, with_versions=False))
@@ -93,19 +101,31 @@ class ConsumerOffsetManager:
         self._claim_count = 0
         self._log_end = log_end
         self._log_epoch = log_epoch
+        self._ends_of_epoch = ends_of_epoch
+        self._written_epoch: str | None = None
+        """The epoch that the snapshot names; None if it names none, or if it does not hold for these offsets."""
         self._is_copy = False
         self._has_lost_messages = False
+        self.resets: dict[str, int] = {}
+        """How many offsets of each group an operator has reset since the start."""
+        self.refused: dict[str, int] = {}
+        """How many commits of each group were dropped since the start."""
         self.offsets_cut = 0
         """Queues of groups whose offset was beyond the end of the queue when this broker became master."""
         self.messages_cut = 0
         """Messages that those groups had read and that are not in the log."""
         self._is_foreign = False
         """True if the offsets come from a broker without versions; slaves may know their generation better."""
+        self.sync_wanted = Watermark()
+        """Counts the changes of other brokers that should be on the disk soon: a power cut would undo a deletion."""
         self.table = OffsetTable()
         self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
         """On a slave, offsets that its master may not know yet and the epochs whose messages they count."""
         self.known_in: str | None = None
-        """On a slave, the epoch whose messages all other offsets count: the log's last when it last copied them."""
+        """On a slave, the epoch whose messages all other offsets count: the log's last when it last copied them.
+
+        It is kept in the files: after a restart the log may have other epochs than the offsets count.
+        """
 
     @property
     def offset_table(self) -> dict[TopicAndGroup, dict[int, int]]:
@@ -124,9 +144,15 @@ class ConsumerOffsetManager:
             self._checksums = snapshot.checksums
             self._is_copy = snapshot.is_copy
             self._has_lost_messages = snapshot.log_end > self._log_end()
+            if (versions := snapshot.rocketrio_versions) is not None:
+                self.known_in = self._written_epoch = versions.epoch or None
+                self.named_epochs = self.named_by(versions, self.table)
             self._follow_changes(snapshot)
-        for key, queue_id, version in self._journal.load():
-            self.table.join_version(key, queue_id, version)
+        for key, queue_id, version, epoch in self._journal.load():
+            is_newer = self.table.join_version(key, queue_id, version)
+            # What the snapshot has too it was written after: its word on the epoch is the later one.
+            if is_newer and epoch not in ("", self.known_in):
+                self.named_epochs[key, queue_id] = self.table.version(key, queue_id), epoch
             # Possibly: the broker was killed, and the length of the log at that time is not known.
             self._has_lost_messages = True
 
@@ -142,13 +168,33 @@ class ConsumerOffsetManager:
                 data, ConsumerOffsetWrapper, what="consumer offsets", lenient=False
             )
         except RemoteProtocolError as error:
-            logger.warning("offsets taken from %s alone error=%s", SNAPSHOT_NAME, error)
+            logger.warning(
+                "offsets taken from one file alone file=%s error=%s", SNAPSHOT_NAME, error
+            )
             return
         finally:
             file.close()
         if joined_checksum(0, stored.offset_table) not in self._checksums:
             logger.warning("consumer offsets were changed by another program file=%s", path)
             self.table.observe(offsets_by_key(snapshot), offsets_by_key(stored))
+            self.known_in = self._written_epoch = None
+
+    def named_by(
+        self, versions: OffsetVersions, table: OffsetTable
+    ) -> dict[tuple[TopicAndGroup, int], tuple[Version, str | None]]:
+        """Return the epochs that a body names for offsets that its table and this one have."""
+        return {
+            (key, queue_id): (version, epoch)
+            for (key, queue_id), epoch in epochs_by_key(versions).items()
+            if (version := table.version(key, queue_id)) == self.table.version(key, queue_id)
+        }
+
+    def epoch_of(self, key: TopicAndGroup, queue_id: int) -> str | None:
+        """Return the epoch whose messages a slave's offset counts; None if it is not known, and on a master."""
+        named = self.named_epochs.get((key, queue_id))
+        if named is not None and named[0] == self.table.version(key, queue_id):
+            return named[1]
+        return self.known_in
 
     # ------------------------------------------------------------------------------------- commits
 
@@ -160,7 +206,7 @@ class ConsumerOffsetManager:
         before = self.table.commit(key, queue_id, offset)
         if before == offset:
             return
-        self._journal.append(key, queue_id, self.table.version(key, queue_id))
+        self._record(key, queue_id, self.table.version(key, queue_id))
         if offset < before:
             logger.warning(
                 "consumer offset lowered group=%s topic=%s queue_id=%d offset=%d before=%d",
@@ -172,23 +218,52 @@ class ConsumerOffsetManager:
     ) -> tuple[CommitOutcome, Version]:
         """Store a commit by the rules of versions; return its outcome and the stored version.
 
-        `epoch` is the epoch from which the position comes, given on a slave that must report it to its master.
+        `epoch` is the epoch from which the position comes: a slave reports it to its master, and a broker that becomes
+        master needs it for what is committed before `cut`. A master's offsets are all of its own log.
         """
+        if not self._is_copy and self.known_in is None:
+            epoch = None
         key = topic, group
         before = self.table.version(key, queue_id)
         outcome = self.table.apply(key, queue_id, commit)
         after = self.table.version(key, queue_id)
         if after != before:
-            self._journal.append(key, queue_id, after)
+            if commit.is_reset:
+                _count(self.resets, group)
+            self._record(key, queue_id, after, epoch)
             if epoch is not None:
                 self.named_epochs[key, queue_id] = after, epoch
             if after.offset < before.offset:
                 logger.warning(
-                    "consumer offset %s group=%s topic=%s queue_id=%d offset=%d before=%d",
-                    "reset" if commit.is_reset else "lowered by a seek",
+                    "consumer offset set back by=%s group=%s topic=%s queue_id=%d offset=%d before=%d",
+                    "a reset" if commit.is_reset else "a seek",
                     group, topic, queue_id, after.offset, before.offset,
                 )  # fmt: skip
+        if outcome is not CommitOutcome.STORED:
+            self.count_refused(group)
         return outcome, after
+
+    def count_refused(self, group: str) -> None:
+        """Count a commit that is dropped."""
+        _count(self.refused, group)
+
+    def _record(
+        self, key: TopicAndGroup, queue_id: int, version: Version, epoch: str | None = None
+    ) -> None:
+        """Write a commit to the journal, with its epoch unless that is the snapshot's.
+
+        A power cut may keep this line and undo the snapshot, if that is not synced: then the line names its epoch too.
+        """
+        counted = epoch or self._counted_in
+        is_of_snapshot = counted == self._written_epoch and self._synced_writes == self._writes
+        named = "" if is_of_snapshot else counted or ""
+        self._journal.append(key, queue_id, version, named)
+
+    @property
+    def _counted_in(self) -> str | None:
+        """The epoch whose messages the offsets count that name none."""
+        # A slave's offsets may count messages that it has just cut off, of an epoch that its log no longer has.
+        return self.known_in or self._log_epoch()
 
     @property
     def is_full(self) -> bool:
@@ -285,34 +360,51 @@ class ConsumerOffsetManager:
 
     def void_topic(self, topic: str, floor: Generation) -> bool:
         """Remove the offsets that another broker removed with the topic; return True if that changed anything."""
-        return self.table.remove_below(topic, floor)
+        if not self.table.remove_below(topic, floor):
+            return False
+        self._want_sync()
+        return True
+
+    def _want_sync(self) -> None:
+        self.sync_wanted.advance(self.sync_wanted.value + 1)
 
     # ---------------------------------------------------------------------------------- other brokers
 
     def begin_copy(self, epoch: str | None) -> None:
         """Note that this broker is a slave now: members may commit what its log does not have yet.
 
-        `epoch` is the last epoch of its log.
+        `epoch` is the last epoch of its log. Offsets that were copied before, perhaps before a restart, count those of
+        the epoch that was the last one then.
         """
         self._is_copy = True
-        self.known_in = epoch
+        if self.known_in is None:
+            self.known_in = epoch
 
     def join(self, other: OffsetTable) -> int:
         """Take offsets that are newer at a master with versions; return how many queues changed."""
         self._is_copy = True
+        if self.table.has_removed_less_than(other):
+            self._want_sync()
         return self.table.join(other)
+
+    def note_copy(self, epoch: str | None) -> None:
+        """Note that the offsets count messages of this epoch now, except for those that name another one."""
+        if epoch != self.known_in:
+            self.known_in = epoch
+            self._want_sync()
 
     def cut(self, queue_end: QueueEnd) -> int:
         """Lower offsets beyond the end of their queue to that end; called when this broker becomes master.
 
-        Only needed if the log became shorter, or if offsets were copied from a master faster than messages.
+        Only needed if the log became shorter, or if offsets were copied from a master faster than messages. An offset
+        that counts messages of another history is lowered to where the two part.
         """
-        self.known_in = None
-        self.named_epochs.clear()
-        if not self._is_copy and not self._has_lost_messages:
-            return 0
+        must_compare = self._is_copy or self._has_lost_messages
+        beyond = self.table.cut(self._limit(queue_end)) if must_compare else []
+        self.known_in, self.named_epochs = None, {}
         self._is_copy = self._has_lost_messages = False
-        beyond = self.table.cut(queue_end)
+        if not must_compare:
+            return 0
         for (topic, group), queue_id, version in beyond[:CUTS_SHOWN]:
             logger.warning(
                 "consumer offset lay beyond the queue's end group=%s topic=%s queue_id=%d offset=%d now=%d of=%d",
@@ -324,6 +416,17 @@ class ConsumerOffsetManager:
         self.table.change_count += 1  # The file must also say that it is not a copy now.
         self._persist_or_later()
         return len(beyond)
+
+    def _limit(self, queue_end: QueueEnd) -> Callable[[TopicAndGroup, int], int]:
+        """Return a function that returns how far an offset counts messages that are in this log."""
+        ends_of_epoch = cache(self._ends_of_epoch)
+
+        def limit(key: TopicAndGroup, queue_id: int) -> int:
+            end, epoch = queue_end(key[0], queue_id), self.epoch_of(key, queue_id)
+            ends = None if epoch is None else ends_of_epoch(epoch)
+            return end if ends is None else min(end, ends(key[0], queue_id))
+
+        return limit
 
     def _count_cut(self, beyond: Sequence[tuple[TopicAndGroup, int, Version]]) -> None:
         lost: dict[tuple[str, int], int] = {}
@@ -378,21 +481,20 @@ class ConsumerOffsetManager:
 
     def body(self, *, with_versions: bool) -> Generator[None, None, bytes]:
         """Encode all current offsets in steps, with their versions if requested."""
-        # A slave's offsets may count messages that it has just cut off, of an epoch that its log no longer has.
-        epoch = self.known_in or self._log_epoch()
+        epochs = self._epochs()
+        writing = yield from self.table.written(is_file=False)
+        members: dict[str, Any] = {"offsetTable": writing.offsets}
+        if with_versions:
+            members["rocketrioVersions"] = {**writing.versions, **epochs}
+        return fastjson.dumps(members)
+
+    def _epochs(self) -> dict[str, Any]:
+        """Return the epochs whose messages the offsets count, as members of an OffsetVersions."""
         epochs: dict[str, dict[int, str]] = {}
         for ((topic, group), queue_id), (version, named) in self.named_epochs.items():
             if named is not None and version == self.table.version((topic, group), queue_id):
                 epochs.setdefault(f"{topic}@{group}", {})[queue_id] = named
-        writing = yield from self.table.written(is_file=False)
-        members: dict[str, Any] = {"offsetTable": writing.offsets}
-        if with_versions:
-            members["rocketrioVersions"] = {
-                **writing.versions,
-                "epoch": epoch or "",
-                "epochs": epochs,
-            }
-        return fastjson.dumps(members)
+        return {"epoch": self._counted_in or "", "epochs": epochs}
 
     # --------------------------------------------------------------------------------------- files
 
@@ -402,9 +504,11 @@ class ConsumerOffsetManager:
 
     def _persist_in_steps(self) -> Generator[None, None, None]:
         """Write the files in steps, unless `persist` overtakes it."""
-        if self._written == self.table.change_count:
+        epoch = self._counted_in
+        is_known = epoch == self._written_epoch or not len(self.table)
+        if self._written == self.table.change_count and is_known:
             return
-        written, writes = self.table.change_count, self._writes
+        written, writes, epochs = self.table.change_count, self._writes, self._epochs()
         self._journal.rotate()
         writing = yield from self.table.written(is_file=True)
         if writes != self._writes:
@@ -417,15 +521,16 @@ class ConsumerOffsetManager:
             "isCopy": self._is_copy,
             "logEnd": self._log_end(),
             "offsetTable": writing.offsets,
-            "rocketrioVersions": writing.versions,
+            "rocketrioVersions": {**writing.versions, **epochs},
         }
+        self._written_epoch = None  # What is committed before the next step names its epoch.
         self._snapshot_file.write(snapshot)
         yield
         if writes != self._writes:
             return
         self._file.write({"offsetTable": writing.offsets})
         self._checksums = [writing.checksum]
-        self._written = written
+        self._written, self._written_epoch = written, epoch
         self._writes += 1
 
     def _persist_or_later(self) -> None:
@@ -437,17 +542,20 @@ class ConsumerOffsetManager:
 
     async def sync(self) -> None:
         """Return once the content of the files is safe from a power cut too. Raises ConfigFileError."""
+        writes = self._writes
         await self._disk.run(self._sync)
+        self._synced_writes = writes
 
     def _sync(self) -> None:
         self._snapshot_file.sync()
         self._file.sync()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write the files periodically; `close` writes them the last time, when no commits come any more."""
+        """Write the files on a period, and soon when that is wanted; `close` writes them the last time."""
         self._journal.open()
         task_status.started()
-        async for _ in every(self._flush_interval):
+        while True:
+            wanted = self.sync_wanted.value
             try:
                 self._snapshot_file.renew()
                 self._file.renew()
@@ -458,6 +566,8 @@ class ConsumerOffsetManager:
             except (OSError, ConfigFileError) as error:
                 # They stay in memory and are written in the next round: a full disk must not end a broker.
                 logger.debug("consumer offsets not written, will retry error=%s", error)
+            with trio.move_on_after(self._flush_interval):
+                await self.sync_wanted.wait_past(wanted)
 
     def close(self) -> None:
         """Write the files for the last time, when no commits come any more. Raises ConfigFileError."""
@@ -468,6 +578,12 @@ class ConsumerOffsetManager:
             is_covered = True
         finally:
             self._journal.close(is_covered=is_covered)
+
+
+def _count(counts: dict[str, int], group: str) -> None:
+    counts[group] = counts.pop(group, 0) + 1
+    if len(counts) > RESETS_LIMIT:
+        del counts[next(iter(counts))]
 
 
 def count_unread(

@@ -103,6 +103,17 @@ class ReaderEpochs:
             return partial(self._end_below, address=start)
         return None
 
+    def own_ends(self, epoch: str) -> QueueEnd | None:
+        """Return where the queues end in the part of this log that this broker's own offsets of that epoch count.
+
+        None if nothing is known of the log's epochs. Offsets of an epoch that is unknown here count another history,
+        except for the part of this log that is older than all known epochs.
+        """
+        lines = self._store.epochs.lines
+        if not lines:
+            return None
+        return self.shared_ends(epoch) or partial(self._end_below, address=lines[0].start)
+
     def _end_below(self, topic: str, queue_id: int, *, address: int) -> int:
         return self._offset(topic, queue_id, address)
 

@@ -171,6 +171,17 @@ class OffsetTable:
         self.change_count += 1
         return True
 
+    def has_removed_less_than(self, other: "OffsetTable") -> bool:
+        """Return True if another table knows of a removed topic or group that this one does not know of."""
+        return any(
+            floors.get(name, FIRST) < floor
+            for floors, others in (
+                (self._removed_topics, other._removed_topics),
+                (self._removed_groups, other._removed_groups),
+            )
+            for name, floor in others.items()
+        )
+
     def join(self, other: "OffsetTable", *, queue_end: QueueEnd | None = None) -> int:
         """Take everything that is newer in another table; return how many queues changed.
 
@@ -222,20 +233,22 @@ class OffsetTable:
                     changed += self.join_version(key, queue_id, Version(offset, now.generation))
         return changed
 
-    def cut(self, queue_end: QueueEnd) -> list[tuple[TopicAndGroup, int, Version]]:
-        """Lower offsets beyond the end of their queue to that end; return their former versions.
+    def cut(
+        self, limit: Callable[[TopicAndGroup, int], int]
+    ) -> list[tuple[TopicAndGroup, int, Version]]:
+        """Lower offsets beyond their limit to it; return their former versions.
 
         Messages that the group had read were lost, or had not arrived yet when this broker became master. Their numbers
-        now go to other messages, which would be skipped.
+        go to other messages, which would be skipped.
         """
         beyond = [
             (key, queue_id, version)
             for key, queue_id, version in self.versions()
-            if version.offset > queue_end(key[0], queue_id)
+            if version.offset > limit(key, queue_id)
         ]
         for key, queue_id, version in beyond:
-            end = queue_end(key[0], queue_id)
-            self.join_version(key, queue_id, Version(end, version.generation.lowered()))
+            lowered = Version(limit(key, queue_id), version.generation.lowered())
+            self.join_version(key, queue_id, lowered)
         return beyond
 
     def observe(
@@ -517,3 +530,13 @@ def offsets_by_key(wrapper: ConsumerOffsetWrapper) -> dict[TopicAndGroup, dict[i
     """Return the body of 43 with its keys split; keys of another form are omitted."""
     parts = ((key.split("@"), queues) for key, queues in wrapper.offset_table.items())
     return {(names[0], names[1]): queues for names, queues in parts if len(names) == 2}
+
+
+def epochs_by_key(versions: OffsetVersions) -> dict[tuple[TopicAndGroup, int], str]:
+    """Return the epochs that a body names for single offsets; keys of another form are omitted."""
+    return {
+        ((names[0], names[1]), queue_id): epoch
+        for key, queues in versions.epochs.items()
+        if len(names := key.split("@")) == 2
+        for queue_id, epoch in queues.items()
+    }

@@ -34,7 +34,7 @@ class AllocateService:
             except OSError as error:
                 if str(error) != problem:
                     problem = str(error)
-                    _LOG.warning("event=preallocation_failed error=%s", error)
+                    _LOG.warning("preallocation failed error=%s", error)
                 await trio.sleep(_RETRY_PAUSE)
                 continue
             problem = ""

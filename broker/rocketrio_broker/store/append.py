@@ -31,7 +31,7 @@ from rocketrio_protocol.record.layout import PADDING_HEAD_SIZE
 from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 from rocketrio_protocol.remoting.ports import WallClock
 
-NO_ROOM_TOLD_EVERY: Final = 60.0
+NO_ROOM_LOG_INTERVAL: Final = 60.0
 """Seconds between log lines about a disk that stays full."""
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
@@ -51,15 +51,15 @@ class PutCounters:
 class LogRoom:
     """Whether the disk has room for the log.
 
-    Each refused message is answered with an error. The broker's own log gets one line per `NO_ROOM_TOLD_EVERY`
+    Each refused message is answered with an error. The broker's own log gets one line per `NO_ROOM_LOG_INTERVAL`
     seconds: thousands may be refused each second, and small messages may still fit in between.
     """
 
     refused: int = 0
     """Messages and batches refused since the last one that was stored."""
     _error: str = ""
-    _told_ms: float = -inf
-    _is_told: bool = False
+    _logged_ms: float = -inf
+    _is_logged: bool = False
 
     @property
     def problem(self) -> str:
@@ -75,15 +75,15 @@ class LogRoom:
         """Record that a put was refused because the disk is full."""
         self.refused += 1
         self._error = str(error)
-        if not 0 <= now_ms - self._told_ms < NO_ROOM_TOLD_EVERY * 1000:
-            self._told_ms, self._is_told = now_ms, True
-            _LOG.error("event=no_room refused=%d error=%s", self.refused, error)
+        if not 0 <= now_ms - self._logged_ms < NO_ROOM_LOG_INTERVAL * 1000:
+            self._logged_ms, self._is_logged = now_ms, True
+            _LOG.error("no room refused=%d error=%s", self.refused, error)
 
     def is_there(self) -> None:
         """Record that a put was stored."""
-        if self._is_told:
-            _LOG.warning("event=room_again refused=%d", self.refused)
-        self.refused, self._is_told = 0, False
+        if self._is_logged:
+            _LOG.warning("room again refused=%d", self.refused)
+        self.refused, self._is_logged = 0, False
 
 
 class Appender:

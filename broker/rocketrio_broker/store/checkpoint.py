@@ -85,9 +85,9 @@ def _positions(data: bytes, times: tuple[int, ...]) -> Positions | None:
     if len(data) < end + _CRC.size:
         return None
     magic, *numbers = trailer.unpack_from(data, _TRAILER_AT)
-    is_ours = magic in (_TRAILER_MAGIC, _MAGIC_WITHOUT_GATE)
+    is_rocketrio = magic in (_TRAILER_MAGIC, _MAGIC_WITHOUT_GATE)
     intact = _CRC.unpack_from(data, end)[0] == zlib.crc32(data[_TRAILER_AT:end])
-    if not is_ours or not intact or tuple(numbers[-len(times) :]) != times:
+    if not is_rocketrio or not intact or tuple(numbers[-len(times) :]) != times:
         return None
     return Positions(*numbers[: -len(times)])
 

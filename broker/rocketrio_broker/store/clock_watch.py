@@ -94,9 +94,7 @@ class ClockWatch:
         elif abs(jump_ms := offset_ms - self._offset_ms) >= JUMP_LIMIT_MS:
             self._jumped_ms += jump_ms
             self._jump_settles = now + SETTLES_AFTER
-            _LOG.error(
-                "event=clock_jumped by=%s in_all=%s", duration(jump_ms), duration(self._jumped_ms)
-            )
+            _LOG.error("clock jumped by=%s in_all=%s", duration(jump_ms), duration(self._jumped_ms))
         self._offset_ms = offset_ms
         if now >= self._jump_settles:
             self._jumped_ms = 0
@@ -120,12 +118,12 @@ class ClockWatch:
                 for_seconds = now - self._ahead_since
                 self._log_again_at = now + max(for_seconds, LOGGED_AGAIN_AFTER)
                 _LOG.error(
-                    "event=store_time_ahead by=%s for=%.0fs: %s",
+                    "store time ahead by=%s seconds=%.0f problem=%s",
                     duration(ahead_ms), for_seconds, self.problem,
                 )  # fmt: skip
             return
         if self._ahead_since is not None:
-            _LOG.warning("event=store_time_caught_up after=%.0fs", now - self._ahead_since)
+            _LOG.warning("store time caught up seconds=%.0f", now - self._ahead_since)
             self._ahead_since = None
         self.problem = ""
         if self._jumped_ms >= JUMP_LIMIT_MS:

@@ -220,6 +220,13 @@ class ConsumeQueue:
         data = self.entries(queue_offset, 1)
         return ENTRY.unpack(data) if len(data) == QUEUE_ENTRY_SIZE else None
 
+    @property
+    def file_bytes(self) -> int:
+        """The size of the files that hold entries."""
+        size = self._file_size
+        first = self.min_offset * QUEUE_ENTRY_SIZE // size
+        return (-(-self.max_offset * QUEUE_ENTRY_SIZE // size) - first) * size
+
     def first_at_or_after(self, physical_offset: int) -> int:
         """Return the first entry whose message is at or after `physical_offset`, or `max_offset` if there is none."""
         low, high = self.min_offset, self.max_offset

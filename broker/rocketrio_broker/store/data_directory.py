@@ -58,8 +58,8 @@ class DataDirectory:
             self._refuse_links(self.consume_queue / topic)
         if disk.is_open_to_others(self.root):
             _LOG.warning(
-                "other users of this machine can read the data directory path=%s remedy=chmod 700 %s",
-                self.root, self.root,
+                "other users of this machine can read the data directory path=%s remedy=%s",
+                self.root, f"chmod 700 {self.root}",
             )  # fmt: skip
 
     def _refuse_links(self, folder: Path) -> None:

@@ -37,7 +37,7 @@ _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 TRANSACTION_MASK: Final = 0xC
 _SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
-_TAGS_LABEL: Final = f"{PROPERTY_TAGS}\x01".encode()
+TAGS_LABEL: Final = f"{PROPERTY_TAGS}\x01".encode()
 _TAGS_CACHE_SIZE: Final = 4096  # there are few tags, and they repeat in every message
 _NO_ENTRY: Final = frozenset((0x4, 0xC))  # prepared, rolled back
 _NO_ENTRY_BIT: Final = 0x4  # the bit that these two share
@@ -78,13 +78,13 @@ def entry_tags_code(
 
 def stored_tags_code(properties: bytes) -> int:
     """Return the hash of the tags in stored properties, or 0 if they contain none."""
-    return _code_of_tags(stored_value(properties, _TAGS_LABEL))
+    return _code_of_tags(stored_value(properties, TAGS_LABEL))
 
 
 def tags_code_column(properties: PropertyColumns) -> Int64s:
     """Return `stored_tags_code` of many records."""
     codes = np.zeros(len(properties.offsets), np.int64)
-    tags = properties.values(_TAGS_LABEL)
+    tags = properties.values(TAGS_LABEL)
     codes[tags.owners] = properties.hashes(tags).view(np.int32)
     return codes
 
@@ -240,7 +240,7 @@ class QueueDispatcher:
         if queue is None:
             name = topic.decode("utf-8", "replace")
             if not can_have_folder(name, queue_id):
-                _LOG.warning("event=record_without_queue topic=%.100r queue_id=%d", name, queue_id)
+                _LOG.warning("record without queue topic=%.100r queue_id=%d", name, queue_id)
                 return None
             queue = self._table.queue(name, queue_id)
             self._queues[topic, queue_id] = queue

@@ -116,7 +116,7 @@ class Epochs:
         self._directory, damaged = _decoded(data)
         if damaged:
             _LOG.warning(
-                "event=epochs_damaged file=%s lines=%s known=%d: the end of the log is compared byte by byte instead",
+                "epochs damaged file=%s lines=%s known=%d",
                 self._path, ",".join(map(str, damaged)), len(self.lines),
             )  # fmt: skip
 
@@ -130,7 +130,7 @@ class Epochs:
             epochs, whole_above = now.epochs, now.whole_above
             if now.closed_at is not None and end != now.closed_at:
                 _LOG.warning(
-                    "event=epochs_forgotten closed_at=%d end=%d: another program wrote the log meanwhile",
+                    "epochs forgotten closed_at=%d end=%d",
                     now.closed_at, end,
                 )  # fmt: skip
                 epochs, whole_above = (), now.highest

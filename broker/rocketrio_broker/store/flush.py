@@ -192,7 +192,7 @@ class CheckpointService:
         """Log the first of several equal problems, and their end."""
         problem = "" if error is None else str(error)
         if problem != self._problem:
-            _LOG.warning("event=consume_queue_write error=%s", problem or "none any more")
+            _LOG.warning("consume queue write error=%s", problem or "none any more")
         self._problem = problem
 
     async def write_queues(self) -> None:

@@ -74,7 +74,7 @@ class StoreHealth:
         self.damage = LogDamagedError(damage.physical_offset, damage.problem)
         self._appender.refusal = f"nothing is stored behind damage: {damage}"
         _LOG.error(
-            "event=log_damaged directory=%s at=%d error=%s",
+            "log damaged directory=%s at=%d error=%s",
             self._root, damage.physical_offset, damage,
         )  # fmt: skip
 

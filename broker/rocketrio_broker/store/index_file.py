@@ -50,7 +50,7 @@ class IndexFile:
         self._slot_count = slot_count
         self._entry_limit = entry_limit
         self._entries_at = HEADER.size + 4 * slot_count
-        size = self._size = self._entries_at + ENTRY.size * entry_limit
+        size = self.file_bytes = self._entries_at + ENTRY.size * entry_limit
         self._reserved = 0
         self._file = disk.open(path, create=create)
         if create:
@@ -87,7 +87,7 @@ class IndexFile:
         """Allocate disk blocks for `count` more entries and for the slots; raises `OSError` on a full disk."""
         needed = self._entries_at + ENTRY.size * (self.next_number + count)
         if needed > self._reserved:
-            end = min(needed + RESERVE_SIZE, self._size)
+            end = min(needed + RESERVE_SIZE, self.file_bytes)
             self._file.reserve(self._reserved, end - self._reserved)
             self._reserved = end
 

@@ -74,6 +74,11 @@ class KeyIndex:
         self.is_stopped = False
         """Whether a full disk stopped the index."""
 
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(file.file_bytes for file in self._files)
+
     def __repr__(self) -> str:
         return f"<KeyIndex of {len(self._files)} files up to {self.position.value}>"
 
@@ -222,11 +227,11 @@ class KeyIndex:
             files = self._with_room(sum(map(len, parts)))
         except OSError as error:
             if not self.is_stopped:
-                _LOG.error("event=index_stopped at=%d error=%s", self.position.value, error)
+                _LOG.error("index stopped at=%d error=%s", self.position.value, error)
             self.is_stopped = True
             return False
         if self.is_stopped:
-            _LOG.warning("event=index_resumed at=%d", self.position.value)
+            _LOG.warning("index resumed at=%d", self.position.value)
             self.is_stopped = False
         filling = iter(files)
         file = next(filling, None)
@@ -272,12 +277,10 @@ class KeyIndex:
 
     def _made(self, files: list[IndexFile]) -> IndexFile:
         """Make a new file after these."""
-        now_ms = self._wall_clock.now_ms()
-        name = _file_name(now_ms)
-        # Names must rise, also for two files in one millisecond and for a clock that was set back.
-        while files and name <= files[-1].path.name:
-            now_ms += 1
-            name = _file_name(now_ms)
+        name = _file_name(self._wall_clock.now_ms())
+        if files and name <= (last := files[-1].path.name):
+            # Two in one millisecond, or a clock that was set back: names rise nevertheless.
+            name = f"{int(last) + 1:0{_NAME_DIGITS}d}"
         self._disk.make_directory(self._directory)
         try:
             return self._open(name, create=True)
@@ -317,7 +320,7 @@ class KeyIndex:
                 (newest.cut if is_synced else newest.rebuild)(end)
             except OSError as error:
                 # The disk is too full to repair the file: its messages are indexed again once there is room.
-                _LOG.error("event=index_file_dropped file=%s error=%s", newest.path.name, error)
+                _LOG.error("index file dropped file=%s error=%s", newest.path.name, error)
                 self._remove(self._files.pop())
                 return newest.begin_physical_offset
             self._unsynced.add(newest)

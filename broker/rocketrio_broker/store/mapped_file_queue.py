@@ -29,6 +29,11 @@ class MappedFileQueue:
         self._disk = disk
         self._prepared: MappedFile | None = None
 
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return len(self.files) * self.file_size
+
     def __repr__(self) -> str:
         return f"<MappedFileQueue {self.directory} of {len(self.files)} files>"
 

@@ -208,8 +208,8 @@ class MessageStore:
         log.files.load(None if positions is None else positions.queue_position)
         # Without our part of the checkpoint another program may have written to the queues since.
         file_size = self.config.mapped_file_size_consume_queue
-        is_ours = checkpoint.positions is not None
-        bounds = read_bounds(self._disk, directory.root, file_size) if is_ours else None
+        is_rocketrio = checkpoint.positions is not None
+        bounds = read_bounds(self._disk, directory.root, file_size) if is_rocketrio else None
         self.queue_table.load(bounds)
         self.epochs.load()
         directory.mark_running()
@@ -232,9 +232,7 @@ class MessageStore:
         if checkpoint.positions is not None:
             self.read_gate.set_reported(checkpoint.positions.read_gate)
             self.read_gate.log_was_cut(found.end)
-        _LOG.info(
-            "event=recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found
-        )
+        _LOG.info("recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found)
 
     def _keep_bytes(self, physical_offset: int, data: bytes) -> Path:
         path = self.directory.cut / tail_name(physical_offset, self._wall_clock.now_ms())
@@ -343,6 +341,16 @@ class MessageStore:
         if self.clock_watch.problem:
             info["clockProblem"] = self.clock_watch.problem
         return info
+
+    @property
+    def disk_capacity(self) -> tuple[int, int]:
+        """The total and the free bytes of the file system, as last checked."""
+        return self._retention.capacity
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """The used part of the file system, from 0 to 1, as last checked."""
+        return self._retention.used_ratio
 
     def problems(self) -> list[str]:
         """Return the problems that an operator should know of, except a refusal of messages."""
@@ -486,6 +494,12 @@ class MessageStore:
     def with_verdicts(self, entries: Iterable[Entry], matches: PropertiesFilter) -> Iterator[Entry]:
         """Yield the entries with the verdict of `matches` on their records in place of the tags code."""
         return with_verdicts(self.commit_log, entries, matches)
+
+    def address_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Return the address of the message at a queue offset; None if it is not there."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        entry = None if queue is None else queue.entry(offset)
+        return None if entry is None else entry[0]
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Return when the message at a queue offset was stored, in ms; None if it is not there."""

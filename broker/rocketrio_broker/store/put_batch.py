@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE
 from rocketrio_broker.store.disk import Buffer
-from rocketrio_broker.store.dispatch import stored_tags_code
+from rocketrio_broker.store.dispatch import TAGS_LABEL, stored_tags_code
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.record.batch import (
@@ -33,7 +33,6 @@ from rocketrio_protocol.record.batch import (
 from rocketrio_protocol.record.encode import RecordShape
 from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_TAGS,
     stored_value,
 )
 from rocketrio_protocol.record.vectors import HEAD_TYPE, Int64s
@@ -46,7 +45,6 @@ BATCH_MESSAGES_LIMIT: Final = 16_384
 
 _SEPARATOR: Final = b"\x02"
 _DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
-_TAGS: Final = f"{PROPERTY_TAGS}\x01".encode()
 _HEAD: Final = Struct(">i12xi")  # size and body length of an entry
 _SIZE: Final = Struct(">h")
 
@@ -107,7 +105,7 @@ def entries_of(body: bytes | memoryview) -> UniformEntries | MixedEntries:
 def batch_of(entries: UniformEntries | MixedEntries, common: bytes) -> Batch:
     """Return the batch of these entries, with the common properties after those of each entry."""
     if isinstance(entries, UniformEntries):
-        if _TAGS not in common and _DELAY not in common:
+        if TAGS_LABEL not in common and _DELAY not in common:
             return UniformBatch(entries, common)
         entries = decode_batch(entries.data)
     return MixedBatch(entries, common)
@@ -140,9 +138,9 @@ def _uniform_entries(body: bytes | memoryview) -> UniformEntries | None:
     together = rows[:, properties_at:].tobytes()
     if _DELAY in together:
         return None
-    tagged = together.count(_TAGS)
+    tagged = together.count(TAGS_LABEL)
     if tagged:
-        start = properties.find(_TAGS)
+        start = properties.find(TAGS_LABEL)
         end = properties.find(_SEPARATOR, start) + 1 or len(properties)
         at = properties_at + max(start - 1, 0)
         if tagged != len(rows) or start < 0 or not _is_one(rows[:, at : properties_at + end]):
@@ -232,23 +230,29 @@ class MixedBatch:
     """Records of any sizes, made one after the other."""
 
     def __init__(self, entries: MixedEntries, common: bytes) -> None:
+        if stored_value(common, TAGS_LABEL):  # the last tags of a message count
+            self._tags_codes = [stored_tags_code(common)] * len(entries)
+        else:
+            code_of = {each: stored_tags_code(each) for each in {own for _, _, own in entries}}
+            self._tags_codes = [code_of[own] for _, _, own in entries]
         if common:
-            entries = [(flag, body, _with_common(own, common)) for flag, body, own in entries]
+            after = _SEPARATOR + common
+            entries = [
+                (flag, body, own + common if not own or own[-1:] == _SEPARATOR else own + after)
+                for flag, body, own in entries
+            ]
         self._entries = entries
         self.count = len(entries)
         self.body_size = sum([len(body) for _, body, _ in entries])
         self.properties_size = max([len(each) for _, _, each in entries], default=0)
+        self._content_sizes = [len(body) + len(each) for _, body, each in entries]
 
     @property
     def is_delayed(self) -> bool:
         return any(_DELAY in each and _is_delayed(each) for _, _, each in self._entries)
 
     def size(self, shape: RecordShape) -> int:
-        return sum(self._sizes(shape))
-
-    def _sizes(self, shape: RecordShape) -> list[int]:
-        overhead = shape.overhead
-        return [overhead + len(body) + len(each) for _, body, each in self._entries]
+        return self.count * shape.overhead + sum(self._content_sizes)
 
     def records(
         self, shape: RecordShape, put: PutMessage, queue_offset: int, start: int, store_ms: int
@@ -266,10 +270,10 @@ class MixedBatch:
             reconsume_times=put.reconsume_times,
             prepared_transaction_offset=put.prepared_transaction_offset,
         )
-        sizes = self._sizes(shape)
+        overhead = shape.overhead
+        sizes = [overhead + size for size in self._content_sizes]
         addresses = list(accumulate(sizes[:-1], initial=start))
-        codes = [stored_tags_code(each) for _, _, each in self._entries]
-        return records, addresses, b"".join(map(ENTRY.pack, addresses, sizes, codes))
+        return records, addresses, b"".join(map(ENTRY.pack, addresses, sizes, self._tags_codes))
 
 
 def _with_common(own: bytes, common: bytes) -> bytes:

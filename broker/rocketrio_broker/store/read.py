@@ -36,7 +36,9 @@ _STRUCT_CACHE_SIZE: Final = 64
 GATHER_LEAST: Final = 32
 """The number of gaps from which on records are copied into one buffer: 0.1 us a record, where a view costs 0.4."""
 
-_NEVER: Final = 1 << 62  # effectively unlimited
+_NEVER: Final = 1 << 62  # beyond every address
+_SIZE_MAX: Final = (1 << 31) - 1
+"""The bytes of one answer: the greatest size of an entry."""
 
 
 class GetStatus(Enum):
@@ -76,7 +78,7 @@ def _gathered(span: memoryview, starts: Int64s, size: int) -> memoryview:
 
 @lru_cache(_STRUCT_CACHE_SIZE)
 def _entries_struct(count: int) -> Struct:
-    return Struct(">" + "qiq" * count)
+    return Struct(">" + "qIq" * count)
 
 
 class QueueReader:
@@ -211,7 +213,7 @@ class _Scan:
     ) -> None:
         self._log = log
         self._cold_below = log.max_offset - memory_size
-        byte_limit = _NEVER if max_bytes is None else max_bytes
+        byte_limit = _SIZE_MAX if max_bytes is None else min(max_bytes, _SIZE_MAX)
         self._bytes_in_memory = min(config.max_transfer_bytes_on_message_in_memory, byte_limit)
         self._bytes_in_disk = min(config.max_transfer_bytes_on_message_in_disk, byte_limit)
         self.count_in_memory = self.count_in_disk = max_messages
@@ -239,7 +241,8 @@ class _Scan:
             return 0
         numbers = _entries_struct(count).unpack(entries)
         physical_offsets, sizes = numbers[0::3], numbers[1::3]
-        if physical_offsets[0] < self._log.min_offset or min(sizes) <= 0:
+        # Entries may be damaged: a size of 0 ends this way, and a negative one is read as more than any limit.
+        if physical_offsets[0] < self._log.min_offset or not all(sizes):
             return 0
         if physical_offsets[0] >= self._cold_below:
             byte_limit, count_limit = self._bytes_in_memory, self.count_in_memory

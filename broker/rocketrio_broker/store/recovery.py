@@ -95,10 +95,10 @@ def recover(
             # Queues that began in this attempt may begin earlier in the next one.
             for queue in [queue for queue in table if queue.key not in loaded]:
                 table.delete_queue(queue)
-            _LOG.warning("event=recovery_from_earlier to=%d reason=%s", start, gap)
+            _LOG.warning("recovery from earlier to=%d reason=%s", start, gap)
     dispatcher.complete_queues = frozenset()
     if walk.problem:
-        _LOG.info("event=log_end_found clean=%s at=%s", clean, walk.problem)
+        _LOG.info("log end found clean=%s at=%s", clean, walk.problem)
     end = walk.position
     if not clean:
         end = _end_before_torn(log, walk)
@@ -197,7 +197,7 @@ def _end_before_torn(log: CommitLog, walk: LogWalk) -> int:
     if can_be_properties(record.properties):
         return walk.position
     _LOG.warning(
-        "event=log_end_torn at=%d size=%d topic=%s queue_id=%d queue_offset=%d",
+        "log end torn at=%d size=%d topic=%s queue_id=%d queue_offset=%d",
         last, record.size, record.topic, record.queue_id, record.queue_offset,
     )  # fmt: skip
     return last
@@ -211,7 +211,7 @@ def _keep_rest(log: CommitLog, end: int, keep: KeepBytes) -> None:
     data = file.pread(end - file.start_offset, _KEPT_SIZE).rstrip(b"\0")
     if data:
         kept_in = keep(end, data)
-        _LOG.warning("event=log_end_cut at=%d size=%d kept_in=%s", end, len(data), kept_in)
+        _LOG.warning("log end cut at=%d size=%d kept_in=%s", end, len(data), kept_in)
 
 
 def _cut_queues(table: ConsumeQueueTable, end: int) -> None:

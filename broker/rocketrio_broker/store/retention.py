@@ -130,7 +130,7 @@ class RetentionService:
                 await self.check_disk()
                 await self.delete_old_files()
             except OSError as error:
-                _LOG.error("event=retention_failed error=%s", error)
+                _LOG.error("retention failed error=%s", error)
 
     async def check_disk(self) -> None:
         """Check how full the disk is, and refuse or accept messages accordingly."""
@@ -140,13 +140,13 @@ class RetentionService:
         percent, limit = self.used_ratio * 100, self.config.disk_space_warning_level_ratio
         if percent > limit:
             if not self._appender.disk_refusal:
-                _LOG.error("event=disk_nearly_full path=%s used=%.1f%%", path, percent)
+                _LOG.error("disk nearly full path=%s used_percent=%.1f", path, percent)
             self._appender.disk_refusal = (
                 f"the disk of {path} is {percent:.1f} % full, messages are refused above {limit:g} %:"
                 " make room, or lower file_reserved_time"
             )
         elif self._appender.disk_refusal:
-            _LOG.warning("event=disk_has_room_again path=%s used=%.1f%%", path, percent)
+            _LOG.warning("disk has room again path=%s used_percent=%.1f", path, percent)
             self._appender.disk_refusal = ""
         self._check_forced_deletion(percent)
 
@@ -164,7 +164,7 @@ class RetentionService:
             f" {self.config.disk_space_warning_level_ratio:g} %"
         )
         if self.problem != before:
-            _LOG.warning("event=disk_fills used=%.1f%%: %s", percent, self.problem)
+            _LOG.warning("disk fills used_percent=%.1f problem=%s", percent, self.problem)
 
     async def delete_old_files(self, *, at_any_hour: bool = False) -> int:
         """Delete the files that may go now; return how many files of the log were deleted."""
@@ -193,7 +193,7 @@ class RetentionService:
             }
             messages, groups = await in_steps(self.count_unread(gone))
             _LOG.warning(
-                "event=deleted_before_time files=%d used=%.1f%% messages=%d unread=%d groups=%d",
+                "deleted before time files=%d used_percent=%.1f messages=%d unread=%d groups=%d",
                 deleted, self.used_ratio * 100, sum(end - start for start, end in gone.values()),
                 messages, groups,
             )  # fmt: skip
@@ -211,7 +211,7 @@ class RetentionService:
             moved = await in_steps(self._table.raise_min(first.end_offset))
             if self._oldest_below(limit) is not first:
                 continue
-            _LOG.info("event=log_file_deleted file=%s", first.path.name)
+            _LOG.info("log file deleted file=%s", first.path.name)
             try:
                 files.remove_first()
             finally:
@@ -237,7 +237,7 @@ class RetentionService:
         index_files = self._index.delete_before(self._log.min_offset)
         queue_files = await in_steps(self._table.delete_before_min(queues))
         if queue_files or index_files:
-            _LOG.info("event=queue_files_deleted queue=%d index=%d", queue_files, index_files)
+            _LOG.info("queue files deleted queue=%d index=%d", queue_files, index_files)
 
     def _newest_times(self, now_ms: int) -> list[int]:
         """Return for each file but the last an upper bound of its store times: when the next file began.

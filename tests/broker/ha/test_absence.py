@@ -4,13 +4,13 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.cluster.support import caller_of
+from tests.support.caller import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.absence import ASK_AGAIN_AFTER, ASK_LIMIT, Absence
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 
 
 @attrs.define
@@ -32,7 +32,7 @@ class Slaves:
         await trio.sleep(self.seconds)
         missing = set() if self.are_there else {"10.0.0.2:10911"}
         return GatheredOffsets(
-            unreachable={addr: NotReachable("no") for addr in missing}, slaves_missing=missing
+            unreachable={addr: NotReachableError("no") for addr in missing}, slaves_missing=missing
         )
 
 
@@ -111,7 +111,7 @@ async def test_silent_slave_is_asked(autojump_clock: MockClock) -> None:
         assert not absence.must_ask
 
 
-async def test_master_that_stood_still_tells_what_its_slave_took_meanwhile(
+async def test_paused_master_reports_what_its_slave_took_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     async with (

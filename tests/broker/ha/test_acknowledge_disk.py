@@ -5,14 +5,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.broker.ha.support import MASTER, MASTER_HA, RawPeer, Slave, fill, log_bytes, slave
-from tests.broker.store.support import opened
-from tests.cluster.held_disk import HeldDisk
+from tests.support.held_disk import HeldDisk
+from tests.support.replication import (
+    MASTER,
+    MASTER_HA,
+    RawPeer,
+    Slave,
+    slave,
+    some_log,
+)
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.history import FIRST_ADDRESS
-from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 
 DISK = HAConfig(acknowledge="disk")
@@ -30,12 +35,6 @@ async def followed(disk: HeldDisk) -> AsyncGenerator[tuple[RawPeer, Slave]]:
             disk.release()
 
 
-async def some_log(messages: int) -> bytes:
-    async with opened(MemoryDisk()) as store:
-        fill(store, messages)
-        return log_bytes(store)
-
-
 async def test_nothing_is_reported_before_the_disk_has_it(autojump_clock: MockClock) -> None:
     log, disk = await some_log(10), HeldDisk()
     async with followed(disk) as (peer, ours):
@@ -50,7 +49,7 @@ async def test_nothing_is_reported_before_the_disk_has_it(autojump_clock: MockCl
         assert ours.store.flushed.value == len(log)
 
 
-async def test_it_is_flushed_at_once_and_not_on_the_period(autojump_clock: MockClock) -> None:
+async def test_slave_flushes_at_once_and_not_on_the_period(autojump_clock: MockClock) -> None:
     log = await some_log(10)
     async with followed(HeldDisk()) as (peer, _):
         assert await peer.read_report() == 0

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.ha.support import (
+from tests.support.replication import (
     FILE_SIZE,
     HEADER,
     MASTER,
@@ -20,8 +20,8 @@ from tests.broker.ha.support import (
     log_bytes,
     master,
     slave,
+    some_log,
 )
-from tests.broker.store.support import opened
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClientState
@@ -54,13 +54,6 @@ async def followed(**options: Any) -> AsyncGenerator[tuple[RawMaster, Slave]]:
     with trio.fail_after(TEST_LIMIT):
         async with slave(network, **options) as ours:
             yield RawMaster(network, listener), ours
-
-
-async def some_log(messages: int = 200) -> bytes:
-    """The bytes of a log of several files."""
-    async with opened(MemoryDisk()) as store:
-        fill(store, messages)
-        return log_bytes(store)
 
 
 async def settled(ours: Slave) -> int:
@@ -244,7 +237,7 @@ async def test_pauses_between_attempts_grow_until_a_success(
         assert gaps == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 0.5]
 
 
-async def test_waits_for_an_address(autojump_clock: MockClock) -> None:
+async def test_slave_without_a_masters_address_waits_for_it(autojump_clock: MockClock) -> None:
     async with followed(master_addr=None) as (theirs, ours):
         await trio.sleep(100)
         assert ours.client.state is HAClientState.WAITING_FOR_ADDRESS
@@ -355,7 +348,7 @@ async def test_full_disk_is_one_warning_and_ever_longer_pauses(
         assert caplog.text.count("replication continues") == 1
 
 
-async def test_statistics_tell_how_far_the_master_is(autojump_clock: MockClock) -> None:
+async def test_statistics_report_the_position_of_the_master(autojump_clock: MockClock) -> None:
     log = await some_log(5)
     async with followed() as (theirs, ours):
         peer = await theirs.accept()

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 import trio
-from tests.broker.ha.support import (
+from tests.support.replication import (
     FILE_SIZE,
     OTHER_SLAVE,
     REPORT,
@@ -18,7 +18,7 @@ from tests.broker.ha.support import (
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.config import HAConfig
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 
 
 async def test_nothing_is_sent_before_the_first_report(autojump_clock: MockClock) -> None:
@@ -156,7 +156,9 @@ async def test_slave_that_never_reports_is_dropped(autojump_clock: MockClock) ->
         assert await peer.wait_ended() == 20.0
 
 
-async def test_trickling_bytes_are_no_sign_of_life(autojump_clock: MockClock) -> None:
+async def test_slave_that_sends_parts_of_a_report_counts_as_silent(
+    autojump_clock: MockClock,
+) -> None:
     async with master() as ours:
         peer = await ours.raw_slave()
         for byte in REPORT.pack(0)[:5]:
@@ -183,7 +185,7 @@ async def test_slave_that_takes_nothing_is_dropped_though_it_reports(
         peer = await ours.raw_slave()
         dropped_at = None
         for _ in range(10):
-            with suppress(NotReachable):
+            with suppress(NotReachableError):
                 await peer.report(0)
             await trio.sleep(4)
             if not ours.service.connections and dropped_at is None:

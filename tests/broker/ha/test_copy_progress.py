@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import trio
-from tests.broker.ha.support import Slave, fill, slave
+from tests.support.replication import Slave, fill, slave
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClientState
@@ -13,7 +13,7 @@ from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.headers import RequestHeader
 
 MB = 1_000_000
@@ -72,7 +72,7 @@ class Answers:
         self.asked += 1
         await trio.lowlevel.checkpoint()
         if self.end is None:
-            raise NotReachable("no answer", broker_addr=addr)
+            raise NotReachableError("no answer", broker_addr=addr)
         table = KVTable({"commitLogMaxOffset": str(self.end)})
         return RemotingCommand(code=0, body=table.to_json())
 
@@ -83,7 +83,7 @@ async def copying(ours: Slave, answers: Answers, nursery: trio.Nursery) -> CopyW
     return watch
 
 
-async def test_slave_tells_how_far_its_copy_is(
+async def test_slave_reports_the_position_of_its_copy(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import trio
-from tests.broker.ha.support import (
+from tests.support.replication import (
     HEADER,
     MASTER,
     MASTER_HA,
@@ -15,13 +15,13 @@ from tests.broker.ha.support import (
     log_bytes,
     master,
     slave,
+    starts_of,
 )
-from tests.broker.store.support import opened, read_all
+from tests.support.stores import opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.history import FIRST_ADDRESS
-from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 
@@ -34,12 +34,7 @@ async def log_and_starts() -> tuple[bytearray, list[int]]:
         return bytearray(log_bytes(store)), starts_of(store)
 
 
-def starts_of(store: MessageStore) -> list[int]:
-    queue = store.queue_table.by_key["orders", 0]
-    return [entry[0] for number in range(RECORDS) if (entry := queue.entry(number))]
-
-
-async def test_slave_with_damage_asks_for_nothing_more_and_says_why(
+async def test_slave_with_damage_stops_replicating_and_logs_why(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, starts = await log_and_starts()
@@ -118,7 +113,7 @@ async def test_bytes_that_are_not_a_record_are_not_appended(
         assert len(read_all(ours.store, "orders")) == RECORDS
 
 
-async def test_slave_that_is_further_than_the_damage_goes_on(
+async def test_slave_beyond_the_damage_continues(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What lies behind it cannot be compared, which is said."""

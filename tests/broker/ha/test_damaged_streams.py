@@ -11,14 +11,22 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.ha.support import HEADER, OTHER_SLAVE, REPORT, RawPeer, log_bytes, master
-from tests.broker.ha.test_client import followed, some_log
+from tests.broker.ha.test_client import followed
 from tests.golden.golden import VERSIONS, recorded_frames
 from tests.golden.mutations import Fault, faults, same_faults_each_run
+from tests.support.replication import (
+    HEADER,
+    OTHER_SLAVE,
+    REPORT,
+    RawPeer,
+    log_bytes,
+    master,
+    some_log,
+)
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClientState
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 
 AT_ONCE = 12
 """Damaged streams in the life of one service."""
@@ -44,7 +52,7 @@ def with_faults(data: bytes, changes: list[Fault]) -> bytes:
 
 async def stay(peer: RawPeer, data: bytes) -> None:
     """Send it, and read for as long as the other end may want to talk."""
-    with suppress(NotReachable), trio.move_on_after(PATIENCE):
+    with suppress(NotReachableError), trio.move_on_after(PATIENCE):
         await peer.transport.send_all(data)
         while await peer.read(4096):
             pass

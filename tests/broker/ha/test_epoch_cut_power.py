@@ -1,9 +1,10 @@
 """A power cut at any step while a former master cuts off what nobody was promised."""
 
 import pytest
-from tests.broker.ha.support import fill, log_bytes
-from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
-from tests.broker.store.support import ROOT, SetClock, opened
+from tests.support.clocks import SettableClock
+from tests.support.faulty_disk import FaultyDisk, PowerCutError
+from tests.support.replication import fill, log_bytes
+from tests.support.stores import ROOT, opened
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.errors import BeyondBoundaryError
@@ -45,7 +46,7 @@ async def former_master() -> tuple[FaultyDisk, Welcome, bytes]:
 
 async def mend(store: MessageStore, welcome: Welcome) -> None:
     """What a slave does with what its master says, until it may follow."""
-    resync = Resync(store, rules=HistoryRules, wall_clock=SetClock())
+    resync = Resync(store, rules=HistoryRules, wall_clock=SettableClock())
     if store.max_physical_offset > welcome.epochs[1].start:
         with pytest.raises(BeyondBoundaryError) as raised:
             await resync.take_welcome(welcome, "10.0.0.2:10912")

@@ -154,7 +154,7 @@ def test_slave_without_a_name_may_have_had_it() -> None:
         (line(2, 120), "older than"),
     ],
 )
-def test_what_may_have_been_promised_otherwise(own: Epoch, text: str) -> None:
+def test_epoch_of_a_broker_that_may_have_promised_more_has_a_reason(own: Epoch, text: str) -> None:
     assert text in (why(own, opened(3, SLAVE)) or "")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.broker.ha.support import MASTER_HA, RawPeer, log_bytes, master
+from tests.support.replication import MASTER_HA, RawPeer, log_bytes, master
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.exchange import ANNOUNCED_AHEAD_LIMIT, ANSWERED_AHEAD_LIMIT, ask_welcome
@@ -49,7 +49,7 @@ async def test_greeting_that_cannot_be_read_ends_its_connection_and_nothing_else
         assert "cannot be decoded" in (ours.service.statistics().last_refusal or "")
 
 
-async def test_announcement_far_ahead_is_not_believed_and_not_kept(
+async def test_announcement_far_ahead_is_ignored_and_not_stored(
     autojump_clock: MockClock,
 ) -> None:
     """The next epoch here would need a greater number: one stranger could use them all up."""
@@ -66,7 +66,7 @@ async def test_announcement_far_ahead_is_not_believed_and_not_kept(
         assert ours.store.epochs.highest == ANNOUNCED_AHEAD_LIMIT
 
 
-async def test_who_has_heard_of_many_announcements_is_still_understood(
+async def test_greeting_after_many_announcements_is_understood(
     autojump_clock: MockClock,
 ) -> None:
     """By a new member too, which has heard of none: otherwise strangers could part them."""
@@ -78,7 +78,7 @@ async def test_who_has_heard_of_many_announcements_is_still_understood(
         assert answer.highest == 3 * ANNOUNCED_AHEAD_LIMIT
 
 
-async def test_answer_with_numbers_far_ahead_is_not_believed(autojump_clock: MockClock) -> None:
+async def test_answer_with_numbers_far_ahead_is_ignored(autojump_clock: MockClock) -> None:
     async with master() as ours:
         listener = await ours.network.host(STRANGER).listen(f"{STRANGER}:1")
 
@@ -95,7 +95,7 @@ async def test_answer_with_numbers_far_ahead_is_not_believed(autojump_clock: Moc
                 await ask_welcome(transport, greeting(highest=7))
 
 
-async def test_no_greeting_ends_the_service(autojump_clock: MockClock) -> None:
+async def test_damaged_greeting_does_not_end_the_service(autojump_clock: MockClock) -> None:
     """Of a synchronous master, which writes down who counts; what is left of a greeting after some changes."""
     rng = random.Random(45)
     lines = [Epoch(number=number, id=f"{number:016x}", start=100 * number) for number in range(3)]

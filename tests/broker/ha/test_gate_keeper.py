@@ -105,7 +105,9 @@ async def test_a_slave_that_is_still_copying_confirms_nothing(autojump_clock: Mo
         assert master.report(A, 11_000) == 11_000
 
 
-async def test_the_disk_stands_in_until_slaves_are_level_again(autojump_clock: MockClock) -> None:
+async def test_readers_see_what_the_disk_has_until_slaves_have_it_again(
+    autojump_clock: MockClock,
+) -> None:
     async with leading() as master:
         master.report(A, 1000)
         await trio.sleep(100)  # Nobody waits for anything.
@@ -131,7 +133,7 @@ async def test_the_disk_stands_in_until_slaves_are_level_again(autojump_clock: M
         assert master.report(A, 3000) == 3000
 
 
-async def test_progress_restarts_the_wait(autojump_clock: MockClock) -> None:
+async def test_slave_that_progresses_restarts_the_wait(autojump_clock: MockClock) -> None:
     async with leading() as master:
         master.report(A, 1000)
         for end in range(2000, 12_000, 1000):
@@ -144,7 +146,9 @@ async def test_progress_restarts_the_wait(autojump_clock: MockClock) -> None:
         assert master.keeper.is_disk_confirming
 
 
-async def test_where_readers_wait_the_disk_does_not_stand_in(autojump_clock: MockClock) -> None:
+async def test_readers_that_wait_for_slaves_never_see_what_only_the_disk_has(
+    autojump_clock: MockClock,
+) -> None:
     async with leading() as master:
         master.serves = False
         master.appended.advance(2000)

@@ -3,7 +3,8 @@
 import attrs
 import pytest
 import trio
-from tests.broker.parts import SettableClock, config_file, live_config, versioned
+from tests.broker.parts import config_file, live_config, versioned
+from tests.support.clocks import SettableClock
 from trio.testing import MockClock
 
 from rocketrio_broker.groups import SubscriptionGroupManager
@@ -20,7 +21,7 @@ from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.steps import all_at_once
 
@@ -54,7 +55,7 @@ class FakePeers:
         if up_at == SILENT:
             await trio.sleep(timeout)
         if up_at == SILENT or trio.current_time() < up_at:
-            raise NotReachable("No connection", broker_addr=addr)
+            raise NotReachableError("No connection", broker_addr=addr)
         found = self.bodies[addr]
         found = found[request.code] if isinstance(found, dict) else found
         return RemotingCommand.request(request).response(body=found)
@@ -112,7 +113,7 @@ async def test_slaves_of_other_names_are_not_asked(autojump_clock: MockClock) ->
     assert await gather(peers, manager()) == GatheredOffsets()
 
 
-async def test_who_was_silent_for_long_already_is_asked_once(
+async def test_slave_that_was_silent_for_long_is_asked_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     peers = FakePeers(

@@ -3,7 +3,7 @@
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.ha.support import MASTER_HA, OTHER_SLAVE, SLAVE, fill, master
+from tests.support.replication import MASTER_HA, OTHER_SLAVE, SLAVE, fill, master
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.group_transfer import GroupTransferService
@@ -62,7 +62,9 @@ def test_a_slave_that_leaves_lowers_what_counts() -> None:
     assert group.replicated.value == 0
 
 
-async def test_who_waits_is_let_go_by_the_report_that_covers_it(autojump_clock: MockClock) -> None:
+async def test_waiting_send_is_released_by_the_report_that_covers_it(
+    autojump_clock: MockClock,
+) -> None:
     group = service()
     done: list[int] = []
 
@@ -175,7 +177,7 @@ def test_the_connection_in_doubt_may_be_the_one_that_stays() -> None:
         st.tuples(st.sampled_from([A, B, C]), st.one_of(st.none(), st.integers(0, 10_000)))
     ),
 )
-def test_what_counts_is_always_the_kth_best_of_those_there(
+def test_replicated_offset_is_the_kth_best_of_the_connected_slaves(
     required: int, events: list[tuple[str, int | None]]
 ) -> None:
     group, there = service(required), dict[str, int]()

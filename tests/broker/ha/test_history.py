@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.broker.ha.support import FILE_SIZE, fill, log_bytes
-from tests.broker.store.support import opened, put_of, stored
+from tests.support.replication import FILE_SIZE, fill, log_bytes, starts_of
+from tests.support.stores import opened, put_of, stored
 
 from rocketrio_broker.ha.errors import AskAgainError
 from rocketrio_broker.ha.history import (
@@ -26,11 +26,6 @@ async def a_store(messages: int = MESSAGES) -> AsyncGenerator[MessageStore]:
     async with opened(MemoryDisk()) as store:
         fill(store, messages)
         yield store
-
-
-def starts(store: MessageStore) -> list[int]:
-    queue = store.queue_table.by_key["orders", 0]
-    return [entry[0] for number in range(queue.max_offset) if (entry := queue.entry(number))]
 
 
 @pytest.mark.parametrize("at", [*range(12), None])
@@ -92,7 +87,7 @@ async def test_bytes_deleted_during_a_comparison_begin_another() -> None:
 
 async def test_boundary_is_the_beginning_of_the_record_that_differs() -> None:
     async with a_store() as store:
-        places = starts(store)
+        places = starts_of(store)
         for number in (0, 1, 40, 41, 82, 83, MESSAGES - 1):
             place = places[number]
             for at in (place, place + 1, place + 100):
@@ -102,7 +97,7 @@ async def test_boundary_is_the_beginning_of_the_record_that_differs() -> None:
 
 async def test_boundary_in_padding_is_where_the_padding_begins() -> None:
     async with a_store() as store:
-        places = starts(store)
+        places = starts_of(store)
         last = max(place for place in places if place < FILE_SIZE)
         size = int.from_bytes(log_bytes(store)[last : last + 4])
         padding = last + size
@@ -114,7 +109,7 @@ async def test_boundary_in_padding_is_where_the_padding_begins() -> None:
 
 async def test_boundary_in_a_record_that_is_not_whole_yet() -> None:
     async with a_store() as store:
-        data, place = log_bytes(store), starts(store)[100]
+        data, place = log_bytes(store), starts_of(store)[100]
     async with opened(MemoryDisk()) as store:
         store.is_slave = True
         store.append_raw(0, data[: place + 50])

@@ -3,8 +3,9 @@
 import random
 
 import trio
-from tests.broker.ha.support import MASTER, MASTER_HA, SLAVE, RawPeer, fill, log_bytes
-from tests.broker.store.support import SetClock, opened
+from tests.support.clocks import SettableClock
+from tests.support.replication import MASTER, MASTER_HA, SLAVE, RawPeer, fill, log_bytes
+from tests.support.stores import opened
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClient
@@ -47,7 +48,7 @@ def welcome(rng: random.Random, own: list[Epoch]) -> Welcome:
     )
 
 
-async def test_no_first_words_end_a_slave(autojump_clock: MockClock) -> None:
+async def test_damaged_greeting_of_a_master_does_not_end_a_slave(autojump_clock: MockClock) -> None:
     rng = random.Random(46)
     network = MemoryNetwork()
     listener = await network.host(MASTER).listen(MASTER_HA)
@@ -69,7 +70,7 @@ async def test_no_first_words_end_a_slave(autojump_clock: MockClock) -> None:
             store,
             address=MasterAddress(MASTER_HA),
             dial=network.host(SLAVE).dial,
-            wall_clock=SetClock(),
+            wall_clock=SettableClock(),
             knows_epochs=knows_epochs,
         )
         await nursery.start(client.run)

@@ -5,7 +5,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.broker.store.faulty_disk import FaultyDisk
+from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.known_slaves import REFRESH_PERIOD, SETTLE_TIME, KnownSlaves
@@ -13,7 +13,7 @@ from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.headers import RequestHeader
 
 SERVERS = ("10.0.0.8:9876", "10.0.0.9:9876")
@@ -39,7 +39,7 @@ class Story:
         await trio.lowlevel.checkpoint()
         addrs = self.listed[addr]
         if addrs is None:
-            raise NotReachable("no answer", broker_addr=addr)
+            raise NotReachableError("no answer", broker_addr=addr)
         table = {"broker-a": BrokerData("DefaultCluster", "broker-a", addrs)}
         return RemotingCommand(code=0, body=ClusterInfo(table, {}).to_json())
 

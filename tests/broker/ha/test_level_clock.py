@@ -2,7 +2,7 @@
 
 import pytest
 import trio
-from tests.cluster.support import caller_of
+from tests.support.caller import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.broker.ha.support import secret_file, write_private
+from tests.support.replication import secret_file, write_private
 
 from rocketrio_broker.ha.link_files import (
     SECRET_SIZE_MAX,
@@ -15,11 +15,6 @@ from rocketrio_broker.ha.link_files import (
 )
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_protocol.errors import ConfigError
-
-
-@pytest.fixture
-def authority() -> trustme.CA:
-    return trustme.CA()
 
 
 def with_tls(authority: trustme.CA, folder: Path) -> LinkSecurity:

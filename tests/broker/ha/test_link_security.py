@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 import trustme
-from tests.broker.ha.support import (
+from tests.support.replication import (
     FILE_SIZE,
     MASTER,
     MASTER_HA,
@@ -25,9 +26,14 @@ from trio.testing import MockClock
 
 from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.link_files import load_link_security
-from rocketrio_broker.ha.link_security import HANDSHAKE_LIMIT, LinkSecurity, secured_dial
+from rocketrio_broker.ha.link_security import (
+    HANDSHAKE_LIMIT,
+    LinkSecurity,
+    secured_dial,
+    warned_dial,
+)
 from rocketrio_broker.testing.memory_network import MemoryNetwork
-from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError
+from rocketrio_protocol.errors import Error, NotReachableError, RemoteProtocolError
 from rocketrio_protocol.ha.link import (
     LINK_HEAD_SIZE,
     LINK_HELLO_SIZE_LIMIT,
@@ -42,7 +48,8 @@ from rocketrio_protocol.ha.link import (
     hello_size,
 )
 from rocketrio_protocol.ha.stream import ReportDecoder
-from rocketrio_protocol.remoting.ports import Transport
+from rocketrio_protocol.remoting.ports import SystemWallClock, Transport
+from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
 
 SECRET = b"correct horse battery staple"
 SECURITY = LinkSecurity(SECRET, broker_name="broker-a", address=MASTER_HA)
@@ -135,11 +142,6 @@ async def exchange(first: Transport, second: Transport) -> None:
         assert received == data
 
 
-@pytest.fixture
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
 def with_tls(authority: trustme.CA, folder: Path, secret: Path | None = None) -> LinkSecurity:
     """A broker's settings, with a certificate of this authority."""
     folder.mkdir(exist_ok=True)
@@ -168,7 +170,7 @@ async def test_another_secret_is_refused_by_both(autojump_clock: MockClock) -> N
         master, slave = await meet(SECURITY, guessing, ends)
         assert isinstance(master, LinkRefusedError)
         assert "another secret: nothing was sent" in str(master)
-        assert isinstance(slave, NotReachable)
+        assert isinstance(slave, NotReachableError)
         assert "another secret" in str(slave)
 
 
@@ -184,7 +186,7 @@ def hello_of(name: str = "broker-a", end: End = "slave") -> bytes:
     )
 
 
-async def test_slave_proves_first_and_one_that_guesses_hears_nothing_of_the_secret(
+async def test_slave_proves_the_secret_first_and_one_that_guesses_gets_no_proof(
     autojump_clock: MockClock,
 ) -> None:
     async with both_ends() as (master, slave):
@@ -220,7 +222,7 @@ async def test_master_that_guesses_the_proof_is_not_followed(autojump_clock: Moc
         assert isinstance(results[0], LinkRefusedError)
 
 
-async def test_a_proof_heard_before_is_worth_nothing(autojump_clock: MockClock) -> None:
+async def test_replayed_proof_is_refused(autojump_clock: MockClock) -> None:
     async with both_ends() as ends:
         await meet(SECURITY, SECURITY, ends)
         heard = bytes(ends[1].seen)
@@ -265,7 +267,7 @@ async def test_slave_follows_no_master_of_another_name(
             master, slave = await meet(security, other, ends)
             assert isinstance(slave, LinkRefusedError)
             assert "'broker-a', this one's is 'broker-b'" in str(slave)
-            assert isinstance(master, NotReachable)
+            assert isinstance(master, NotReachableError)
 
 
 async def test_slave_follows_no_master_that_is_elsewhere_than_it_dialled(
@@ -307,7 +309,7 @@ async def test_apache_master_is_not_followed_by_a_slave_with_a_secret(
         assert await RawPeer(master).read(REPORT.size + 1) == LINK_MAGIC
 
 
-async def test_whatever_a_stranger_says_he_gets_no_more_than_a_hello(
+async def test_unauthenticated_peer_receives_only_a_hello(
     autojump_clock: MockClock,
 ) -> None:
     rng = random.Random(15)
@@ -326,7 +328,7 @@ async def test_whatever_a_stranger_says_he_gets_no_more_than_a_hello(
                 nursery.start_soon(accept)
                 await slave.send_all(said[: rng.randrange(1, len(said) + 1)])
                 heard = bytes(await RawPeer(slave).read(1 << 16)) if rng.random() < 0.9 else b""
-            assert isinstance(results[0], LinkRefusedError | NotReachable)
+            assert isinstance(results[0], LinkRefusedError | NotReachableError)
             assert len(heard) <= LINK_HEAD_SIZE + LINK_HELLO_SIZE_LIMIT
 
 
@@ -337,7 +339,7 @@ async def test_a_silent_peer_is_dropped_after_the_limit(autojump_clock: MockCloc
         assert trio.current_time() == HANDSHAKE_LIMIT
 
 
-def test_first_word_counts_as_no_acknowledgement_anywhere() -> None:
+def test_greeting_of_a_secured_link_is_no_acknowledgement() -> None:
     """A 5.x master takes the greatest report of any slave for acknowledged, unchecked; ours drops who sends this."""
     (report,) = REPORT.unpack(LINK_MAGIC)
     assert report < 0
@@ -368,7 +370,7 @@ async def test_certificate_of_another_authority_gets_nothing(
         assert "certificate" in str(slave)
 
 
-async def test_slave_hears_that_its_certificate_is_refused(
+async def test_slave_logs_that_its_certificate_is_refused(
     autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
 ) -> None:
     """Not before it reads: in TLS 1.3 its end is done when the master looks at the certificate."""
@@ -388,8 +390,8 @@ async def test_slave_hears_that_its_certificate_is_refused(
 
         refusal = await master_meets(ours, master, slave_end)
     assert isinstance(refusal, LinkRefusedError)
-    assert isinstance(results[0], NotReachable)
-    assert "certificate; its log says which" in str(results[0])
+    assert isinstance(results[0], NotReachableError)
+    assert "unknown ca" in str(results[0])
 
 
 async def test_plain_slave_gets_nothing_from_a_master_with_tls(
@@ -406,7 +408,81 @@ async def test_plain_slave_gets_nothing_from_a_master_with_tls(
         assert isinstance(await master_meets(security, master, report), LinkRefusedError)
 
 
-async def test_secret_inside_tls(
+@pytest.mark.parametrize(
+    ("wanted", "is_accepted"),
+    [({"broker-a"}, True), ({"other", "broker-a"}, True), ({"other"}, False), (set(), True)],
+)
+async def test_certificate_must_have_one_of_the_names_that_are_configured(
+    autojump_clock: MockClock,
+    authority: trustme.CA,
+    tmp_path: Path,
+    wanted: set[str],
+    is_accepted: bool,
+) -> None:
+    security = attrs.evolve(with_tls(authority, tmp_path), peer_names=frozenset(wanted))
+    async with both_ends() as ends:
+        master, slave = await meet(security, security, ends)
+        assert isinstance(slave, LinkRefusedError) is not is_accepted
+        assert isinstance(master, Error) is not is_accepted
+        if not is_accepted:
+            assert "certificate is that of broker-a" in str(slave)
+            assert "ha_tls_peer_names" in str(slave)
+
+
+async def test_link_uses_files_that_were_replaced_since(
+    autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
+) -> None:
+    secret = secret_file(tmp_path / "secret")
+
+    with_tls(authority, tmp_path)
+
+    def load() -> LinkSecurity:
+        security = load_link_security(
+            secret_file=secret,
+            certificate_file=tmp_path / "broker.pem",
+            authority_file=tmp_path / "authority.pem",
+        )
+        return attrs.evolve(security, broker_name="broker-a", address=MASTER_HA)
+
+    files = ReloadedFiles(
+        load,
+        [secret, tmp_path / "broker.pem"],
+        what="replication",
+        wall_clock=SystemWallClock(),
+        run_blocking=inline,
+    )
+    ours = attrs.evolve(load(), files=files)
+    former = load()
+    secret_file(secret, "another secret of enough bytes")
+    assert isinstance(files.current, LinkSecurity)
+    await files.look()
+    async with both_ends() as ends:
+        master, slave = await meet(ours, former, ends)
+        assert isinstance(slave, Error)
+        assert isinstance(master, LinkRefusedError)
+    async with both_ends() as ends:
+        assert not any(isinstance(end, Error) for end in await meet(ours, load(), ends))
+
+
+async def test_slave_without_a_proof_warns_once_of_a_master_elsewhere(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = MemoryNetwork()
+    for addr in (MASTER_HA, "127.0.0.1:10912"):
+        await network.host(addr.partition(":")[0]).listen(addr)
+    dial = warned_dial(network.host(SLAVE).dial)
+    await dial("127.0.0.1:10912")
+    assert "without a proof" not in caplog.text
+    for _ in range(3):
+        await dial(MASTER_HA)
+    assert caplog.text.count(f"without a proof that it is the master master={MASTER_HA}") == 1
+
+
+async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
+
+
+async def test_secret_is_proved_inside_tls(
     autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
 ) -> None:
     secret = secret_file(tmp_path / "secret", "a long secret\twith blanks\r\n\n")
@@ -447,9 +523,9 @@ def test_old_tls_is_not_spoken(authority: trustme.CA, tmp_path: Path) -> None:
         (SECURITY, False),
     ],
 )
-def test_port_that_everybody_may_use_is_named_at_the_start(
+def test_replication_port_without_protection_is_named_at_the_start(
     caplog: pytest.LogCaptureFixture, security: LinkSecurity, is_warned: bool
 ) -> None:
     security.warn_if_open()
-    assert ("replication is open: any host that reaches this address" in caplog.text) is is_warned
+    assert ("replication is open, any host that reaches this address" in caplog.text) is is_warned
     assert (security.address in caplog.text) is is_warned

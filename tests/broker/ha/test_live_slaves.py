@@ -2,7 +2,7 @@
 
 import attrs
 import trio
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.support.caller import Caller, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
@@ -107,7 +107,7 @@ def test_table_of_names_has_a_limit() -> None:
     assert 1 not in ids(slaves)
 
 
-def test_word_at_the_ordinary_port_counts_for_a_connected_slave_that_says_nothing_itself() -> None:
+def test_report_at_the_client_port_counts_for_a_connected_slave_that_reports_nothing() -> None:
     nameless, named = FakeConnection("10.0.0.11:5000"), FakeConnection("10.0.0.12:5000", member="m")
     slaves = LiveSlaves()
     slaves.watch([nameless, named])

@@ -49,7 +49,24 @@ def test_offset_is_sent_with_the_epoch_that_a_member_named() -> None:
     assert not slave.named_epochs
 
 
-def test_what_is_committed_after_a_look_is_of_the_epoch_of_then() -> None:
+def test_offset_stays_of_the_epoch_that_a_former_master_names_for_it() -> None:
+    """Two slaves copy from each other while their master is away; neither log has the epoch of what members read."""
+    former, slave = manager(32), manager(32)
+    for one in (former, slave):
+        one.begin_copy("1.0.a.")
+        one.commit_version("G", "T", 0, Commit(50, FIRST), epoch="2.9.b.a")
+    former.commit_offset("G", "T", 1, 7)
+    copy = OffsetCopy(slave, epoch=lambda: "1.0.a.")
+    for _ in range(2):
+        assert copy.take(versioned(former), contact=1) == []
+        (named,) = slave.named_epochs.items()
+        assert named == ((("T", "G"), 0), (slave.query_version("G", "T", 0), "2.9.b.a"))
+    former.cut(lambda *_: 100)  # It leads now, with a log of its own.
+    copy.take(versioned(former), contact=1)
+    assert not slave.named_epochs
+
+
+def test_commit_after_a_copy_belongs_to_the_epoch_of_that_time() -> None:
     master, slave, epoch = manager(32), manager(40), "1.0.a."
     copy = OffsetCopy(slave, epoch=lambda: epoch)
     epoch = "2.9.b.a"
@@ -86,7 +103,7 @@ def test_offsets_sent_in_one_round_are_limited() -> None:
     assert len(OffsetCopy(slave).take(versioned(manager()), contact=1)) == SEND_LIMIT
 
 
-def test_offsets_that_were_not_told_yet_stay_of_their_epoch() -> None:
+def test_offsets_that_were_not_copied_yet_keep_their_epoch() -> None:
     slave, epoch = manager(), "1.0.a."
     for queue_id in range(SEND_LIMIT + 1):
         slave.commit_offset("G", "T", queue_id, 1)

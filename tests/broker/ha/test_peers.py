@@ -3,7 +3,7 @@
 import attrs
 import pytest
 import trio
-from tests.cluster.support import caller_of
+from tests.support.caller import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -87,7 +87,7 @@ def test_replication_address_must_be_one_of_a_broker(
     assert replication_addr(settings, PEER) == expected
 
 
-async def test_a_broker_says_where_its_log_ends_and_how_it_is_set(
+async def test_broker_reports_the_end_of_its_log_and_its_settings(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
@@ -105,12 +105,12 @@ async def test_a_broker_says_where_its_log_ends_and_how_it_is_set(
     [b'{"table":{}}', b'{"table":{"commitLogMaxOffset":"far"}}', b"[]", b""],
     ids=["lacking", "no number", "no table", "empty"],
 )
-async def test_a_broker_that_does_not_say_how_long_its_log_is(body: bytes) -> None:
+async def test_body_without_a_log_end_is_a_protocol_error(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         await ask_log_end(Answering(body).call, PEER)
 
 
-async def test_a_refusal_says_what_was_asked_of_whom() -> None:
+async def test_refusal_names_the_request_and_the_broker() -> None:
     refusing = Answering(b"", ResponseCode.SYSTEM_ERROR).call
     with pytest.raises(BrokerError, match=r"GET_BROKER_CONFIG.*busy") as caught:
         await ask_settings(refusing, PEER)

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.broker.ha.support import (
+from tests.support.clocks import SettableClock
+from tests.support.replication import (
     FILE_SIZE,
     OTHER_SLAVE,
     SLAVE,
@@ -17,7 +18,7 @@ from tests.broker.ha.support import (
     master,
     slave,
 )
-from tests.broker.store.support import ROOT, SetClock, opened, read_all
+from tests.support.stores import ROOT, opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha import resync
@@ -135,7 +136,7 @@ async def test_master_without_its_oldest_files_is_followed(autojump_clock: MockC
 # --- diverged ------------------------------------------------------------------------------------
 
 
-async def test_divergent_slave_refuses_and_says_where(
+async def test_divergent_slave_refuses_and_names_the_address(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with meeting(await disk_with(100, 60, 60), await disk_with(100, 200)) as (
@@ -249,7 +250,7 @@ async def test_slave_of_a_slave_that_cuts_its_tail_compares_again(
     ):
         listener = await leader.network.host(SLAVE).listen(f"{SLAVE}:10912")
         async with trio.open_nursery() as nursery:
-            await nursery.start(HAService(middle.store, listener, wall_clock=SetClock()).run)
+            await nursery.start(HAService(middle.store, listener, wall_clock=SettableClock()).run)
             async with slave(
                 leader.network,
                 host=OTHER_SLAVE,
@@ -272,7 +273,7 @@ async def test_slave_of_a_slave_that_cuts_its_tail_compares_again(
 
 
 @pytest.mark.parametrize("messages", [0, 1, 100, 3000], ids="{} left".format)
-async def test_slave_ahead_of_its_master_waits_and_reports_no_more_than_both_have(
+async def test_slave_ahead_of_its_master_waits_and_reports_only_what_both_have(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, messages: int
 ) -> None:
     async with meeting(await disk_with(messages), await disk_with(3500)) as (leader, follower, _):
@@ -298,7 +299,7 @@ async def test_master_that_gets_its_end_back_is_followed(autojump_clock: MockClo
         assert follower.client.statistics().last_problem is None
 
 
-async def test_master_that_goes_on_differently_is_diverged(autojump_clock: MockClock) -> None:
+async def test_master_with_another_continuation_is_diverged(autojump_clock: MockClock) -> None:
     async with meeting(await disk_with(100), await disk_with(200), CUT) as (leader, follower, _):
         await trio.sleep(15)
         assert follower.client.state is HAClientState.AHEAD

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.broker.ha.support import (
+from tests.broker.ha.test_resync import RECORD, disk_with
+from tests.support.replication import (
     FILE_SIZE,
     MASTER,
     MASTER_HA,
@@ -15,8 +16,7 @@ from tests.broker.ha.support import (
     log_bytes,
     slave,
 )
-from tests.broker.ha.test_resync import RECORD, disk_with
-from tests.broker.store.support import opened
+from tests.support.stores import opened
 from trio.testing import MockClock
 
 from rocketrio_broker.ha import resync
@@ -59,7 +59,7 @@ async def apache_like(disk: MemoryDisk) -> AsyncGenerator[tuple[list[int], Slave
         nursery.cancel_scope.cancel()
 
 
-async def test_apache_master_that_begins_in_our_last_file_is_followed(
+async def test_apache_master_that_begins_in_the_last_file_of_a_slave_is_followed(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resync, "WINDOWS", (20_000, 40_000))

@@ -2,7 +2,7 @@
 
 import pytest
 import trio
-from tests.broker.ha.support import MASTER_HA, OTHER_SLAVE, SLAVE, master
+from tests.support.replication import MASTER_HA, OTHER_SLAVE, SLAVE, master
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.places import ARRIVALS_OF_HOST_LIMIT, SLAVES_LIMIT
@@ -26,7 +26,9 @@ async def test_statistics_name_each_slave_and_its_backlog(autojump_clock: MockCl
         assert numbers.last_refusal is None
 
 
-async def test_slave_that_has_not_reported_has_asked_for_nothing(autojump_clock: MockClock) -> None:
+async def test_slave_that_has_not_reported_has_requested_no_address(
+    autojump_clock: MockClock,
+) -> None:
     async with master(messages=1) as ours:
         await ours.raw_slave()
         await wait_all_tasks_blocked()

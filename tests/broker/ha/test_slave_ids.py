@@ -8,7 +8,7 @@ from rocketrio_broker.ha.slave_ids import GIVEN_LIMIT, SlaveIds
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
 
@@ -21,7 +21,7 @@ def ids(listed: dict[int, str] | None, *introduced: int) -> SlaveIds:
     ) -> RemotingCommand:
         await trio.sleep(0.01)
         if listed is None:
-            raise NotReachable("gone", broker_addr=addr)
+            raise NotReachableError("gone", broker_addr=addr)
         broker = BrokerData("c", "broker-a", dict(listed))
         info = ClusterInfo(broker_addr_table={"broker-a": broker}, cluster_addr_table={})
         return RemotingCommand(code=0, body=fastjson.dumps(info))
@@ -36,7 +36,7 @@ async def test_given_id_is_the_first_free_one(autojump_clock: MockClock) -> None
     assert await ids(None, 1).give("a:1") == 2
 
 
-async def test_who_is_listed_or_was_given_one_keeps_it(autojump_clock: MockClock) -> None:
+async def test_slave_that_has_an_id_keeps_it(autojump_clock: MockClock) -> None:
     assert await ids({0: "m:1", 1: "b:1", 5: "a:1"}, 5).give("a:1") == 5
     one = ids({0: "m:1"})
     assert [await one.give(addr) for addr in ("a:1", "b:1", "a:1")] == [1, 2, 1]

@@ -8,15 +8,10 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.broker.parts import (
-    SettableClock,
-    config_file,
-    exchanges_of,
-    live_config,
-    read,
-    versioned,
-)
+from tests.broker.parts import config_file, live_config, read, versioned
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS
+from tests.support.clocks import SettableClock
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.groups import SubscriptionGroupManager
@@ -42,7 +37,7 @@ from rocketrio_protocol.bodies.topics import (
 )
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable, RemoteProtocolError
+from rocketrio_protocol.errors import NotReachableError, RemoteProtocolError
 from rocketrio_protocol.headers import RequestHeader
 
 MASTER = "10.0.0.1:10911"
@@ -79,7 +74,7 @@ class ScriptedMaster:
         await trio.lowlevel.checkpoint()
         self.asked.append(Asked(trio.current_time(), addr, request.code))
         if self.is_down:
-            raise NotReachable("No connection", broker_addr=addr)
+            raise NotReachableError("No connection", broker_addr=addr)
         command = RemotingCommand.request(request)
         answer = self.bodies.get(request.code)
         if answer is None:

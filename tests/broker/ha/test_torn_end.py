@@ -112,7 +112,7 @@ def test_the_same_messages_stored_by_two_masters_are_two_histories() -> None:
     assert judged(torn, LOG, crashed=True).damage is Damage.UNDECIDED
 
 
-def test_one_history_does_not_speak_for_another() -> None:
+def test_record_of_one_history_does_not_repair_another() -> None:
     other = LOG[:LAST] + log_of(host=2)[LAST:]
     torn = damaged(SIZE - 17, bytes(17))
     assert judged(torn, LOG, other).replacements == {LAST: LOG[LAST:]}

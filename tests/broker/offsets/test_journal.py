@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.broker.parts import read
 
-from rocketrio_broker.offsets.journal import OffsetJournal
+from rocketrio_broker.offsets.journal import Entry, OffsetJournal
 from rocketrio_broker.offsets.version import Generation, Version
 from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryOpenFile
@@ -20,7 +20,7 @@ def opened(disk: MemoryDisk) -> OffsetJournal:
     return journal
 
 
-def kept(disk: MemoryDisk) -> list[tuple[tuple[str, str], int, Version]]:
+def kept(disk: MemoryDisk) -> list[Entry]:
     return list(OffsetJournal(FOLDER, disk=disk).load())
 
 
@@ -34,7 +34,18 @@ def test_a_line_is_read_as_it_was_written() -> None:
     disk = MemoryDisk()
     version = Version(7, Generation(1, 2), 9)
     opened(disk).append(('orders "1"', "G"), 3, version)
-    assert kept(disk) == [(('orders "1"', "G"), 3, version)]
+    assert kept(disk) == [(('orders "1"', "G"), 3, version, "")]
+
+
+def test_line_of_another_epoch_than_the_snapshot_s_names_it() -> None:
+    disk = MemoryDisk()
+    opened(disk).append(KEY, 0, Version(7), "2.9.b.a")
+    opened(disk).append(KEY, 0, Version(8))
+    assert kept(disk) == [(KEY, 0, Version(7), "2.9.b.a"), (KEY, 0, Version(8), "")]
+    assert read(disk, FOLDER / "rocketrioOffsets.0.log").splitlines() == [
+        b'["T","G",0,"0.0",7,-1,"2.9.b.a"]',
+        b'["T","G",0,"0.0",8,-1]',
+    ]
 
 
 def test_a_snapshot_s_lines_go_only_when_it_is_on_the_disk() -> None:
@@ -53,11 +64,11 @@ def test_a_snapshot_s_lines_go_only_when_it_is_on_the_disk() -> None:
     assert lines(disk) == [1, 2]
 
 
-def test_an_opened_journal_goes_on_behind_what_a_kill_left() -> None:
+def test_reopened_journal_continues_after_what_a_kill_left() -> None:
     disk = MemoryDisk()
     opened(disk).append(KEY, 0, Version(1))
     opened(disk).append(KEY, 0, Version(2))
-    assert [version.offset for _, _, version in kept(disk)] == [1, 2]
+    assert [version.offset for _, _, version, _ in kept(disk)] == [1, 2]
 
 
 def test_nothing_is_left_when_all_is_covered() -> None:
@@ -95,7 +106,7 @@ def test_load_skips_a_damaged_line_and_keeps_those_around_it(
     journal.append(KEY, 0, Version(3))
     journal.rotate()
     journal.append(KEY, 1, Version(4))
-    assert [version.offset for _, _, version in kept(disk)] == [1, 3, 4]
+    assert [version.offset for _, _, version, _ in kept(disk)] == [1, 3, 4]
     assert "offset journal damaged" in caplog.text
     assert "lines=1 of=3" in caplog.text
 

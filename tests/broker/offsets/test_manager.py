@@ -3,12 +3,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import exchanges_of, read, versioned
+from tests.broker.parts import read, versioned
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offsets.journal import OffsetJournal
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_broker.offsets.version import FIRST, GENERATION_LIMIT, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk, InlineDisk
 from rocketrio_broker.testing.kill_switch import KillSwitch
@@ -337,7 +339,7 @@ def test_offsets_are_checked_again_when_the_log_became_shorter() -> None:
     assert opened().query_offset("G", "T", 0) == 100
 
 
-def test_offsets_of_a_former_slave_are_looked_at_although_it_reached_no_master() -> None:
+def test_offsets_of_a_former_slave_are_checked_although_it_reached_no_master() -> None:
     """Members that read at another broker commit here too, beyond what is in this log."""
     disk = MemoryDisk()
     offsets = ConsumerOffsetManager(file=ConfigFile(FILE, disk=disk), disk=disk)
@@ -368,6 +370,142 @@ def test_slave_names_the_epoch_in_which_its_master_knew_its_offsets() -> None:
     assert named() == ("1.0.a.", {"T@G": {0: "1.0.b."}})
     offsets.cut(lambda topic, queue_id: 100)
     assert named() == ("1.0.b.", {})
+
+
+class OfLog:
+    """A broker's offsets over restarts; what its log has of other epochs can be set."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.epoch: str | None = "1.0.a."
+        self.ends: dict[str, QueueEnd] = {}
+
+    def started(self) -> ConsumerOffsetManager:
+        offsets = ConsumerOffsetManager(
+            file=ConfigFile(FILE, disk=self.disk),
+            disk=self.disk,
+            log_epoch=lambda: self.epoch,
+            ends_of_epoch=lambda epoch: self.ends.get(epoch),
+        )
+        offsets.load()
+        offsets._journal.open()
+        return offsets
+
+
+def named_by(offsets: ConsumerOffsetManager) -> tuple[str, dict[str, dict[int, str]]]:
+    """The epoch of most offsets, and those of single ones, as other brokers are answered."""
+    versions = versioned(offsets).rocketrio_versions
+    assert versions is not None
+    return versions.epoch, versions.epochs
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_slave_that_restarts_names_the_epochs_that_it_named_before(is_written: bool) -> None:
+    """Its log has another epoch by then, and its master may come back without knowing what members read there."""
+    log = OfLog()
+    before = log.started()
+    before.commit_offset("G", "T", 0, 7)
+    before.persist()
+    before.begin_copy("1.0.a.")
+    before.commit_version("G", "T", 1, Commit(9, FIRST), epoch="2.9.b.a")
+    log.epoch = "3.9.c.a"
+    if is_written:
+        before.persist()
+    again = log.started()
+    again.begin_copy("3.9.c.a")
+    assert named_by(again) == ("1.0.a.", {"T@G": {1: "2.9.b.a"}})
+    assert named_by(log.started())[1] == {"T@G": {1: "2.9.b.a"}}
+
+
+def test_commits_of_an_epoch_that_no_snapshot_names_yet_are_of_it_after_a_kill() -> None:
+    log = OfLog()
+    before = log.started()
+    before.commit_offset("G", "T", 0, 7)
+    before.persist()
+    log.epoch = "2.9.b.a"
+    before.commit_offset("G", "T", 0, 8)
+    assert named_by(log.started()) == ("1.0.a.", {"T@G": {0: "2.9.b.a"}})
+    before.persist()
+    before.commit_offset("G", "T", 0, 9)
+    assert named_by(log.started()) == ("2.9.b.a", {})
+    log.epoch = "3.9.c.b"
+    before.persist()  # Nothing was committed since.
+    assert named_by(log.started()) == ("3.9.c.b", {})
+
+
+async def test_commit_keeps_its_epoch_if_a_power_cut_undoes_only_the_snapshot_before_it() -> None:
+    """What was committed in a new epoch would count as read in the last one, and be lowered at all brokers."""
+    log = OfLog()
+    before = log.started()
+    before.commit_offset("G", "T", 0, 7)
+    before.persist()
+    await before.sync()
+    paths = [FILE, FILE.with_name("rocketrioOffsets.json")]
+    synced = [bytes(log.disk.files[path].data) for path in paths]
+    log.epoch = "2.9.b.a"
+    before.persist()
+    before.commit_offset("G", "T", 0, 8)
+    for path, data in zip(paths, synced, strict=True):
+        log.disk.files[path].truncate(0)
+        log.disk.files[path].pwrite(data, 0)
+    assert named_by(log.started()) == ("1.0.a.", {"T@G": {0: "2.9.b.a"}})
+
+
+async def test_commit_between_the_two_files_of_a_snapshot_keeps_its_epoch() -> None:
+    log = OfLog()
+    slave = log.started()
+    slave.begin_copy("1.0.a.")
+    slave.commit_offset("G", "T", 0, 7)
+    slave.persist()
+    await slave.sync()
+    slave.note_copy("2.9.b.a")
+    path = FILE.with_name("rocketrioOffsets.json")
+    snapshot, steps = log.disk.files[path], slave._persist_in_steps()
+    while log.disk.files[path] is snapshot:
+        next(steps)
+    slave.commit_version("G", "T", 0, Commit(8, FIRST), epoch="1.0.a.")
+    assert named_by(log.started()) == ("2.9.b.a", {"T@G": {0: "1.0.a."}})
+
+
+async def test_journal_names_no_epoch_once_the_snapshot_that_names_it_is_synced() -> None:
+    log = OfLog()
+    offsets = log.started()
+    journal = [FILE.with_name(f"rocketrioOffsets.{number}.log") for number in range(2)]
+    offsets.commit_offset("G", "T", 0, 7)
+    offsets.persist()
+    await offsets.sync()
+    before = [log.disk.files[path].size for path in journal]
+    offsets.commit_offset("G", "T", 0, 8)
+    lines = [
+        bytes(log.disk.files[path].data[size:]) for path, size in zip(journal, before, strict=True)
+    ]
+    assert b"".join(lines) == b'["T","G",0,"0.0",8,-1]\n'
+
+
+def test_epoch_of_offsets_that_another_program_wrote_is_not_known() -> None:
+    log = OfLog()
+    before = log.started()
+    before.commit_offset("G", "T", 0, 7)
+    before.close()
+    log.epoch = "2.9.b.a"
+    apache_writes(log.disk, {"T@G": {0: 9}})
+    assert named_by(log.started()) == ("2.9.b.a", {})
+
+
+def test_new_master_lowers_offsets_that_count_another_history() -> None:
+    """Messages of this one at their places would be skipped; what its own members named is kept."""
+    log = OfLog()
+    offsets = log.started()
+    for queue_id in range(3):
+        offsets.commit_offset("G", "T", queue_id, 15)
+    offsets.begin_copy("1.0.a.")
+    log.epoch, log.ends = "2.0.b.", {"1.0.a.": lambda *_: 4, "2.0.b.": lambda *_: 100}
+    offsets.commit_version("G", "T", 1, Commit(17, FIRST), epoch="2.0.b.")
+    offsets.commit_version("G", "T", 2, Commit(3, Generation(0, 1)))
+    assert offsets.cut(lambda *_: 18) == 1
+    assert offsets.query_offsets("G", "T") == {0: 4, 1: 17, 2: 3}
+    assert offsets.query_version("G", "T", 0).generation == Generation(0, 1)
+    assert offsets.cut(lambda *_: 18) == 0
 
 
 def test_commits_of_the_last_seconds_before_a_kill_are_checked_again() -> None:
@@ -440,7 +578,7 @@ def test_a_clone_wins_over_what_running_members_had() -> None:
     assert (outcome, stands.offset) == (CommitOutcome.RESET, 4)
 
 
-def test_the_answer_to_43_has_versions_only_where_they_say_something() -> None:
+def test_answer_to_43_has_versions_only_if_requested() -> None:
     offsets = manager()
     offsets.commit_offset("G", "T", 0, 4)
     body = all_at_once(offsets.body(with_versions=True))

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.broker.store.support import opened, put_of, stored
 from tests.broker.store.test_epochs import begin, epoch, fill
+from tests.support.stores import opened, put_of, stored
 from trio.testing import MockClock
 
 from rocketrio_broker.config_file import ConfigFile
@@ -135,3 +135,29 @@ async def test_shared_ends_stop_where_the_epoch_of_the_other_log_ends_here(
         assert shared_end("1.0.other.") is None
         assert shared_end(f"5.{starts[6]}.other.unknown") is None
         assert shared_end("not an epoch") is None
+
+
+async def test_own_offsets_of_an_unknown_epoch_count_only_what_is_older_than_all_known_ones(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    file = ConfigFile(Path("/data/config/consumerOffset.json"), disk=disk)
+    async with opened(disk) as store:
+        lines = await begin(store)
+        epochs = ReaderEpochs(store, ConsumerOffsetManager(file=file, disk=disk))
+        fill(store, 2)
+        assert epochs.own_ends("1.0.other.") is None
+        for number in (3, 6):
+            await lines.open(epoch(store, number))
+            fill(store, 3)
+
+        def own_end(text: str) -> int:
+            ends = epochs.own_ends(text)
+            assert ends is not None
+            return ends(TOPIC, QUEUE_ID)
+
+        third, sixth = store.epochs.lines
+        assert own_end("1.0.other.") == 2
+        assert own_end(f"3.{third.start}.{third.id}.") == 5
+        assert own_end(f"4.{sixth.start}.other.{third.id}") == 5
+        assert own_end(f"6.{sixth.start}.{sixth.id}.{third.id}") == 8

@@ -168,7 +168,7 @@ def test_what_an_apache_master_lowers_is_lowered_here_and_what_it_forgot_is_not(
     assert table.offsets == {T: {0: 30, 1: 60, 3: 2}}
 
 
-def test_a_first_look_lowers_nothing() -> None:
+def test_first_observation_lowers_no_offset() -> None:
     table = of({T: {0: 120}})
     table.observe({}, {T: {0: 32, 1: 8}})
     assert table.offsets == {T: {0: 120, 1: 8}}
@@ -189,7 +189,7 @@ def test_plain_progress_touches_no_version() -> None:
 def test_what_lies_beyond_a_queue_s_end_is_lowered_to_it_everywhere() -> None:
     """The master lost its tail; messages with those numbers are others now."""
     master, slave = of({T: {0: 120, 1: 100}}), of({T: {0: 120}})
-    assert [entry[:2] for entry in master.cut(lambda topic, queue_id: 100)] == [(T, 0)]
+    assert [entry[:2] for entry in master.cut(lambda key, queue_id: 100)] == [(T, 0)]
     master.join(slave, queue_end=lambda topic, queue_id: 130)
     slave.join(copy(master))
     assert master.offsets == slave.offsets == {T: {0: 100, 1: 100}}

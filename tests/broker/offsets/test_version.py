@@ -149,7 +149,9 @@ BEFORE_RESET = Generation(0, 9)
         (Commit(120, is_reset=True), 120, "1.3", STORED),
     ],
 )
-def test_rules(commit: Commit, offset: int, generation: str, outcome: CommitOutcome) -> None:
+def test_commit_gets_the_outcome_of_its_rule(
+    commit: Commit, offset: int, generation: str, outcome: CommitOutcome
+) -> None:
     after, said = join_commit(NOW, commit)
     assert (after.offset, str(after.generation), said) == (offset, generation, outcome)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import attrs
 import pytest
 from tests.broker.store.generated_logs import use_columns_from
-from tests.broker.store.support import opened, read_all
 from tests.golden.golden import unpack_store
+from tests.support.stores import opened, read_all
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all, stored
+from tests.support.clocks import SettableClock
+from tests.support.stores import SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
@@ -20,7 +21,7 @@ def message_at(store: MessageStore, offset: int) -> MessageExt:
 
 
 async def test_message_is_stored_as_given_and_seen_at_once() -> None:
-    clock = SetClock(5000)
+    clock = SettableClock(5000)
     async with opened(MemoryDisk(), clock=clock) as store:
         put = put_of(
             b"hello",
@@ -85,10 +86,10 @@ async def test_transaction_halves_stay_out_of_the_queue() -> None:
 
 
 async def test_store_times_never_fall() -> None:
-    clock = SetClock(5000)
+    clock = SettableClock(5000)
     async with opened(MemoryDisk(), clock=clock) as store:
         times = []
-        for clock.value_ms in (5000, 4000, 6000):
+        for clock.now in (5000, 4000, 6000):
             times.append(stored(store.append(put_of())).store_time_ms)
         assert times == [5000, 5000, 6000]
 
@@ -131,7 +132,7 @@ async def test_properties_of_the_batch_are_added(
         assert bytes(record).endswith(len(together).to_bytes(2) + together)
 
 
-async def test_refusals_change_nothing() -> None:
+async def test_refused_append_changes_nothing() -> None:
     config = attrs.evolve(SMALL, max_message_size=1000)
     async with opened(MemoryDisk(), config) as store:
         illegal, too_long = PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED
@@ -204,28 +205,28 @@ async def test_full_disk_is_logged_at_intervals_and_shown_while_it_lasts(
             super().rename(old, new)
 
     def lines(event: str) -> int:
-        return caplog.text.count(f"event={event} ")
+        return caplog.text.count(f" {event} refused=")
 
-    disk, clock = FullDisk(), SetClock()
+    disk, clock = FullDisk(), SettableClock()
     async with opened(disk, clock=clock) as store:
         stored(store.append(put_of(bytes(15_000))))
         assert store.problems() == []
         disk.full = True
         for _ in range(1000):
             store.append(put_of(bytes(15_000)))
-        assert lines("no_room") == 1
+        assert lines("no room") == 1
         [problem] = store.problems()
         assert "1,000 sends found no room" in problem
         assert "No space left" in problem
         for _ in range(3):  # Small messages find room in between.
             stored(store.append(put_of(bytes(100))))
             store.append(put_of(bytes(15_000)))
-        assert (lines("no_room"), lines("room_again")) == (1, 1)
-        clock.value_ms += 61_000
+        assert (lines("no room"), lines("room again")) == (1, 1)
+        clock.now += 61_000
         for _ in range(1000):
             store.append(put_of(bytes(15_000)))
-        assert lines("no_room") == 2
+        assert lines("no room") == 2
         disk.full = False
         stored(store.append(put_of(bytes(15_000))))
-        assert lines("room_again") == 2
+        assert lines("room again") == 2
         assert store.problems() == []

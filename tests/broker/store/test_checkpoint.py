@@ -56,7 +56,7 @@ def test_apaches_later_fields_stay() -> None:
     assert disk.files[PATH].pread(40, 0) == pack(">qqqqq", 7, 8, 9, 44, 55)
 
 
-def test_one_sector_holds_everything() -> None:
+def test_checkpoint_fits_one_sector() -> None:
     disk = made()
     write_checkpoint(disk, PATH, Checkpoint(1, 2, 3, Positions(4, 5, 6)))
     assert not any(disk.files[PATH].pread(CHECKPOINT_SIZE, 512))

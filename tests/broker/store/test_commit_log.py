@@ -1,12 +1,11 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.store.support import HOST
+from tests.support.records import plain_record
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
-from rocketrio_protocol.record.encode import encode_record
 
 FOLDER = Path("/data/commitlog")
 FILE_SIZE = 4096
@@ -19,21 +18,8 @@ def made(disk: MemoryDisk | None = None) -> CommitLog:
 
 
 def record_of(address: int, body: bytes = b"body") -> bytes:
-    return encode_record(
-        queue_id=0,
-        flag=0,
-        queue_offset=0,
-        physical_offset=address,
-        sys_flag=0,
-        born_time_ms=1,
-        born_host=HOST,
-        store_time_ms=77,
-        store_host=HOST,
-        reconsume_times=0,
-        prepared_transaction_offset=0,
-        body=body,
-        topic=b"t",
-        properties=b"",
+    return plain_record(
+        physical_offset=address, store_time_ms=77, body=body, topic=b"t", properties=b""
     )
 
 
@@ -74,7 +60,7 @@ def test_read_stays_within_one_file_and_within_what_is_appended() -> None:
     assert log.read(log.max_offset, 1) is None
 
 
-def test_record_at_believes_only_a_record_that_knows_its_address() -> None:
+def test_record_at_returns_only_records_with_their_own_address() -> None:
     log = made()
     size = len(record_of(0))
     log.append_raw(0, record_of(0) + record_of(12345))
@@ -121,7 +107,7 @@ def test_truncate_forgets_bytes_on_the_disk_too() -> None:
     assert log.read(5000, 10) == b"new"
 
 
-def test_truncate_to_the_beginning_goes_on_where_it_stood() -> None:
+def test_truncate_to_the_beginning_continues_at_the_same_address() -> None:
     log = made()
     log.append_raw(100, b"x" * 10)
     log.truncate(100)

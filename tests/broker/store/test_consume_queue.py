@@ -177,7 +177,7 @@ def test_the_first_entry_that_ends_beyond_an_address(count: int, first: int) -> 
         assert queue.first_ending_beyond(address) == min(beyond, default=count)
 
 
-def test_missing_entries_end_where_they_stand() -> None:
+def test_first_entry_ending_beyond_an_address_is_no_missing_one() -> None:
     queue = filled(made(), 2)
     queue.fill_to(4)
     queue.append(100, 10, 0)

@@ -1,24 +1,17 @@
 """Who may look into a data directory, and what may lie in it (`store/data_directory.py`)."""
 
-import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.store.support import opened, put_of, read_all, stored
+from tests.support.stores import opened, put_of, read_all, stored
 
 from rocketrio_broker.broker import open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.errors import StoreLinkedError
 
-
-@pytest.fixture(autouse=True)
-def usual_umask() -> Iterator[None]:
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
+pytestmark = pytest.mark.usefixtures("usual_umask")
 
 
 async def fill(root: Path) -> None:
@@ -75,7 +68,7 @@ async def test_data_directory_itself_may_be_a_link(tmp_path: Path) -> None:
         assert len(read_all(store, "orders")) == 2
 
 
-async def test_directory_that_others_can_look_into_is_used_with_a_warning(
+async def test_directory_that_others_can_read_is_used_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "data"

@@ -3,9 +3,9 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.broker.store.faulty_disk import FaultyDisk
 from tests.broker.store.generated_logs import FILE_SIZE, LogWriter, log_of
-from tests.broker.store.support import HOST, ROOT, SMALL, body_of, opened, put_of, read_all, stored
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.stores import HOST, ROOT, SMALL, body_of, crash, opened, put_of, read_all, stored
 from trio.testing import MockClock
 
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
@@ -54,7 +54,7 @@ async def test_record_of_a_deletion_is_recognized(autojump_clock: MockClock) -> 
 
 
 @pytest.mark.parametrize("count", [1, 300], ids=["one by one", "as columns"])
-async def test_slave_drops_a_life_as_soon_as_the_deletion_is_in_its_log(
+async def test_slave_drops_an_incarnation_once_the_deletion_is_in_its_log(
     count: int, autojump_clock: MockClock
 ) -> None:
     async with (
@@ -95,7 +95,7 @@ async def test_incarnations_that_arrive_together_are_kept_separate(
         assert bodies(slave) == bodies(master) == [b"later"] * (count + 1)
 
 
-async def test_queues_that_are_rebuilt_hold_the_last_life_alone(autojump_clock: MockClock) -> None:
+async def test_rebuilt_queues_hold_the_last_incarnation_alone(autojump_clock: MockClock) -> None:
     disk = MemoryDisk()
     async with opened(disk) as store:
         put(store, *[b"earlier"] * 40)
@@ -112,14 +112,8 @@ async def test_queues_that_are_rebuilt_hold_the_last_life_alone(autojump_clock: 
         assert store.queues().keys() == {"orders"}
 
 
-def crash(disk: MemoryDisk, checkpoint: bytes) -> None:
-    """As if the broker had been killed, with this as its last checkpoint."""
-    disk.open(ROOT / "abort", create=True)
-    disk.open(ROOT / "checkpoint").pwrite(checkpoint, 0)
-
-
 @pytest.mark.parametrize("later", [[], [b"later"]])
-async def test_crash_brings_no_earlier_life_back_whatever_the_last_checkpoint(
+async def test_crash_restores_no_earlier_incarnation_whatever_the_last_checkpoint(
     later: list[bytes], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = MemoryDisk()
@@ -134,11 +128,11 @@ async def test_crash_brings_no_earlier_life_back_whatever_the_last_checkpoint(
     crash(disk, checkpoint)
     async with opened(disk) as store:
         assert bodies(store) == later
-    assert "recovery_from_earlier" not in caplog.text
+    assert "recovery from earlier" not in caplog.text
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another topic"])
-async def test_power_cut_brings_no_queue_back_that_a_checkpoint_is_behind(
+async def test_power_cut_restores_no_deleted_queue_behind_the_checkpoint(
     autojump_clock: MockClock, others: int
 ) -> None:
     disk = FaultyDisk()
@@ -180,7 +174,7 @@ async def test_deletion_that_is_cut_off_gives_the_queues_back(autojump_clock: Mo
         assert bodies(slave, "other") == [b"other again"]
 
 
-def test_deletion_met_again_leaves_a_later_life_alone() -> None:
+def test_deletion_read_again_leaves_a_later_incarnation_alone() -> None:
     writer = LogWriter(1)
     writer.write(1)
     table = ConsumeQueueTable(Path("/q"), 400, disk=MemoryDisk())

@@ -1,9 +1,7 @@
 """The same behaviour of every disk, so that what holds in memory holds on the real one."""
 
 import errno
-import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,7 +65,7 @@ def test_mapping_outlives_close_and_unlink(disk: Disk, tmp_path: Path) -> None:
     assert view[0:3] == b"abc"
 
 
-def test_rename_replaces(disk: Disk, tmp_path: Path) -> None:
+def test_rename_replaces_an_existing_file(disk: Disk, tmp_path: Path) -> None:
     disk.open(tmp_path / "a", create=True).pwrite(b"new", 0)
     disk.open(tmp_path / "b", create=True).pwrite(b"old!", 0)
     disk.rename(tmp_path / "a", tmp_path / "b")
@@ -127,13 +125,6 @@ async def test_real_disk_blocks_in_a_thread_not_in_the_loop() -> None:
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
-
-
-@pytest.fixture
-def usual_umask() -> Iterator[None]:
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
 
 
 def test_what_is_made_only_this_user_can_read(usual_umask: None, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.store.generated_logs import generated, log_of, use_columns_from, usual_log
-from tests.broker.store.support import SMALL, opened, put_of, stored
+from tests.support.stores import SMALL, opened, put_of, stored
 from trio.testing import MockClock
 
 from rocketrio_broker.store import append, consume_queue_table
@@ -73,7 +73,7 @@ def test_quick_tags_code_agrees_with_the_protocols(properties: bytes) -> None:
     assert stored_tags_code(properties) == tags_code(property_value(properties, "TAGS"))
 
 
-def test_entry_stands_at_the_records_queue_offset() -> None:
+def test_entry_is_at_the_queue_offset_of_its_record() -> None:
     table, dispatcher = made()
     for number in range(3):
         dispatcher.dispatch([record(number * 100, number)])

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
-from tests.broker.store.support import ROOT, opened, put_of, stored
+from tests.support.faulty_disk import FaultyDisk, PowerCutError
+from tests.support.stores import ROOT, opened, put_of, stored
 from trio.testing import MockClock
 
 from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE, JOINED_LIMIT, Epochs
@@ -118,7 +118,7 @@ async def test_damaged_line_makes_what_is_before_it_unknown(
     file.pwrite(b"".join(lines), 0)
     async with opened(disk) as store:
         epochs = await begin(store, "new")
-        assert "epochs_damaged" in caplog.text
+        assert "epochs damaged" in caplog.text
         assert [line.number for line in epochs.lines] == {0: [1, 2], 1: [2], 2: []}[damaged]
         assert epochs.member == ("new" if damaged == 0 else "me")
 

@@ -4,8 +4,8 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from tests.broker.store.faulty_disk import FaultyDisk
-from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, stored
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.stores import ROOT, SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.store import consume_queue, consume_queue_table, flush
 from rocketrio_broker.store.checkpoint import read_checkpoint
@@ -85,7 +85,7 @@ async def test_full_disk_for_queue_entries_is_survived(autojump_clock: trio.abc.
         assert queue_bytes(disk) > 0
 
 
-async def test_checkpoint_comes_every_minute_and_vouches_for_what_is_synced(
+async def test_checkpoint_is_written_every_minute_and_covers_what_is_synced(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     disk = FaultyDisk()
@@ -120,7 +120,7 @@ class SlowDisk(FaultyDisk):
         return await super().run(work, *arguments)
 
 
-async def test_second_checkpoint_vouches_for_nothing_that_the_first_has_yet_to_sync() -> None:
+async def test_second_checkpoint_excludes_what_the_first_has_yet_to_sync() -> None:
     disk = SlowDisk()
     async with opened(disk) as store:
         end = stored(store.append(put_of())).end_offset
@@ -161,7 +161,7 @@ async def test_cancelled_checkpoint_leaves_nothing_unsynced_for_the_next_one(
 
 
 @pytest.mark.parametrize("limit", [0, 64])
-async def test_checkpoint_vouches_for_no_entry_that_came_after_the_look_at_its_file(
+async def test_checkpoint_excludes_entries_that_came_after_their_file_was_checked(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
@@ -199,7 +199,7 @@ async def test_checkpoint_of_many_queues_leaves_none_unsynced(
         assert not any(queue.has_unsynced for queue in store.queue_table)
 
 
-async def test_checkpoint_does_not_vouch_for_what_was_cut_meanwhile() -> None:
+async def test_checkpoint_excludes_what_was_cut_meanwhile() -> None:
     disk = SlowDisk()
     async with opened(disk) as store:
         first = stored(store.append(put_of()))

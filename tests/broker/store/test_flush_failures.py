@@ -5,7 +5,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, stored
+from tests.support.stores import ROOT, SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.disk import DiskFile
@@ -107,7 +107,7 @@ async def test_sync_that_fails_ends_the_store_and_leaves_it_as_crashed(
         assert len(read_all(store, "orders")) == 1
 
 
-async def test_stop_on_a_full_disk_says_so_and_loses_nothing(
+async def test_stop_on_a_full_disk_is_reported_and_loses_nothing(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     disk = FailingDisk()

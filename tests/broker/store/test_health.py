@@ -5,7 +5,7 @@ import random
 
 import pytest
 import trio
-from tests.broker.store.support import ROOT, body_of, opened, put_of, read_all, stored
+from tests.support.stores import ROOT, body_of, opened, put_of, read_all, stored
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.store.errors import LogDamagedError
@@ -62,7 +62,7 @@ async def test_slave_serves_what_lies_before_damage_and_takes_nothing_more(
     assert f"directory={ROOT} at={starts[12]}" in lines[0].getMessage()
 
 
-async def test_next_start_cuts_the_damage_off_and_replication_goes_on(
+async def test_next_start_cuts_the_damage_off_and_replication_continues(
     autojump_clock: MockClock,
 ) -> None:
     log, starts = await log_of(20)
@@ -134,7 +134,9 @@ async def test_cutting_the_damage_off_opens_the_store_again(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_no_bytes_of_a_master_end_a_slave(seed: int, autojump_clock: MockClock) -> None:
+async def test_damaged_bytes_of_a_master_do_not_end_a_slave(
+    seed: int, autojump_clock: MockClock
+) -> None:
     """Bytes are wrong anywhere: what cannot be read is damage or no message of a queue, never a fault."""
     rng = random.Random(seed)
     log, starts = await log_of(40)

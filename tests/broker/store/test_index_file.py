@@ -24,7 +24,7 @@ def content(disk: MemoryDisk) -> bytes:
     return disk.files[PATH].pread(SIZE + 1, 0)
 
 
-def test_layout_is_apaches() -> None:
+def test_index_file_has_apaches_layout() -> None:
     disk = MemoryDisk()
     file = made(disk)
     file.put_many([(7, 1000, 50_000)])
@@ -54,7 +54,7 @@ def test_full_file_has_no_entry_zero() -> None:
     assert not file.room
 
 
-def test_reopened_file_goes_on() -> None:
+def test_reopened_index_file_accepts_more_entries() -> None:
     disk = MemoryDisk()
     first = made(disk)
     first.put_many([(7, 1000, 50_000)])

@@ -6,10 +6,12 @@ import attrs
 import pytest
 import trio
 from tests.broker.store.generated_logs import use_columns_from
-from tests.broker.store.support import ROOT, SMALL, SetClock, opened, put_of, stored
+from tests.support.clocks import SettableClock
+from tests.support.stores import ROOT, SMALL, opened, put_of, stored
 
+from rocketrio_broker.store import key_index
 from rocketrio_broker.store.disk import DiskFile
-from rocketrio_broker.store.key_index import RETRY_INTERVAL
+from rocketrio_broker.store.key_index import RETRY_INTERVAL, _file_name
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
 
@@ -64,7 +66,7 @@ def index_files(disk: MemoryDisk) -> dict[str, bytes]:
     }
 
 
-async def test_full_disk_stops_the_index_only_and_it_goes_on_when_there_is_room(
+async def test_full_disk_stops_only_the_index_until_there_is_room(
     autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, roomy = FullDisk(), MemoryDisk()
@@ -84,8 +86,37 @@ async def test_full_disk_stops_the_index_only_and_it_goes_on_when_there_is_room(
             assert [found(store, number) for number in range(331)] == [1] * 331
     assert index_files(disk) == index_files(roomy)
     assert len(index_files(disk)) == 7
-    assert caplog.text.count("event=index_stopped") == 1
-    assert caplog.text.count("event=index_resumed") == 1
+    assert caplog.text.count("index stopped") == 1
+    assert caplog.text.count("index resumed") == 1
+
+
+async def test_clock_that_was_set_back_by_forty_days_holds_up_no_new_file(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the next file was looked for millisecond by millisecond, while the broker answered nobody."""
+    asked: list[int] = []
+
+    def name_of(now_ms: int) -> str:
+        asked.append(now_ms)
+        assert len(asked) < 100
+        return _file_name(now_ms)
+
+    monkeypatch.setattr(key_index, "_file_name", name_of)
+    disk, clock = MemoryDisk(), SettableClock()
+    async with opened(disk, BIG, clock=clock) as store:
+        clock.now += 40 * 24 * 3600 * 1000
+        put_keyed(store, 0, 30)
+        await trio.sleep(1)
+        clock.now -= 40 * 24 * 3600 * 1000
+        put_keyed(store, 30, 100)
+        await trio.sleep(1)
+        assert [found(store, number) for number in range(130)] == [1] * 130
+    names = list(index_files(disk))
+    assert len(names) == 3
+    assert {len(name) for name in names} == {17}
+    assert asked[-1] == clock.now
+    async with opened(disk, BIG, clock=clock) as store:
+        assert [found(store, number) for number in range(130)] == [1] * 130
 
 
 @pytest.mark.parametrize("room", [0, 2500, 5000, 7500])
@@ -120,7 +151,7 @@ async def test_file_that_a_full_disk_cannot_repair_is_created_again(
         disk.room = 1 << 40
         store.key_index.build_all()
         assert [found(store, number) for number in range(80)] == [1] * 80
-    assert "event=index_file_dropped" in caplog.text
+    assert "index file dropped" in caplog.text
 
 
 async def test_files_are_the_same_whether_built_in_columns_or_one_by_one(
@@ -129,12 +160,12 @@ async def test_files_are_the_same_whether_built_in_columns_or_one_by_one(
     disks = MemoryDisk(), MemoryDisk()
     for disk, few in zip(disks, (1, 1 << 30), strict=True):
         use_columns_from(monkeypatch, few)
-        clock = SetClock()
+        clock = SettableClock()
         async with opened(disk, BIG, clock=clock) as store:
             for number in range(0, 400, 50):
                 put_keyed(store, number, 50)
                 stored(store.append(put_of(sys_flag=12, properties=b"KEYS\1rolled-back")))
                 store.key_index.build_some(7000)
-                clock.value_ms += 1500
+                clock.now += 1500
     assert index_files(disks[0]) == index_files(disks[1])
     assert len(index_files(disks[0])) == 9

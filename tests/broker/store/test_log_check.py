@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from tests.broker.store.support import SMALL, SetClock, opened, put_of, stored
+from tests.support.clocks import SettableClock
+from tests.support.stores import SMALL, opened, put_of, stored
 
 from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.log_check import Finding, LogCheck, digest
@@ -40,7 +41,7 @@ def flip(store: MessageStore, address: int, *, xor: int = 1) -> None:
     file.mapping[address - file.start_offset] ^= xor
 
 
-async def test_whole_log_has_nothing(autojump_clock: trio.abc.Clock) -> None:
+async def test_check_of_a_whole_log_finds_no_problem(autojump_clock: trio.abc.Clock) -> None:
     disk = MemoryDisk()
     async with opened(disk) as store:
         await fill(store)
@@ -140,7 +141,7 @@ async def test_topic_deleted_and_created_again_passes_the_check(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     disk = MemoryDisk()
-    async with opened(disk, clock=SetClock()) as store:
+    async with opened(disk, clock=SettableClock()) as store:
         await fill(store)
         store.delete_topic("payments")
         await fill(store, count=30)

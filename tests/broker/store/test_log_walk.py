@@ -3,13 +3,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.broker.store.generated_logs import log_of
+from tests.support.records import plain_record
 
-from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.log_walk import LogWalk, _as_log_record
-from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.decode import scan_record
-from rocketrio_protocol.record.encode import encode_padding, encode_record
+from rocketrio_protocol.record.encode import encode_padding
 from rocketrio_protocol.record.layout import pack_host
 
 FOLDER = Path("/data/commitlog")
@@ -24,30 +24,14 @@ def record_of(
     properties: bytes = b"KEYS\1k",
     host: bytes = V4,
 ) -> bytes:
-    return encode_record(
-        queue_id=3,
-        flag=0,
-        queue_offset=7,
+    return plain_record(
         physical_offset=address,
-        sys_flag=0,
-        born_time_ms=1,
         born_host=host,
         store_time_ms=77,
-        store_host=V4,
-        reconsume_times=0,
-        prepared_transaction_offset=0,
         body=body,
         topic=topic,
         properties=properties,
     )
-
-
-def log_of(data: bytes) -> CommitLog:
-    disk = MemoryDisk()
-    disk.make_directory(FOLDER)
-    log = CommitLog(FOLDER, FILE_SIZE, disk=disk)
-    log.append_raw(0, data)
-    return log
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,7 +52,7 @@ def test_every_record_reads_as_the_protocols_checker_reads_it(
     data = b""
     for body, topic, properties, host in parts:
         data += record_of(len(data), body, topic, properties, host)
-    log = log_of(data)
+    log = log_of(data, FILE_SIZE)
     walk = LogWalk(log, 0, check_crc=True)
     found = list(walk.records(1 << 20))
     assert walk.position == len(data)
@@ -80,7 +64,7 @@ def test_padding_leads_to_the_next_file() -> None:
     first = record_of(0)
     rest = FILE_SIZE - len(first)
     data = first + encode_padding(rest) + b"garbage".ljust(rest - 8, b"g") + record_of(FILE_SIZE)
-    walk = LogWalk(log_of(data), 0)
+    walk = LogWalk(log_of(data, FILE_SIZE), 0)
     assert [record[0] for record in walk.records(1 << 20)] == [0, FILE_SIZE]
     assert walk.position == len(data)
 
@@ -88,7 +72,7 @@ def test_padding_leads_to_the_next_file() -> None:
 def test_walk_stops_after_the_bytes_asked_for() -> None:
     one = len(record_of(0))
     data = b"".join(record_of(number * one) for number in range(5))
-    walk = LogWalk(log_of(data), 0)
+    walk = LogWalk(log_of(data, FILE_SIZE), 0)
     assert len(list(walk.records(one + 1))) == 2
     assert walk.position == 2 * one
     assert len(list(walk.records(1 << 20))) == 3
@@ -99,7 +83,7 @@ def test_unfinished_record_or_padding_waits() -> None:
     rest = FILE_SIZE - len(one)
     for tail in (record_of(len(one)), encode_padding(rest) + bytes(rest - 8)):
         for cut in {*range(min(len(tail), 20)), *range(0, len(tail), 97), len(tail) - 1}:
-            walk = LogWalk(log_of(one + tail[:cut]), 0)
+            walk = LogWalk(log_of(one + tail[:cut], FILE_SIZE), 0)
             if tail[:cut][:8] == b"\0" * 8:
                 continue
             assert len(list(walk.records(1 << 20))) == 1
@@ -117,7 +101,7 @@ def test_unfinished_record_or_padding_waits() -> None:
 )
 def test_damage_is_an_error_but_the_end_for_recovery(bad: bytes) -> None:
     one = record_of(0)
-    log = log_of(one + bad)
+    log = log_of(one + bad, FILE_SIZE)
     with pytest.raises(StoreDamagedError, match=f"damaged at {len(one)}"):
         list(LogWalk(log, 0).records(1 << 20))
     walk = LogWalk(log, 0, check_crc=True, stop_at_damage=True)
@@ -129,7 +113,7 @@ def test_damage_is_an_error_but_the_end_for_recovery(bad: bytes) -> None:
 def test_wrong_checksum_ends_the_log_only_when_it_is_compared() -> None:
     data = bytearray(record_of(0) + record_of(len(record_of(0))))
     data[len(record_of(0)) + 88] ^= 1
-    log = log_of(bytes(data))
+    log = log_of(bytes(data), FILE_SIZE)
     assert len(list(LogWalk(log, 0, check_crc=False).records(1 << 20))) == 2
     assert len(list(LogWalk(log, 0, check_crc=True, stop_at_damage=True).records(1 << 20))) == 1
 
@@ -139,12 +123,14 @@ def test_record_whose_properties_lost_a_sector_ends_the_log() -> None:
     whole = record_of(0, properties=b"KEYS\1" + b"k" * 900)
     torn = bytearray(whole)
     torn[512:] = bytes(len(torn) - 512)
-    assert len(list(LogWalk(log_of(whole), 0, stop_at_damage=True).records(1 << 20))) == 1
-    walk = LogWalk(log_of(bytes(torn)), 0, check_crc=True, stop_at_damage=True)
+    assert (
+        len(list(LogWalk(log_of(whole, FILE_SIZE), 0, stop_at_damage=True).records(1 << 20))) == 1
+    )
+    walk = LogWalk(log_of(bytes(torn), FILE_SIZE), 0, check_crc=True, stop_at_damage=True)
     assert not list(walk.records(1 << 20))
     assert "never written" in walk.problem
 
 
 def test_zero_bytes_that_no_cut_explains_are_data() -> None:
     odd = record_of(0, properties=b"a\1b\0\0c\2")
-    assert len(list(LogWalk(log_of(odd), 0, stop_at_damage=True).records(1 << 20))) == 1
+    assert len(list(LogWalk(log_of(odd, FILE_SIZE), 0, stop_at_damage=True).records(1 << 20))) == 1

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.store.support import ROOT, SMALL
+from tests.support.stores import ROOT, SMALL
 
 from rocketrio_broker.store.disk import Buffer, DiskFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue

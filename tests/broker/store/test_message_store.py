@@ -6,16 +6,8 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from tests.broker.store.support import (
-    ROOT,
-    SMALL,
-    SetClock,
-    body_of,
-    opened,
-    put_of,
-    read_all,
-    stored,
-)
+from tests.support.clocks import SettableClock
+from tests.support.stores import ROOT, SMALL, body_of, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import Arguments, InlineDisk, RealDisk, Result
 from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError, SyncFailedError
@@ -63,7 +55,7 @@ async def test_body_of_the_context_gets_its_own_error_back() -> None:
         assert store.next_queue_offset("orders", 0) == 2
 
 
-async def test_cancel_closes_cleanly() -> None:
+async def test_cancelled_store_is_closed_cleanly() -> None:
     disk = MemoryDisk()
     with trio.CancelScope() as scope:
         async with opened(disk) as store:
@@ -326,7 +318,7 @@ async def test_padding_with_garbage_is_copied_as_it_is() -> None:
 async def test_real_disk_end_to_end(tmp_path: Path) -> None:
     config = attrs.evolve(SMALL, flush_disk_type="sync", mapped_file_size_commit_log=64 << 10)
     for life in range(2):
-        async with opened(RealDisk(), config, root=tmp_path, clock=SetClock()) as store:
+        async with opened(RealDisk(), config, root=tmp_path, clock=SettableClock()) as store:
             for number in range(300):
                 end = stored(store.append(put_of(b"%d" % number + bytes(500)))).end_offset
                 if number % 50 == 0:
@@ -337,7 +329,7 @@ async def test_real_disk_end_to_end(tmp_path: Path) -> None:
                     pytest.fail("two stores on one directory")
 
 
-async def test_readers_of_a_log_that_was_cut_see_no_more_than_was_left(
+async def test_readers_of_a_log_that_was_cut_see_only_what_is_left(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     async with opened(MemoryDisk()) as store:

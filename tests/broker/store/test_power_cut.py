@@ -10,9 +10,10 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
 from tests.broker.store.generated_logs import use_columns_from
-from tests.broker.store.support import ROOT, SetClock, body_of, opened, put_of, read_all, stored
+from tests.support.clocks import SettableClock
+from tests.support.faulty_disk import FaultyDisk, PowerCutError
+from tests.support.stores import ROOT, body_of, opened, put_of, read_all, stored
 
 from rocketrio_broker.store import consume_queue, consume_queue_table
 from rocketrio_broker.store.config import StoreConfig
@@ -50,13 +51,13 @@ class Story:
     """All that was put, in order, and up to where it is promised to stay."""
 
     rng: random.Random
-    clock: SetClock
+    clock: SettableClock
     puts: list[Put] = attrs.Factory(list)
     flushed: int = 0
     count: int = 0
 
     def put(self, store: MessageStore) -> None:
-        self.clock.value_ms += self.rng.choice((0, 1, 400, 2500))
+        self.clock.now += self.rng.choice((0, 1, 400, 2500))
         topic, queue_id = self.rng.choice(TOPICS), self.rng.randrange(2)
         batch = self.rng.randrange(1, 4) if self.rng.random() < 0.2 else 0
         entries = [self.message() for _ in range(batch or 1)]
@@ -130,13 +131,13 @@ def run(story: Story, disk: FaultyDisk, steps: int = 8) -> bool:
 
 def operations_of_a_story(seed: int) -> int:
     disk = FaultyDisk()
-    assert not run(Story(random.Random(seed), SetClock()), disk)
+    assert not run(Story(random.Random(seed), SettableClock()), disk)
     return disk.operations
 
 
 def live_through(seed: int, fail_at: int, kept: float) -> None:
     """A cut in the first life, one in the second (its recovery perhaps), and a third that must stand."""
-    story = Story(random.Random(seed), SetClock())
+    story = Story(random.Random(seed), SettableClock())
     disk = FaultyDisk(fail_at)
     run(story, disk)
     disk = disk.after_cut(seed * 1000 + fail_at, kept)
@@ -189,7 +190,7 @@ def test_power_cut_at_every_operation(seed: int, kept: float) -> None:
 
 def test_the_story_reaches_every_kind_of_file() -> None:
     disk = FaultyDisk()
-    run(Story(random.Random(1), SetClock()), disk)
+    run(Story(random.Random(1), SettableClock()), disk)
     kinds = {path.relative_to(ROOT).parts[0] for path in disk.files}
     assert kinds == {"commitlog", "consumequeue", "index", "checkpoint", "rocketrioQueues", "lock"}
     assert sum(path.parent.name == "commitlog" for path in disk.files) > 2

@@ -71,6 +71,6 @@ def test_long_and_short_pieces_hash_alike(size: int) -> None:
     ]
 
 
-def test_powers() -> None:
+def test_power_of_31_is_taken_modulo_2_to_32() -> None:
     exponents = [0, 1, 1023, 1024, 1025, 99_999, 4_000_000]
     assert power_of_31(np.array(exponents)).tolist() == [pow(31, n, 1 << 32) for n in exponents]

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.store.support import put_of
+from tests.support.stores import put_of
 
 from rocketrio_broker.store import put_batch
 from rocketrio_broker.store.consume_queue import ENTRY

@@ -1,11 +1,13 @@
 import attrs
 import pytest
-from tests.broker.store.support import SMALL, SetClock, body_of, opened, put_of, stored
+from tests.support.clocks import SettableClock
+from tests.support.records import plain_record
+from tests.support.stores import SMALL, body_of, opened, put_of, stored
 
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import _STEP, SEARCH_LIMIT, Boundary, store_timestamp_from
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_protocol.record.encode import encode_padding, encode_record
+from rocketrio_protocol.record.encode import encode_padding
 from rocketrio_protocol.record.layout import MAGIC_V1, SysFlag, pack_host
 
 BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
@@ -14,8 +16,8 @@ UNIQUE = "7F000001000018B4AAC2000000000001"
 V4, V6 = pack_host("127.0.0.1", 10911), pack_host("2001:db8::1", 10911)
 
 
-def put_at(store: MessageStore, clock: SetClock, *times: int) -> None:
-    for clock.value_ms in times:
+def put_at(store: MessageStore, clock: SettableClock, *times: int) -> None:
+    for clock.now in times:
         stored(store.append(put_of()))
 
 
@@ -37,8 +39,7 @@ def put_at(store: MessageStore, clock: SetClock, *times: int) -> None:
 async def test_time_means_the_nearest_the_next_or_the_last_before(
     timestamp: int, nearest: int, lower: int, upper: int
 ) -> None:
-    clock = SetClock()
-    clock.value_ms = 0
+    clock = SettableClock(0)
     async with opened(MemoryDisk(), BIG, clock=clock) as store:
         put_at(store, clock, 1000, 2000, 2000, 3000)
         boundaries: dict[Boundary, int] = {"4.x": nearest, "LOWER": lower, "UPPER": upper}
@@ -56,8 +57,8 @@ async def test_unknown_and_empty_queues_answer_zero() -> None:
         assert store.offset_by_time("orders", 0, 1) == 0
 
 
-async def test_times_of_messages() -> None:
-    clock = SetClock(0)
+async def test_store_time_of_each_offset_is_found() -> None:
+    clock = SettableClock(0)
     async with opened(MemoryDisk(), BIG, clock=clock) as store:
         put_at(store, clock, 1000, 2000, 3000)
         assert [store.store_time_at("orders", 0, offset) for offset in (0, 2, 3)] == [
@@ -88,10 +89,10 @@ async def test_message_is_found_by_each_key_and_its_unique_id_at_once() -> None:
 
 
 async def test_times_limit_a_query_to_the_millisecond() -> None:
-    clock = SetClock(0)
+    clock = SettableClock(0)
     async with opened(MemoryDisk(), BIG, clock=clock) as store:
-        for clock.value_ms in (1000, 1500, 1999, 61_000):
-            stored(store.append(put_of(b"%d" % clock.value_ms, properties=b"KEYS\1k")))
+        for clock.now in (1000, 1500, 1999, 61_000):
+            stored(store.append(put_of(b"%d" % clock.now, properties=b"KEYS\1k")))
         for begin, end, bodies in (
             (1500, 1999, [b"1999", b"1500"]),
             (1501, 1998, []),
@@ -140,20 +141,12 @@ async def test_index_can_be_switched_off() -> None:
 
 
 def record_of(address: int, stored_ms: int, body: bytes = b"body", *, host: bytes = V4) -> bytes:
-    return encode_record(
-        queue_id=3,
-        flag=0,
-        queue_offset=7,
+    return plain_record(
         physical_offset=address,
         sys_flag=int(SysFlag.BORN_HOST_IPV6) if host is V6 else 0,
-        born_time_ms=1,
         born_host=host,
         store_time_ms=stored_ms,
-        store_host=V4,
-        reconsume_times=0,
-        prepared_transaction_offset=0,
         body=body,
-        topic=b"orders",
         properties=b"",
     )
 
@@ -219,7 +212,7 @@ def test_the_end_of_a_file_leads_to_the_next_file() -> None:
         assert store_timestamp_from(log.read, address) == 20
 
 
-def test_the_search_ends() -> None:
+def test_search_for_a_store_time_ends_at_its_limit() -> None:
     log = Log()
     log.data = bytes(SEARCH_LIMIT + 2 * _STEP)
     log.put(20)

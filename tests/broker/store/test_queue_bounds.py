@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.broker.store.support import ROOT, opened, put_of, read_all, stored
+from tests.support.stores import ROOT, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.queue_bounds import BOUNDS_FILE
@@ -88,9 +88,7 @@ async def test_what_was_written_beyond_the_bounds_and_lost_in_the_log_is_wiped_a
         assert store.queue_bounds("t1", 0) == (0, 4)
 
 
-async def test_bounds_are_not_believed_where_another_broker_wrote_since_or_they_are_damaged() -> (
-    None
-):
+async def test_bounds_are_ignored_if_damaged_or_if_another_broker_wrote_since() -> None:
     for damage in ("trailer", "bounds"):
         disk = WatchedDisk()
         await filled(disk)

@@ -2,7 +2,7 @@
 
 import attrs
 import pytest
-from tests.broker.store.support import SMALL, body_of, opened, put_of, read_all, stored
+from tests.support.stores import SMALL, body_of, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue import ENTRY
@@ -211,7 +211,7 @@ async def test_limits_can_change_while_the_store_is_open() -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [(1 << 40, 100), (-1, 100), (0, 1 << 30), (0, -5), (SMALL_FILE - 100, 200)]
+    "damage", [(1 << 40, 100), (-1, 100), (0, 1 << 30), (0, -5), (0, 0), (SMALL_FILE - 100, 200)]
 )
 @pytest.mark.parametrize("codes", [None, frozenset({0})])
 async def test_read_passes_over_an_entry_that_names_bytes_outside_of_the_log(

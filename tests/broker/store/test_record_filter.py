@@ -4,7 +4,7 @@ import random
 
 import attrs
 import pytest
-from tests.broker.store.support import SMALL, opened, put_of, stored
+from tests.support.stores import SMALL, opened, put_of, stored
 
 from rocketrio_broker.store import record_filter
 from rocketrio_broker.store.read import GetStatus
@@ -72,7 +72,7 @@ async def test_a_read_takes_what_is_chosen_and_moves_on() -> None:
         assert (none.status, none.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
 
 
-async def test_a_read_whose_time_is_up_ends_and_the_next_one_goes_on(
+async def test_read_that_reaches_its_time_limit_ends_and_the_next_one_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(record_filter, "FILTER_TIME", -1.0)

@@ -6,16 +6,8 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.broker.store.support import (
-    ROOT,
-    SMALL,
-    SetClock,
-    body_of,
-    opened,
-    put_of,
-    read_all,
-    stored,
-)
+from tests.support.clocks import SettableClock
+from tests.support.stores import ROOT, SMALL, body_of, crash, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.message_store import MessageStore
@@ -27,10 +19,10 @@ FILE_SIZE = SMALL.mapped_file_size_commit_log
 
 async def filled(disk: MemoryDisk, count: int = 150) -> dict[tuple[str, int], list[bytes]]:
     rng = random.Random(count)
-    clock = SetClock()
+    clock = SettableClock()
     async with opened(disk, clock=clock) as store:
         for number in range(count):
-            clock.value_ms += 1000
+            clock.now += 1000
             topic, queue_id = rng.choice(["orders", "payments"]), rng.randrange(2)
             stored(store.append(put_of(b"%d" % number + bytes(400), topic, queue_id)))
         return everything(store)
@@ -38,12 +30,6 @@ async def filled(disk: MemoryDisk, count: int = 150) -> dict[tuple[str, int], li
 
 def everything(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
     return {key: read_all(store, *key) for key in store.queue_table.by_key}
-
-
-def crash(disk: MemoryDisk) -> None:
-    """Make a directory look as if its broker had been killed; Apache left no positions."""
-    disk.open(ROOT / "abort", create=True)
-    disk.open(ROOT / "checkpoint").pwrite(bytes(512), 0)
 
 
 def remove(disk: MemoryDisk, folder: Path) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all, stored
+from tests.support.clocks import SettableClock
+from tests.support.stores import SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.offsets.manager import count_unread
@@ -57,9 +58,9 @@ def test_young_files_stay_when_force_is_forbidden() -> None:
     assert not count_deletable(times, now_ms=NOW, hour=4, used_percent=99.0, config=config)
 
 
-async def fill(store: MessageStore, clock: SetClock, count: int = 200) -> None:
+async def fill(store: MessageStore, clock: SettableClock, count: int = 200) -> None:
     for number in range(count):
-        clock.value_ms += 60_000
+        clock.now += 60_000
         stored(
             store.append(put_of(bytes(700), queue_id=number % 2, properties=b"KEYS\1k%d" % number))
         )
@@ -71,12 +72,12 @@ async def fill(store: MessageStore, clock: SetClock, count: int = 200) -> None:
 async def test_old_files_go_with_the_queue_and_index_files_that_named_them(
     autojump_clock: trio.abc.Clock,
 ) -> None:
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     config = attrs.evolve(SMALL, max_index_num=30, **RARELY)
     async with opened(disk, config, clock=clock) as store:
         await fill(store, clock)
         before = {folder: names(disk, folder) for folder in ("commitlog", "0", "index")}
-        clock.value_ms += 71 * HOUR_MS
+        clock.now += 71 * HOUR_MS
         disk.used = 0.8
         await trio.sleep(SETTLES_AFTER - 60)
         assert store.min_physical_offset == 0
@@ -103,7 +104,7 @@ def names(disk: MemoryDisk, folder: str) -> list[str]:
 
 
 async def test_the_last_file_stays_however_full_the_disk(autojump_clock: trio.abc.Clock) -> None:
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     async with opened(disk, clock=clock) as store:
         await fill(store, clock)
         disk.used = 0.99
@@ -113,7 +114,7 @@ async def test_the_last_file_stays_however_full_the_disk(autojump_clock: trio.ab
 
 
 async def test_nothing_goes_that_a_recovery_would_need(autojump_clock: trio.abc.Clock) -> None:
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     config = attrs.evolve(SMALL, flush_consume_queue_thorough_interval=1e6)
     async with opened(disk, config, clock=clock) as store:
         for _ in range(200):
@@ -142,11 +143,11 @@ async def test_nearly_full_disk_refuses_until_there_is_room(autojump_clock: trio
 
 
 @pytest.mark.parametrize("later", [0.0, 0.01])
-async def test_two_passes_at_once_delete_no_more_than_one(
+async def test_two_concurrent_passes_delete_only_what_one_would(
     later: float, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     async with opened(disk, clock=clock) as store:
         await fill(store, clock)
         third = store.commit_log.files.files[3].start_offset
@@ -162,7 +163,7 @@ async def test_queues_show_nothing_that_is_gone_while_many_give_up_a_file(
 ) -> None:
     """They do so in steps, between which others have their turn."""
     monkeypatch.setattr(consume_queue_table, "QUEUES_A_STEP", 1)
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     async with opened(disk, clock=clock) as store:
         await fill(store, clock)
         keys = list(store.queue_table.by_key)
@@ -185,16 +186,16 @@ async def test_queues_show_nothing_that_is_gone_while_many_give_up_a_file(
 
 
 async def test_clock_that_jumps_ahead_deletes_nothing(autojump_clock: trio.abc.Clock) -> None:
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     async with opened(disk, clock=clock) as store:
         await fill(store, clock)
         disk.used = 0.8
-        clock.value_ms += 40 * 24 * HOUR_MS
+        clock.now += 40 * 24 * HOUR_MS
         await trio.sleep(15)
         assert await store.delete_old_files() == 0
-        clock.value_ms -= 40 * 24 * HOUR_MS
+        clock.now -= 40 * 24 * HOUR_MS
         await trio.sleep(15)
-    clock.value_ms += 40 * 24 * HOUR_MS
+    clock.now += 40 * 24 * HOUR_MS
     async with opened(disk, clock=clock) as store:
         await trio.sleep(15)
         assert store.min_physical_offset == 0
@@ -206,18 +207,18 @@ async def test_clock_that_jumps_ahead_deletes_nothing(autojump_clock: trio.abc.C
 async def test_files_with_times_in_the_future_are_as_old_as_they_are_known(
     autojump_clock: trio.abc.Clock,
 ) -> None:
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     config = attrs.evolve(SMALL, file_reserved_time=2.0, **RARELY)
     async with opened(disk, config, clock=clock) as store:
-        start_ms = clock.value_ms
-        clock.value_ms += 400 * 24 * HOUR_MS
+        start_ms = clock.now
+        clock.now += 400 * 24 * HOUR_MS
         await fill(store, clock)
-        clock.value_ms = start_ms
+        clock.now = start_ms
         disk.used = 0.8
         await trio.sleep(100)
         assert store.min_physical_offset == 0
         for _ in range(30):
-            clock.value_ms += HOUR_MS
+            clock.now += HOUR_MS
             await trio.sleep(HOUR_MS / 1000)
         assert store.min_physical_offset > 0
 
@@ -225,7 +226,7 @@ async def test_files_with_times_in_the_future_are_as_old_as_they_are_known(
 async def test_files_deleted_early_are_logged_with_their_unread_messages(
     autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     offsets = OffsetTable()
     offsets.commit(("orders", "fast"), 0, 100)
     offsets.commit(("orders", "slow"), 0, 1)
@@ -250,13 +251,13 @@ async def test_files_deleted_early_are_logged_with_their_unread_messages(
 async def test_files_that_are_old_go_without_a_warning(
     autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     async with opened(disk, attrs.evolve(SMALL, file_reserved_time=0.0), clock=clock) as store:
         await fill(store, clock)
         disk.used = 0.8
         await trio.sleep(15)
         assert store.min_physical_offset > 0
-        assert "before_time" not in caplog.text
+        assert "deleted before time" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -268,7 +269,7 @@ async def test_where_messages_wait_for_disks_none_is_deleted_before_its_time(
 ) -> None:
     assert BrokerConfig().store_settings.clean_file_forcibly_enable
     forced = BrokerConfig(**settings).store_settings.clean_file_forcibly_enable
-    disk, clock = MemoryDisk(), SetClock()
+    disk, clock = MemoryDisk(), SettableClock()
     config = attrs.evolve(SMALL, clean_file_forcibly_enable=forced)
     async with opened(disk, config, clock=clock) as store:
         await fill(store, clock)

@@ -1,7 +1,7 @@
 import pytest
 import trio
-from tests.broker.parts import SettableClock
-from tests.broker.store.support import opened, put_of, stored
+from tests.support.clocks import SettableClock
+from tests.support.stores import opened, put_of, stored
 
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.remoting.ports import VirtualWallClock

@@ -10,7 +10,8 @@ import trio.testing
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.broker.store.support import ROOT, SMALL, SetClock, body_of, put_of, stored
+from tests.support.clocks import SettableClock
+from tests.support.stores import ROOT, SMALL, body_of, put_of, stored
 
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult
@@ -36,7 +37,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = SetClock()
+        self.clock = SettableClock()
         self.disk = MemoryDisk()
         self.store = self.open()
         self.model: dict[tuple[str, int], list[Kept]] = defaultdict(list)
@@ -60,7 +61,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, queue_id=QUEUES, body=BODIES, later_ms=st.integers(-5, 2000))
     def put(self, topic: str, queue_id: int, body: bytes, later_ms: int) -> None:
-        self.clock.value_ms += later_ms
+        self.clock.now += later_ms
         result = self.store.append(put_of(body, topic, queue_id, properties=b"KEYS\1same"))
         self.keep((topic, queue_id), [body], stored(result))
 
@@ -99,7 +100,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(topic=TOPICS, queue_id=QUEUES, later_ms=st.integers(-3000, 10))
     def search_by_time(self, topic: str, queue_id: int, later_ms: int) -> None:
         kept = self.model[topic, queue_id]
-        time_ms = self.clock.value_ms + later_ms
+        time_ms = self.clock.now + later_ms
         at_or_after = [n for n, message in enumerate(kept) if message.store_time_ms >= time_ms]
         expected = at_or_after[0] if at_or_after else len(kept)
         assert self.store.offset_by_time(topic, queue_id, time_ms, "LOWER") == expected

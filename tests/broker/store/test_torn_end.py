@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, stored
 from tests.broker.store.test_apache_directories import APACHE
 from tests.golden.golden import unpack_store
+from tests.support.stores import ROOT, SMALL, crash, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.message_store import MessageStore
@@ -23,13 +23,8 @@ async def written(disk: MemoryDisk, *properties: bytes, body: bytes = b"body") -
         for text in properties:
             stored(store.append(put_of(body, properties=text)))
         records = read_all(store, "orders")
-    kill(disk)
+    crash(disk)
     return records
-
-
-def kill(disk: MemoryDisk) -> None:
-    disk.open(ROOT / "abort", create=True)
-    disk.open(ROOT / "checkpoint").pwrite(bytes(512), 0)
 
 
 def damage(disk: MemoryDisk, data: bytes, address: int) -> None:
@@ -71,7 +66,7 @@ async def test_last_record_with_torn_properties_is_cut_and_kept(
         assert kept[1] == torn.rstrip(b"\0")
         # What comes next takes its place, whole.
         assert stored(store.append(put_of(b"next"))).physical_offset == last
-    kill(disk)
+    crash(disk)
     async with opened(disk) as store:
         assert store.next_queue_offset("orders", 0) == 3
         assert len(cut_files(disk)) == 1
@@ -101,7 +96,7 @@ async def test_odd_properties_before_a_whole_record_stay(odd: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_odd_last_record_stays_once_a_checkpoint_vouches_for_it(is_killed: bool) -> None:
+async def test_odd_last_record_stays_once_a_checkpoint_covers_it(is_killed: bool) -> None:
     disk = MemoryDisk()
     records = await written(disk, PROPERTIES, b"A\1b\0c")
     if not is_killed:
@@ -126,7 +121,7 @@ async def test_half_message_with_torn_properties_is_cut() -> None:
         first_end = store.max_physical_offset
         stored(store.append(put_of(b"half", properties=PROPERTIES, sys_flag=4)))
         end = store.max_physical_offset
-    kill(disk)
+    crash(disk)
     damage(disk, bytes(17), end - 17)
     async with opened(disk) as store:
         assert offsets(store) == (first_end, 1)
@@ -230,5 +225,5 @@ async def test_killed_directory_of_apaches_stays_whole_with_nul_in_properties(
         (b"A\1\xff", False),
     ],
 )
-def test_what_can_be_properties(stored_bytes: bytes, expected: bool) -> None:
+def test_bytes_that_can_be_properties_are_recognized(stored_bytes: bytes, expected: bool) -> None:
     assert can_be_properties(stored_bytes) is expected
