@@ -1,8 +1,9 @@
-"""The addresses of one broker: its three listeners, and the addresses that it advertises.
+"""The addresses of one broker: its listeners, and the addresses that it advertises.
 
     listen         clients
     listen - 2     clients and slaves, but not for pulls
     ha_listen      slaves that replicate
+    metrics_listen monitoring, if it is set
 
 Answers to: BrokerController's remotingServer and fastRemotingServer, BrokerConfig.brokerIP1 and brokerIP2.
 """
@@ -38,6 +39,8 @@ class BrokerAddresses:
     """The address that clients use."""
     ha_address: str
     """The address that slaves use."""
+    metrics: Listener | None
+    """For Prometheus; None unless `metrics_listen` is set."""
     store_host: bytes
     """`address` in the form that stored messages and their ids contain."""
 
@@ -50,9 +53,14 @@ async def listening(config: BrokerConfig, listen: Listen) -> AsyncGenerator[Brok
         main, fast = listeners
         ha = await listen(config.ha_listen_for(main.addr))
         listeners.append(ha)
+        metrics = None
+        if config.metrics_address is not None:
+            metrics = await listen(config.metrics_address)
+            listeners.append(metrics)
         address = _advertised_address(config.address, main.addr)
         ha_address = config.ha_address or _default_ha_address(address, ha.addr)
-        yield BrokerAddresses(main, fast, ha, address, ha_address, await _packed_addr(address))
+        host = await _packed_addr(address)
+        yield BrokerAddresses(main, fast, ha, address, ha_address, metrics, host)
     finally:
         for listener in listeners:
             listener.close()

@@ -22,8 +22,16 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio_broker.access.control import (
+    AccessControl,
+    InnerCredentials,
+    access_control,
+)
+from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import BrokerAddresses, listening
+from rocketrio_broker.audited_changes import broker_changes
 from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.events import EventRing
 from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
@@ -32,7 +40,7 @@ from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, SlaveTables, gather_slave_offsets
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
-from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial
+from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial, warned_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
@@ -50,9 +58,11 @@ from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.hand_over import HandOver, TakeOver, ask_outcome
 from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
+from rocketrio_broker.metrics.counts import CountedStats
+from rocketrio_broker.metrics.creations import timed_creations
 from rocketrio_broker.processors import processor_table
 from rocketrio_broker.processors.pull import PULL_CODES, PullMessageProcessor
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
 from rocketrio_broker.role_file import RoleFile
@@ -60,17 +70,21 @@ from rocketrio_broker.state import BrokerState, Service
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import open_message_store
 from rocketrio_broker.store.statistics import StoreStatistics
+from rocketrio_broker.tls import Tls, load_tls, peer_tls_options, warn_if_exposed
 from rocketrio_broker.waiting_answers import WaitingStatistics
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import ConfigError, NotReachableError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import (
     Dial,
     Listen,
+    Listener,
     SystemWallClock,
     WallClock,
 )
+from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
 from rocketrio_protocol.remoting.server import serve_remoting
+from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 
@@ -95,13 +109,21 @@ class BrokerStatistics:
     store: StoreStatistics
     ha: HAStatistics
     slave: SlaveStatistics | None
+    refused_plain: int | None
+    """Connections that were closed because they did not begin with TLS; None without TLS."""
+    failed_handshakes: int | None
+    """TLS handshakes that failed, or took too long; None without TLS."""
 
 
 class Broker:
     """A broker that serves. Created by `open_broker`."""
 
-    def __init__(self, state: BrokerState, connections: set[Channel]) -> None:
+    def __init__(
+        self, state: BrokerState, connections: set[Channel], tls: Tls, link: LinkSecurity
+    ) -> None:
         self.state = state
+        self._link = link
+        self.tls = tls
         self.address = state.address
         """The address that clients use."""
         self.ha_address = state.ha_address
@@ -144,12 +166,23 @@ class Broker:
         with trio.move_on_after(HAND_OVER_LIMIT) as limit:
             try:
                 await self.hand_over.run(None)
-            except Refused as refusal:
+            except RefusedError as refusal:
                 logger.warning("stops without a hand-over reason=%s", refusal.remark)
         if limit.cancelled_caught:
-            logger.warning("stops without a hand-over reason=not done in %g s", HAND_OVER_LIMIT)
+            logger.warning(
+                "stops without a hand-over reason=%s", f"not done in {HAND_OVER_LIMIT:g} s"
+            )
+
+    async def reload_files(self) -> None:
+        """Use certificates, keys, secrets and users as they are now, if they have changed."""
+        await self.tls.reload()
+        if self.state.access is not None:
+            await self.state.access.reload()
+        if self._link.files is not None:
+            await self._link.files.look()
 
     def statistics(self) -> BrokerStatistics:
+        server = self.tls.server
         return BrokerStatistics(
             role=self.role,
             connections=len(self._connections),
@@ -159,6 +192,8 @@ class Broker:
             store=self.store.statistics(),
             ha=self.ha_service.statistics(),
             slave=self.role_service.slave_statistics(),
+            refused_plain=None if server is None else server.refused_plain_count,
+            failed_handshakes=None if server is None else server.failed_handshake_count,
         )
 
 
@@ -199,8 +234,14 @@ async def open_broker(
     """
     disk = RealDisk() if disk is None else disk
     wall_clock = SystemWallClock() if wall_clock is None else wall_clock
-    security = _link_security(config)
+    events = EventRing(f"{wall_clock.now_ms():x}")
+    security = await _link_security(config, disk, wall_clock)
+    inner, access = _access(config, disk)
+    tls = await load_tls(
+        config.server_tls, peer_tls_options(config), wall_clock=wall_clock, run_blocking=disk.run
+    )
     async with (
+        events.attached(),
         listening(config, listen) as addresses,
         open_message_store(
             config.store_settings, config.data, disk=disk, wall_clock=wall_clock
@@ -208,6 +249,13 @@ async def open_broker(
     ):
         security = attrs.evolve(security, address=addresses.ha_address)
         security.warn_if_open()
+        warn_if_exposed(
+            (addresses.main.addr, addresses.fast.addr),
+            {
+                "TLS (tls_certificate_file)": tls.server is not None,
+                "access control (acl_enable)": config.is_access_controlled,
+            },
+        )
         role_file = RoleFile(config.config_directory, configured=config, disk=disk)
         state = BrokerState(
             role_file.apply(config),
@@ -216,14 +264,21 @@ async def open_broker(
             disk=disk,
             wall_clock=wall_clock,
             rng=random.Random() if rng is None else rng,
+            events=events,
             configured=config,
+            access=access,
         )
         state.load()
         async with (
             state.keep_tables(),
-            open_channel_pool(dial) as pool,
+            open_channel_pool(
+                tls.dial(dial), signer=None if inner is None else inner.signer
+            ) as pool,
             background_nursery() as nursery,
         ):
+            watched = access or inner
+            if watched is not None:
+                await nursery.start(watched.run)
             _add_connections(state, addresses, pool, security)
             await _add_role(
                 state,
@@ -236,12 +291,17 @@ async def open_broker(
             for service in _services(state):
                 await nursery.start(service.run)
             observer = _Observer(state)
-            await nursery.start(_serve, state, addresses, observer)
+            if addresses.metrics is not None:
+                await nursery.start(_metrics(state, addresses.metrics, observer).run)
+            await nursery.start(tls.run)
+            if security.files is not None:
+                nursery.start_soon(security.files.run)
+            await nursery.start(_serve, state, addresses, observer, tls.server)
             await nursery.start(state.registration.run)
             await state.role_service.ready.wait_reached(1)
             role = state.config.broker.role
             logger.info("serving role=%s address=%s", role, state.address)
-            yield Broker(state, observer.connections)
+            yield Broker(state, observer.connections, tls, security)
 
 
 def _add_connections(
@@ -365,6 +425,7 @@ def _services(state: BrokerState) -> Sequence[Service]:
     ha_service, waiting = state.ha_service, state.waiting_answers
     return (
         waiting,
+        state.audit,
         state.deleted_topics,
         PullRequestHoldService(
             state.held_pulls,
@@ -412,13 +473,13 @@ def _slave_replication(
         if addr is not None:
             return REPLICATION_KEY in await ask_settings(pool.call, addr)
         if config.name_servers:
-            raise NotReachable("No name server has reported the master yet", remedy="")
+            raise NotReachableError("No name server has reported the master yet", remedy="")
         return False
 
     client = HAClient(
         state.store,
         address=ha_master,
-        dial=ha_dial,
+        dial=ha_dial if is_proved else warned_dial(ha_dial),
         wall_clock=state.wall_clock,
         config=_ha_config(config),
         level_clock=state.level_clock,
@@ -442,6 +503,7 @@ def _slave_replication(
         followed=client.followed,
         is_following=lambda: client.state is HAClientState.FOLLOWING,
         own_name=lambda: (state.config.broker.broker_id, client.local_addr),
+        access=state.access,
         epoch=lambda: state.reader_epochs.current,
         period=config.slave_sync_period,
     )
@@ -515,28 +577,107 @@ async def _serve(
     state: BrokerState,
     addresses: BrokerAddresses,
     observer: _Observer,
+    tls: ServerTls | None,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Answer all requests on the first listener, and all except pulls on the one two ports below."""
+    """Answer all requests on the first listener, and all except pulls on the one two ports below.
+
+    With access control the guard sees every request first, also those of codes that no processor answers.
+    """
     table = processor_table(state)
+    if isinstance(state.stats, CountedStats):
+        table = timed_creations(table, state.stats)
+    table = state.audit.over(table, broker_changes(state))
     fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
     limits = state.config.broker.server_limits
     async with trio.open_nursery() as nursery:
         for listener, processors in ((addresses.main, table), (addresses.fast, fast_table)):
             held = state.held_writes.over(processors)
-            serve = partial(serve_remoting, [listener], held, observer=observer, limits=limits)
+            guarded = None if state.guard is None else state.guard.over(held)
+            serve = partial(
+                serve_remoting,
+                [listener],
+                held if guarded is None else {},
+                default=guarded,
+                observer=observer,
+                limits=limits,
+                tls=tls,
+            )
             await nursery.start(serve)
         task_status.started()
 
 
-def _link_security(config: BrokerConfig) -> LinkSecurity:
-    security = load_link_security(
+def _access(
+    config: BrokerConfig, disk: Disk
+) -> tuple[InnerCredentials | None, AccessControl | None]:
+    """Load the account that signs this broker's requests, and the users; None for what is not set."""
+    inner = None
+    if config.inner_credentials_file is not None:
+        inner = InnerCredentials(config.inner_credentials_file, disk=disk)
+    if not config.is_access_controlled:
+        return inner, None
+    return inner, access_control(
+        acl_paths=acl_paths(config.acl_file),
+        inner=inner,
+        white_addresses=config.acl_white_addresses,
+        config_directory=config.config_directory,
+        disk=disk,
+    )
+
+
+def _metrics(state: BrokerState, listener: Listener, observer: _Observer) -> Service:
+    """Return the service for Prometheus. Raises ConfigError if its packages are not installed."""
+    try:
+        from rocketrio_broker.metrics.service import MetricsService
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"metrics_listen is set, and the package {error.name} is not installed",
+            remedy="Install rocketrio[metrics]",
+        ) from error
+    return MetricsService(state, listener, connections=lambda: len(observer.connections))
+
+
+async def _link_security(config: BrokerConfig, disk: Disk, wall_clock: WallClock) -> LinkSecurity:
+    load = partial(
+        load_link_security,
         secret_file=config.ha_secret_file,
         certificate_file=config.ha_tls_certificate_file,
         key_file=config.ha_tls_key_file,
         authority_file=config.ha_tls_authority_file,
     )
+    given = (
+        config.ha_secret_file,
+        config.ha_tls_certificate_file,
+        config.ha_tls_key_file,
+        config.ha_tls_authority_file,
+    )
+    paths = [path for path in given if path is not None]
+    names = frozenset(
+        name for part in config.ha_tls_peer_names.split(";") if (name := part.strip())
+    )
+    own = LinkSecurity(
+        broker_name=config.broker_name, fixed_address=config.ha_master_address, peer_names=names
+    )
+    if not paths:
+        return own
+    certificate = config.ha_tls_certificate_file
+    files = await disk.run(
+        partial(
+            ReloadedFiles,
+            load,
+            paths,
+            what="replication",
+            certificates=[] if certificate is None else [certificate],
+            wall_clock=wall_clock,
+            run_blocking=disk.run,
+        )
+    )
+    loaded = files.current
     return attrs.evolve(
-        security, broker_name=config.broker_name, fixed_address=config.ha_master_address
+        own,
+        secret=loaded.secret,
+        server_context=loaded.server_context,
+        client_context=loaded.client_context,
+        files=files,
     )

@@ -39,6 +39,7 @@ TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
@@ -66,9 +67,15 @@ class _Round:
 
     puts: Table = attrs.Factory(dict)
     gets: Table = attrs.Factory(dict)
+    backs: Table = attrs.Factory(dict)
+    """Messages that a group handed back."""
 
     def add(self, other: "_Round") -> None:
-        for mine, theirs in ((self.puts, other.puts), (self.gets, other.gets)):
+        for mine, theirs in (
+            (self.puts, other.puts),
+            (self.gets, other.gets),
+            (self.backs, other.backs),
+        ):
             for key, counts in theirs.items():
                 mine.setdefault(key, Counts()).add(counts)
 
@@ -112,8 +119,8 @@ class BrokerStatsManager:
         async for _ in every(SAMPLING_INTERVAL, first_after=SAMPLING_INTERVAL):
             self.sample()
 
-    def put(self, topic: str, messages: int, size: int) -> None:
-        """Count a producer's request with the stored messages and bytes."""
+    def put(self, topic: str, messages: int, size: int, properties: str | None = None) -> None:
+        """Count a producer's request with the stored messages and bytes; `properties` are as it sent them."""
         counts = self._counting.puts.get(topic)
         if counts is None:
             counts = self._counting.puts[topic] = Counts()
@@ -123,15 +130,20 @@ class BrokerStatsManager:
 
     def got(self, topic: str, group: str, messages: int, size: int) -> None:
         """Count a consumer's pull with the returned messages and bytes."""
-        key = f"{topic}@{group}"
-        counts = self._counting.gets.get(key)
-        if counts is None:
-            if len(self._counting.gets) >= KEYS_LIMIT:
-                return
-            counts = self._counting.gets[key] = Counts()
-        counts.times += 1
-        counts.messages += messages
-        counts.size += size
+        _add(self._counting.gets, f"{topic}@{group}", messages, size)
+
+    def sent_back(self, topic: str, group: str, size: int) -> None:
+        """Count a message of the topic that the group handed back, to get it again or to give it up."""
+        _add(self._counting.backs, f"{topic}@{group}", 1, size)
+
+    def dead_letter(self, group: str, topic: str) -> None:
+        """Count a message of the topic that the group gave up. Only metrics count these."""
+
+    def transaction_ended(self, topic: str, seconds: float | None) -> None:
+        """Count a committed transaction, that many seconds after its birth; None: it was rolled back.
+
+        Only metrics count these.
+        """
 
     def sample(self) -> None:
         """End a round, and add it to the windows."""
@@ -158,6 +170,17 @@ class BrokerStatsManager:
         return 0.0 if item is None else item.tps
 
 
+def _add(table: Table, key: str, messages: int, size: int) -> None:
+    counts = table.get(key)
+    if counts is None:
+        if len(table) >= KEYS_LIMIT:
+            return
+        counts = table[key] = Counts()
+    counts.times += 1
+    counts.messages += messages
+    counts.size += size
+
+
 def _item(window: _Window, name: str, key: str, cluster_name: str) -> BrokerStatsItem | None:
     rounds, seconds = window.rounds()
     total, is_known = Counts(), False
@@ -178,6 +201,8 @@ def _counted(round_: _Round, name: str, key: str, cluster_name: str) -> Counts |
         return round_.puts.get(key)
     if name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
         return round_.gets.get(key)
+    if name == SNDBCK_PUT_NUMS:
+        return round_.backs.get(key)
     if key != cluster_name or name not in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
         return None
     total = Counts()

@@ -5,42 +5,50 @@ Exit codes: 0 after a clean stop (SIGTERM or Ctrl-C), 2 for wrong usage, 1 for a
 """
 
 import gc
+import importlib
 import json
 import logging
 import operator
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, get_args
 
 import attrs
 import click
 import trio
 
+from rocketrio_broker.access.control import AccessControl, name_server_access
+from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import is_wildcard
 from rocketrio_broker.broker import Broker, open_broker
+from rocketrio_broker.check import findings
 from rocketrio_broker.config import (
     FIRST_SLAVE_ID,
     MASTER_ROLES,
     ROLES,
+    TLS_MODES,
     BrokerConfig,
     MasterRole,
+    ServerTlsSettings,
 )
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.config_loading import load_config, setting_paths
+from rocketrio_broker.events import LOGGER
 from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.namesrv.kv import KVConfigManager
 from rocketrio_broker.namesrv.routes import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.store.disk import RealDisk
+from rocketrio_broker.tls import load_tls, warn_if_exposed
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError, Error
-from rocketrio_protocol.log_lines import log_to
-from rocketrio_protocol.remoting.ports import Listener, join_addr, split_addr
+from rocketrio_protocol.log_lines import LogFormat, log_to
+from rocketrio_protocol.remoting.ports import Listener, SystemWallClock, join_addr, split_addr
 from rocketrio_protocol.remoting.server_limits import HOST_CONNECTION_LIMIT, ServerLimits
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.remoting.tcp import listen_tcp
@@ -52,6 +60,9 @@ LOOPBACK: Final = "127.0.0.1"
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 logger = logging.getLogger("rocketrio_broker")
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class _Address(click.ParamType[str]):
@@ -87,6 +98,13 @@ _log_level = click.option(
     show_default=True,
     help="The least severe messages to write to standard error.",
 )
+_log_format = click.option(
+    "--log-format",
+    type=click.Choice(get_args(LogFormat)),
+    default="text",
+    show_default=True,
+    help="How to write them: as text, or as one JSON object a line.",
+)
 _settings = click.option(
     "--set",
     "settings",
@@ -95,6 +113,76 @@ _settings = click.option(
     metavar="KEY=VALUE",
     help="Any setting, for example store.flush_disk_type=sync; `rocketrio-broker settings` lists them.",
 )
+
+
+def _access_options(function: FunctionT) -> FunctionT:
+    """Add the options of access control; the function gets `acl_files` and `inner_credentials_file`."""
+    for option in (
+        click.option(
+            "--inner-credentials",
+            "inner_credentials_file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="File with accessKey and secretKey that sign what this process asks others; a Super user.",
+        ),
+        click.option(
+            "--acl-file",
+            "acl_files",
+            multiple=True,
+            type=click.Path(exists=True, path_type=Path),
+            help="File of users and their rights (plain_acl.yml of RocketMQ 4, or .json), or a folder of them: every "
+            "request must then be signed by a user that has the right. Can be given several times.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _tls_options(function: FunctionT) -> FunctionT:
+    """Add the options for TLS; the function gets those that were given by the names of their settings."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    for option in (
+        click.option(
+            "--tls-mode",
+            type=click.Choice(TLS_MODES),
+            help="enforcing (default with --tls-cert): no plain connections; permissive: both.",
+        ),
+        click.option(
+            "--tls-client-ca",
+            "tls_client_authority_file",
+            type=file,
+            help="The authority of clients' certificates, which clients then must have.",
+        ),
+        click.option(
+            "--tls-key",
+            "tls_key_file",
+            type=file,
+            help="The key of --tls-cert, if in another file.",
+        ),
+        click.option(
+            "--tls-cert",
+            "tls_certificate_file",
+            type=file,
+            help="The certificate for clients (PEM).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _access_settings(
+    acl_files: Sequence[Path], inner_credentials_file: Path | None
+) -> dict[str, Any]:
+    """Return the settings that the options of access control give."""
+    given: dict[str, Any] = {}
+    if acl_files:
+        given["acl_file"] = ";".join(map(str, acl_files))
+    if inner_credentials_file is not None:
+        given["inner_credentials_file"] = inner_credentials_file
+    return given
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -149,14 +237,32 @@ def main() -> None:
     show_default=True,
     help="The most topics that brokers may register, half of them from one host.",
 )
+@click.option(
+    "--audit-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that gets a line of JSON for each change that an operator makes.",
+)
+@_access_options
+@click.option(
+    "--tls-key-password-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The password of --tls-key, if it has one.",
+)
+@_tls_options
 @_log_level
+@_log_format
 def namesrv(
     listen: str,
     data: Path | None,
     host_connection_limit: int,
     broker_limit: int,
     topic_limit: int,
+    audit_log: Path | None,
+    acl_files: tuple[Path, ...],
+    inner_credentials_file: Path | None,
     log_level: str,
+    log_format: LogFormat,
+    **tls_options: Any,
 ) -> None:
     """Run a name server.
 
@@ -164,17 +270,29 @@ def namesrv(
     Examples:
       rocketrio-broker namesrv --listen 0.0.0.0:9876
       rocketrio-broker namesrv --listen 127.0.0.1:0
+      rocketrio-broker namesrv --listen 0.0.0.0:9876 --tls-cert server.pem --tls-key server.key
     prints `ready role=namesrv address=127.0.0.1:9876` once it serves.
     """
+    if inner_credentials_file is not None and not acl_files:
+        raise click.UsageError("--inner-credentials needs --acl-file, which names the other users")
+
+    tls = ServerTlsSettings(
+        **{name.removeprefix("tls_"): value for name, value in _given(tls_options).items()}
+    )
 
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
             limits = ServerLimits(host_connections=host_connection_limit)
             routes = RouteInfoManager(broker_limit=broker_limit, topic_limit=topic_limit)
-            await _start_name_server(stack, listen, data, limits, routes)
+            access = name_server_access(
+                acl_paths=acl_files, inner_credentials_file=inner_credentials_file, disk=RealDisk()
+            )
+            await _start_name_server(
+                stack, stop, listen, data, limits, tls, routes, access, audit_log
+            )
             await stop.wait()
 
-    _run(serve, log_level)
+    _run(serve, log_level, log_format)
 
 
 @main.command()
@@ -196,10 +314,19 @@ def namesrv(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML file with any of the settings.",
 )
+@_access_options
+@_tls_options
 @_settings
 @_log_level
+@_log_format
 def run(
-    config_file: Path | None, settings: tuple[tuple[str, str], ...], log_level: str, **options: Any
+    config_file: Path | None,
+    acl_files: tuple[Path, ...],
+    inner_credentials_file: Path | None,
+    settings: tuple[tuple[str, str], ...],
+    log_level: str,
+    log_format: LogFormat,
+    **options: Any,
 ) -> None:
     """Run one broker.
 
@@ -213,16 +340,17 @@ def run(
     prints `ready role=master name=broker-a address=127.0.0.1:10911 ha_address=127.0.0.1:10912`
     once it serves. A name server that cannot be reached is tried again until it answers.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {**_given(options), **_access_settings(acl_files, inner_credentials_file)}
     config = _loaded(config_file, {**given, **dict(settings)})
 
     async def serve(stop: "_Stop") -> None:
         async with open_broker(config) as broker:
+            stop.on_hangup.append(broker.reload_files)
             _say_ready(broker)
             await stop.wait()
             await broker.hand_over_before_stop()
 
-    _run(serve, log_level)
+    _run(serve, log_level, log_format)
 
 
 @main.command()
@@ -259,8 +387,11 @@ def run(
 )
 @click.option("--cluster", "cluster_name", default="DefaultCluster", show_default=True)
 @click.option("--name", "broker_name", default="broker-a", show_default=True)
+@_access_options
+@_tls_options
 @_settings
 @_log_level
+@_log_format
 def cluster(
     listen: str,
     data: Path,
@@ -269,8 +400,12 @@ def cluster(
     role: MasterRole,
     cluster_name: str,
     broker_name: str,
+    acl_files: tuple[Path, ...],
+    inner_credentials_file: Path | None,
     settings: tuple[tuple[str, str], ...],
     log_level: str,
+    log_format: LogFormat,
+    **tls_options: Any,
 ) -> None:
     """Run a name server, a master and its slaves in one process.
 
@@ -290,16 +425,38 @@ def cluster(
         )
     base = _loaded(
         None,
-        {**dict(settings), "cluster_name": cluster_name, "broker_name": broker_name},
+        {
+            **_access_settings(acl_files, inner_credentials_file),
+            **_given(tls_options),
+            **dict(settings),
+            "cluster_name": cluster_name,
+            "broker_name": broker_name,
+        },
     )
+    if base.acl_file and base.inner_credentials_file is None:
+        raise click.UsageError(
+            "--acl-file closes the name server too, and the brokers need an account there: add --inner-credentials"
+        )
 
     # Without old data no slave can have the master's log, so it need not wait for one.
     is_new = not any(data.glob(f"{broker_name}-*"))
 
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
+            access = name_server_access(
+                acl_paths=acl_paths(base.acl_file),
+                inner_credentials_file=base.inner_credentials_file,
+                white_addresses=base.acl_white_addresses,
+                disk=RealDisk(),
+            )
             name_server = await _start_name_server(
-                stack, listen, data / "namesrv", base.server_limits
+                stack,
+                stop,
+                listen,
+                data / "namesrv",
+                base.server_limits,
+                base.server_tls,
+                access=access,
             )
             _, port = split_addr(name_server.addr)
             ports = MemberPorts(data, disk=RealDisk(), listen=listen_tcp)
@@ -310,6 +467,7 @@ def cluster(
             async def run_member(config: BrokerConfig) -> None:
                 async with open_broker(await ports.applied(config), is_first=is_new) as broker:
                     ports.note(broker)
+                    stop.on_hangup.append(broker.reload_files)
                     _say_ready(broker)
                     serving.append(broker)
                     if len(serving) > slaves:  # Slaves now learn their master.
@@ -338,7 +496,7 @@ def cluster(
             await stop.wait()
             stopping.set()
 
-    _run(serve, log_level)
+    _run(serve, log_level, log_format)
 
 
 @main.command()
@@ -364,20 +522,79 @@ def settings(word: str) -> None:
             _fail(f"standard output cannot be written: {error.strerror}")
 
 
+@main.command()
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with any of the settings.",
+)
+@_access_options
+@_settings
+def check(
+    config_file: Path | None,
+    acl_files: tuple[Path, ...],
+    inner_credentials_file: Path | None,
+    settings: tuple[tuple[str, str], ...],
+) -> None:
+    """Load the files that secure a broker, as it does at its start, and print what they hold.
+
+    Prints counts and never a secret; files and folders that other users of the machine may read; and each error with
+    its file and line. The exit code is 1 if there is an error.
+
+    \b
+    Examples:
+      rocketrio-broker check --config broker.toml
+      rocketrio-broker check --acl-file conf/plain_acl.yml
+    """
+    given = _access_settings(acl_files, inner_credentials_file)
+    config = _loaded(config_file, {**given, **dict(settings)})
+    problems = 0
+    for finding in findings(config):
+        click.echo(f"{finding.what}: {finding.text}", err=finding.is_error)
+        problems += finding.is_error
+    if problems:
+        sys.exit(1)
+
+
 async def _start_name_server(
     stack: AsyncExitStack,
+    stop: "_Stop",
     listen: str,
     data: Path | None,
     limits: ServerLimits,
+    tls_settings: ServerTlsSettings,
     routes: RouteInfoManager | None = None,
+    access: AccessControl | None = None,
+    audit_log: Path | None = None,
 ) -> NameServer:
+    tls = await load_tls(tls_settings, wall_clock=SystemWallClock())
     listener: Listener = await listen_tcp(listen)
     stack.callback(listener.close)
     file = None if data is None else ConfigFile(data / "kvConfig.json", disk=RealDisk())
     kv_config = KVConfigManager(file=file)
     kv_config.load()
-    name_server = NameServer([listener], kv_config=kv_config, limits=limits, routes=routes)
+    name_server = NameServer(
+        [listener],
+        kv_config=kv_config,
+        limits=limits,
+        routes=routes,
+        access=access,
+        tls=tls.server,
+        audit_log=audit_log,
+    )
+    warn_if_exposed(
+        [listener.addr],
+        {
+            "TLS (--tls-cert)": tls.server is not None,
+            "access control (--acl-file)": access is not None,
+        },
+    )
     nursery = await stack.enter_async_context(background_nursery())
+    await nursery.start(tls.run)
+    stop.on_hangup.append(tls.reload)
+    if access is not None:
+        stop.on_hangup.append(access.reload)
     await nursery.start(name_server.run)
     print(f"ready role=namesrv address={name_server.addr}", flush=True)
     return name_server
@@ -394,18 +611,24 @@ def _say_ready(broker: Broker) -> None:
 
 def _loaded(file: Path | None, given: dict[str, Any]) -> BrokerConfig:
     try:
-        return load_config(file=file, given=given, environment=os.environ)
+        config = load_config(file=file, given=given, environment=os.environ)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
+    if config.metrics_listen:
+        with suppress(ModuleNotFoundError):  # The broker reports it with a remedy.
+            importlib.import_module("rocketrio_broker.metrics.service")  # Before `gc.freeze`.
+    return config
 
 
 class _Stop:
     """Turns signals into an orderly stop: what was started last is stopped first.
 
-    A signal while the members are still starting, or a second one, cancels everything at once instead.
+    A signal while the members are still starting, or a second one, cancels everything at once instead. SIGHUP lets
+    members read their certificates and keys again.
     """
 
     def __init__(self) -> None:
+        self.on_hangup: list[Callable[[], Awaitable[None]]] = []
         self._asked = trio.Event()
         self._serving = False
 
@@ -416,22 +639,29 @@ class _Stop:
 
     async def listen(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
         """Handle signals until cancelled."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             task_status.started()
             async for number in signals:
+                if number == signal.SIGHUP:
+                    for reload in self.on_hangup:
+                        await reload()
+                    continue
                 logger.info("stopping signal=%s", signal.Signals(number).name)
                 if not self._serving or self._asked.is_set():
                     scope.cancel()
                 self._asked.set()
 
 
-def _run(serve: Callable[[_Stop], Awaitable[None]], log_level: str) -> None:
+def _run(serve: Callable[[_Stop], Awaitable[None]], log_level: str, log_format: LogFormat) -> None:
     """Run until a signal; on an error print one line to standard error and exit with code 1."""
     log_to(
         sys.stderr,
         level=log_level.upper(),
         form="%(asctime)s %(levelname)s %(name)s %(message)s",
+        log_format=log_format,
     )
+    # The ring of events needs these lines, whatever is written.
+    logging.getLogger(LOGGER).setLevel(min(logging.INFO, logging.getLevelName(log_level.upper())))
     # Imported objects stay alive: scanning them in each full collection would block the loop for 20 ms.
     gc.freeze()
     try:
@@ -441,6 +671,17 @@ def _run(serve: Callable[[_Stop], Awaitable[None]], log_level: str) -> None:
     except OSError as error:
         where = "" if error.filename is None else f" {error.filename}"
         _fail(f"cannot use{where}: {error.strerror or error}")
+    except ExceptionGroup as group:
+        # Several members of a cluster fail for one reason: the first says it.
+        wrong, faults = group.split(Error)
+        if wrong is None or faults is not None:
+            raise
+        _fail(str(_first(wrong)))
+
+
+def _first(group: ExceptionGroup[Error]) -> Error:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
 async def _until_signal(serve: Callable[[_Stop], Awaitable[None]]) -> None:

@@ -129,4 +129,10 @@ def send_oneway(channel: ClientChannel, order: RemotingCommand, *, what: str, gr
         channel.send_oneway(order)
     except Error as error:
         # The client polls periodically and finds out; the other clients must still be notified.
-        logger.info("%s failed group=%s addr=%s error=%s", what, group, channel.remote_addr, error)
+        logger.info(
+            "order to a client failed what=%s group=%s addr=%s error=%s",
+            what,
+            group,
+            channel.remote_addr,
+            error,
+        )

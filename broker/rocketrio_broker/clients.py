@@ -54,6 +54,8 @@ class ClientChannelInfo:
     """Time of the last heartbeat, on the clock of deadlines."""
     static_grace: float = 0.0
     """Seconds that the client stays a member after its connection ended; 0 unless it is a static member."""
+    user: str | None = None
+    """The user of its last heartbeat, as far as access control has verified it."""
 
 
 @attrs.define(eq=False)
@@ -66,6 +68,13 @@ class ConsumerGroupInfo:
     consume_from_where: str = ""
     subscription_table: dict[str, SubscriptionData] = attrs.Factory(dict)
     channels: dict[ClientChannel, ClientChannelInfo] = attrs.Factory(dict)
+    wishes: dict[ClientChannel, frozenset[tuple[str, str]]] = attrs.Factory(dict)
+    """What each member subscribes to: topics and expressions. All of a group should be equal."""
+
+    @property
+    def subscriptions_differ(self) -> bool:
+        """Whether members subscribe to different things, so that each gets messages that it does not want."""
+        return len(set(self.wishes.values())) > 1
 
     def client_ids(self) -> list[str]:
         """Return the members' client ids, each once."""
@@ -178,6 +187,9 @@ class ConsumerManager:
         else:
             known.last_update = now
             known.static_grace = client.static_grace
+        info.wishes[client.channel] = frozenset(
+            (each.topic, each.sub_string) for each in data.subscription_data_set
+        )
         changed = info.update_subscription(data.subscription_data_set)
         return is_new or changed
 
@@ -190,6 +202,7 @@ class ConsumerManager:
         client = None if info is None else info.channels.pop(channel, None)
         if info is None or client is None:
             return None
+        del info.wishes[channel]
         logger.info("consumer gone group=%s addr=%s", group, channel.remote_addr)
         sizes = self._sizes_of[channel]
         del sizes[group]
@@ -269,11 +282,17 @@ class ProducerManager:
         return list(self.group_channel_table.get(group, {}).values())
 
     def available_channel(
-        self, group: str, *, choose: Callable[[list[ClientChannel]], ClientChannel]
+        self,
+        group: str,
+        *,
+        choose: Callable[[list[ClientChannel]], ClientChannel],
+        is_permitted: Callable[[ClientChannelInfo], bool] = lambda client: True,
     ) -> ClientChannel | None:
-        """Return a live connection of the group, to ask it about a transaction."""
+        """Return a live connection of the group, of a permitted client, to ask it about a transaction."""
         alive = [
-            channel for channel in self.group_channel_table.get(group, {}) if not channel.closed
+            channel
+            for channel, client in self.group_channel_table.get(group, {}).items()
+            if not channel.closed and is_permitted(client)
         ]
         return choose(alive) if alive else None
 
@@ -294,7 +313,7 @@ class ProducerManager:
             )  # fmt: skip
             channels[client.channel] = attrs.evolve(client, last_update=now)
         else:
-            known.last_update = now
+            known.last_update, known.user = now, client.user
 
     def _may_have(self, client: ClientChannelInfo, now: float) -> bool:
         """Return True if the client's replies go to this connection, because others may name its id too."""

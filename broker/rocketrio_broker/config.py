@@ -6,8 +6,9 @@ running broker share, and that UPDATE_BROKER_CONFIG (25) changes.
 Answers to: BrokerConfig, NamesrvConfig; RocketMQ reference, section 12.
 """
 
+import re
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import attrs
 from attrs import validators
@@ -27,6 +28,7 @@ from rocketrio_protocol.remoting.server_limits import (
     UNSENT_SIZE_LIMIT,
     ServerLimits,
 )
+from rocketrio_protocol.remoting.tls_files import ClientAuth
 
 ROLES: Final = ("async-master", "sync-master", "slave")
 
@@ -34,7 +36,16 @@ Role = Literal["async-master", "sync-master", "slave"]
 MasterRole = Literal["async-master", "sync-master"]
 MASTER_ROLES: Final = ROLES[:2]
 
+TlsMode = Literal["disabled", "permissive", "enforcing"]
+TLS_MODES: Final = get_args(TlsMode)
+CLIENT_AUTHS: Final = get_args(ClientAuth)
+
 FIRST_SLAVE_ID: Final = 1
+LOOPBACK: Final = "127.0.0.1"
+_LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_USED_LABELS: Final = frozenset(
+    {"cluster", "node_id", "node_type", "topic", "consumer_group", "le"}
+)
 _HA_PORT_DISTANCE: Final = 1  # haListenPort = listenPort + 1
 _SLAVES_LIMIT: Final = 64  # The most slaves that a master serves.
 
@@ -43,8 +54,34 @@ def _field(default: Any, help_text: str, *checks: Any) -> Any:
     return attrs.field(default=default, validator=list(checks), metadata={"help": help_text})
 
 
+def _help(text: str) -> dict[str, str]:
+    return {"help": text}
+
+
 _positive = validators.gt(0)
 _not_negative = validators.ge(0)
+
+
+@attrs.frozen(kw_only=True)
+class ServerTlsSettings:
+    """The TLS of a broker's client ports, or of a name server."""
+
+    mode: TlsMode | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    key_password_file: Path | None = None
+    client_authority_file: Path | None = None
+    client_auth: ClientAuth | None = None
+
+    @property
+    def effective_mode(self) -> TlsMode:
+        """The mode, as given or by default."""
+        return self.mode or ("disabled" if self.certificate_file is None else "enforcing")
+
+    @property
+    def effective_client_auth(self) -> ClientAuth:
+        """Whether clients are asked for a certificate, as given or by default."""
+        return self.client_auth or ("none" if self.client_authority_file is None else "require")
 
 
 @attrs.frozen(kw_only=True)
@@ -134,6 +171,59 @@ class BrokerConfig:
         UNSENT_SIZE_LIMIT,
         "The most bytes of all unread answers; at the limit, the connection with the most is closed.",
         _positive,
+    )
+
+    tls_mode: Literal["disabled", "permissive", "enforcing"] | None = _field(
+        None,
+        "TLS of both client ports. enforcing: plain connections are closed; permissive: both are served; disabled: "
+        "no TLS. By default enforcing with a tls_certificate_file, disabled without.",
+        validators.optional(validators.in_(TLS_MODES)),
+    )
+    tls_certificate_file: Path | None = attrs.field(
+        default=None, metadata=_help("This broker's certificate for clients (PEM).")
+    )
+    tls_key_file: Path | None = attrs.field(
+        default=None,
+        metadata=_help(
+            "The key of that certificate, if it is in another file; others must not read it. ECDSA P-256 costs least."
+        ),
+    )
+    tls_key_password_file: Path | None = attrs.field(
+        default=None, metadata=_help("The password of that key, if it has one.")
+    )
+    tls_client_authority_file: Path | None = attrs.field(
+        default=None, metadata=_help("The authority that signs the certificates of clients (PEM).")
+    )
+    tls_client_auth: Literal["none", "optional", "require"] | None = _field(
+        None,
+        "Whether clients are asked for a certificate: none, optional (they may have none), require. By default "
+        "require with a tls_client_authority_file, none without. A certificate that is shown must be valid.",
+        validators.optional(validators.in_(CLIENT_AUTHS)),
+    )
+    peer_tls: bool | None = _field(
+        None,
+        "Whether name servers and other brokers are asked with TLS. By default if tls_mode is enforcing.",
+    )
+    peer_tls_authority_file: Path | None = attrs.field(
+        default=None,
+        metadata=_help(
+            "The authority that signs the certificates of name servers and brokers (PEM); by default those that this "
+            "machine trusts."
+        ),
+    )
+    peer_tls_certificate_file: Path | None = attrs.field(
+        default=None,
+        metadata=_help(
+            "This broker's certificate for name servers and brokers that ask for one (PEM)."
+        ),
+    )
+    peer_tls_key_file: Path | None = attrs.field(
+        default=None, metadata=_help("The key of that certificate, if it is in another file.")
+    )
+    peer_tls_check_host_name: bool = _field(
+        True,
+        "Whether certificates of name servers and brokers must name the host that was dialled. false: for an "
+        "authority that signs nothing but this cluster's certificates.",
     )
 
     long_polling_enable: bool = _field(
@@ -309,10 +399,52 @@ class BrokerConfig:
             "help": "The authority that signs the certificates of this cluster's brokers, and no others (PEM)."
         },
     )
+    acl_enable: bool = _field(
+        False,
+        "Whether each request must be signed by a user that may send it; acl_file sets it too.",
+    )
+    acl_file: str = _field(
+        "",
+        "Files of users and their rights, several separated by `;`, and folders of them: plain_acl.yml of RocketMQ 4, "
+        "or .json as in config/rocketrioUsers.json, where a broker keeps its users without this setting.",
+    )
+    inner_credentials_file: Path | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "File with the accessKey and secretKey with which this broker signs what it asks name servers and "
+            "other brokers; under access control they are a Super user."
+        },
+    )
+    acl_white_addresses: bool = _field(
+        False,
+        "Whether the addresses in acl_file whose requests need no signature count; otherwise such a file is refused.",
+    )
+    ha_tls_peer_names: str = _field(
+        "",
+        "Names, several separated by `;`: the certificate of the other end must have one of them. By default each "
+        "certificate of the authority counts.",
+    )
     log_check_rate: int = _field(
         1 << 20,
         "Bytes per second at which the whole log is checked in the background, once a day; 0: not at all.",
         _not_negative,
+    )
+    audit_log: Path | None = attrs.field(
+        default=None,
+        metadata=_help(
+            "File that gets a line of JSON for each change that an operator makes; by default only the log does."
+        ),
+    )
+    metrics_listen: str = _field(
+        "",
+        "Address that serves metrics to Prometheus (extra `metrics`), for example :5557, which is port 5557 of "
+        "127.0.0.1; empty: none, and nothing is counted for them.",
+    )
+    metrics_label: str = _field("", "Further labels of all metrics, `name:value,name:value`.")
+    metrics_series_limit: int = _field(
+        50_000,
+        "The most topics or groups that each metric has a series for; how many are omitted is a metric too.",
+        _positive,
     )
     slave_sync_period: float = _field(
         10.0, "Seconds between a slave's copies of topics, groups and offsets.", _positive
@@ -336,15 +468,41 @@ class BrokerConfig:
             self.ha_listen,
             self.address,
             self.ha_address,
+            self.metrics_address,
             *self.name_servers,
         ):
             if addr is not None:
                 split_addr(addr)
+        self.metrics_labels  # noqa: B018 - raises for labels that cannot be used.
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address of the page of metrics, on loopback if no host is given; None without one."""
+        listen = self.metrics_listen
+        return f"{LOOPBACK}{listen}" if listen.startswith(":") else listen or None
+
+    @property
+    def metrics_labels(self) -> dict[str, str]:
+        """The further labels of metrics. Raises ConfigError for a name that Prometheus does not allow."""
+        pairs = (pair.partition(":") for pair in self.metrics_label.split(",") if pair.strip())
+        labels = {name.strip(): value.strip() for name, _, value in pairs}
+        for name in labels:
+            if _LABEL_NAME.fullmatch(name) is None or name in _USED_LABELS:
+                raise ConfigError(
+                    f"metrics_label has the label {name!r}; a name has letters, digits and `_`, and is none of "
+                    f"{', '.join(sorted(_USED_LABELS))}"
+                )
+        return labels
 
     @property
     def is_slave(self) -> bool:
         """Whether the broker follows a master."""
         return self.role == "slave"
+
+    @property
+    def is_access_controlled(self) -> bool:
+        """Whether access control is on."""
+        return self.acl_enable or bool(self.acl_file)
 
     @property
     def server_limits(self) -> ServerLimits:
@@ -355,6 +513,25 @@ class BrokerConfig:
             unfinished_size=self.unfinished_size_limit,
             unsent_size=self.unsent_size_limit,
         )
+
+    @property
+    def server_tls(self) -> "ServerTlsSettings":
+        """The TLS of both client ports."""
+        return ServerTlsSettings(
+            mode=self.tls_mode,
+            certificate_file=self.tls_certificate_file,
+            key_file=self.tls_key_file,
+            key_password_file=self.tls_key_password_file,
+            client_authority_file=self.tls_client_authority_file,
+            client_auth=self.tls_client_auth,
+        )
+
+    @property
+    def uses_peer_tls(self) -> bool:
+        """Whether name servers and other brokers are asked with TLS."""
+        if self.peer_tls is None:
+            return self.server_tls.effective_mode == "enforcing"
+        return self.peer_tls
 
     @property
     def store_settings(self) -> StoreConfig:

@@ -43,7 +43,9 @@ def read_table(data: Body, kind: type[T], *, what: str, lenient: bool = True) ->
     table, skipped = loads_table(data, kind, what=what, lenient=lenient)
     if skipped:
         shown = skipped[:SKIPPED_SHOWN]
-        logger.warning("table entries skipped table=%s count=%d e.g.=%s", what, len(skipped), shown)
+        logger.warning(
+            "table entries skipped table=%s count=%d examples=%s", what, len(skipped), shown
+        )
     return table
 
 
@@ -83,6 +85,10 @@ class ConfigFile:
                 sizes.append(file.size)
                 file.close()
         return max(sizes)
+
+    def content(self) -> bytes:
+        """Return the bytes of the content, or of the backup if the file is missing; none if there is neither."""
+        return self._read(self.path if self.disk.exists(self.path) else self._backup)
 
     def load(self, kind: type[T]) -> T | None:
         """Return the content, or the backup's if the file is missing, empty or torn; None if there is neither."""
@@ -202,7 +208,7 @@ class ConfigFile:
         """Return the error to raise; of several equal errors in a row only the first is logged as an error."""
         fault = ConfigFileError(f"{self.path} cannot be {what}: {error}")
         level = logging.DEBUG if str(error) == self._problem else logging.ERROR
-        logger.log(level, "config file not %s file=%s error=%s", what, self.path, error)
+        logger.log(level, "config file not written file=%s error=%s", self.path, error)
         self._problem = str(error)
         return fault
 

@@ -12,7 +12,8 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import attrs
 import typed_settings as ts
@@ -26,7 +27,29 @@ from rocketrio_protocol.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "ROCKETRIO_"
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
+_OF_CLIENTS: Final = frozenset(
+    f"{ENVIRONMENT_PREFIX}{name}"
+    for name in (
+        "ACCESS_KEY",
+        "SECRET_KEY",
+        "SECURITY_TOKEN",
+        "CREDENTIALS_FILE",
+        "TLS",
+        "TLS_CA_FILE",
+    )
+)
+"""The variables of clients and of the command `rocketrio`, which look like misspelt settings."""
 _SURE: Final = 0.8  # How similar a variable's name must be to count as misspelt.
+
+_CLIENT_VARIABLES: Final = (
+    "ROCKETRIO_ACCESS_KEY",
+    "ROCKETRIO_SECRET_KEY",
+    "ROCKETRIO_SECURITY_TOKEN",
+    "ROCKETRIO_CREDENTIALS_FILE",
+    "ROCKETRIO_TLS",
+    "ROCKETRIO_TLS_CA_FILE",
+)
+"""What clients read; some of them are similar to settings."""
 
 _OPTIONS: Final = {
     "name": "broker_name",
@@ -162,8 +185,8 @@ def _variable(path: str) -> str:
 def _check_environment(environment: Mapping[str, str]) -> None:
     """Refuse variables that look like misspelt settings; variables of other programs may share the prefix."""
     known = [_variable(path) for path in setting_paths()]
-    for name in environment:
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
+    for name in sorted(environment.keys() - _OF_CLIENTS):
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in (*known, *_CLIENT_VARIABLES):
             close = difflib.get_close_matches(name, known, n=3, cutoff=_SURE)
             if close:
                 raise ConfigError(
@@ -184,6 +207,8 @@ def _accepted_values(path: str) -> str | None:
     """Return which values a setting accepts, or None if only the error says it."""
     table, _, name = path.rpartition(".")
     kind = getattr(attrs.fields(StoreConfig if table else BrokerConfig), name).type
+    if get_origin(kind) in (Union, UnionType):  # It may be None.
+        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return f"use one of {', '.join(map(str, get_args(kind)))}"
     return _KINDS.get(kind)

@@ -20,16 +20,18 @@ from typing import Any, Final, Literal, Self
 import attrs
 import trio
 
+from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.addresses import FAST_PORT_DISTANCE
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import FIRST_SLAVE_ID, BrokerConfig, MasterRole
 from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.disk import Disk, RealDisk
+from rocketrio_broker.store.disk import Disk, InlineDisk, RealDisk
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_broker.tls import load_tls
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ClosedError, ConfigError
@@ -171,6 +173,7 @@ class EmbeddedCluster:
         wall_clock: WallClock | None = None,
         make_disk: Callable[[], Disk] | None = None,
         seed: int = _SEED,
+        name_server_access: AccessControl | None = None,
         **settings: Any,
     ) -> None:
         """Create a cluster; `root` holds the data and puts the members on loopback ports; without it all is in memory.
@@ -178,6 +181,7 @@ class EmbeddedCluster:
         `role` is the master's: it decides whether sends wait for slaves.
         `network="loopback"` without `root` keeps the data in memory but lets other processes connect.
         `make_disk` makes each member's disk; a killed member's `disk` may be replaced before it is started again.
+        `name_server_access` has the users of the name server; without it, it answers every request.
         `settings` are further fields of BrokerConfig, for every member.
         """
         self.network = network or ("memory" if root is None else "loopback")
@@ -195,6 +199,7 @@ class EmbeddedCluster:
         self._name_server_listen = name_server_listen or (
             join_addr(NAME_SERVER_HOST, _NAME_SERVER_PORT) if in_memory else f"{LOOPBACK}:0"
         )
+        self._name_server_access = name_server_access
         self.name_server: NameServer
         self._name_server_scope = trio.CancelScope()
         self._base = BrokerConfig(
@@ -325,8 +330,18 @@ class EmbeddedCluster:
         listener = await self.listen_on(NAME_SERVER_HOST)(self._name_server_listen)
         try:
             with trio.CancelScope() as self._name_server_scope:
-                self.name_server = NameServer([listener])
-                await self.name_server.run(task_status=task_status)
+                tls = await load_tls(
+                    self._base.server_tls, wall_clock=self.wall_clock, run_blocking=InlineDisk().run
+                )
+                self.name_server = NameServer(
+                    [listener],
+                    access=self._name_server_access,
+                    tls=tls.server,
+                    wall_clock=self.wall_clock,
+                )
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(tls.run)
+                    await self.name_server.run(task_status=task_status)
         finally:
             listener.close()
 

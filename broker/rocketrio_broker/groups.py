@@ -24,13 +24,6 @@ from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.groups")
 
-_SYSTEM_GROUPS: Final = frozenset(names.SYSTEM_GROUPS)
-
-
-def is_system_group(group: str) -> bool:
-    """Return True if the group belongs to RocketMQ's own tools."""
-    return group in _SYSTEM_GROUPS or group.startswith(names.SYSTEM_GROUP_PREFIX)
-
 
 class SubscriptionGroupManager:
     """The table of consumer groups."""
@@ -87,7 +80,9 @@ class SubscriptionGroupManager:
         return {group: settings for group, settings in found.items() if settings is not None}
 
     def _new(self, group: str) -> SubscriptionGroupConfig | None:
-        may_create = self._config.broker.auto_create_subscription_group or is_system_group(group)
+        may_create = self._config.broker.auto_create_subscription_group or names.is_system_group(
+            group
+        )
         if not may_create or names.group_name_problem(group):
             return None
         return SubscriptionGroupConfig(group)

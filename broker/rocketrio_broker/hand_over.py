@@ -30,13 +30,13 @@ from typing import Final, Literal, TypeAlias, cast
 import attrs
 import trio
 
-from rocketrio_broker.config import Role
+from rocketrio_broker.config import BrokerConfig, Role
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.peers import Peers, ask, ask_settings, replication_addr
 from rocketrio_broker.queue_locks import KeptLocks
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role_file import PendingHandOver, RoleAndId, RoleFile
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
@@ -110,7 +110,7 @@ class HandOver:
     async def run(self, to_id: int | None, *, dry_run: bool = False) -> HandOverResponseHeader:
         """Change places with slave `to_id`, or with the one that lacks least; return which slave that is, or would be.
 
-        Raises Refused with the reason. Then this broker is still the master, or does not know the outcome, as the
+        Raises RefusedError with the reason. Then this broker is still the master, or does not know the outcome, as the
         reason says.
         """
         async with self._role.turn:
@@ -146,7 +146,7 @@ class HandOver:
 
     def _check_leads(self) -> None:
         if not self._broker.leadership.leads:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"this broker does not lead: {self._broker.leadership.reason}",
             )
@@ -165,7 +165,7 @@ class HandOver:
         async def examine(broker_id: int, addr: str) -> None:
             try:
                 found.append(await self._examined(broker_id, addr))
-            except Refused as refusal:
+            except RefusedError as refusal:
                 reasons.append(f"{broker_id} at {addr} {refusal.remark}")
 
         async with trio.open_nursery() as nursery:
@@ -187,7 +187,7 @@ class HandOver:
         }
 
     async def _examined(self, broker_id: int, addr: str) -> Follower:
-        """Return the slave if it can take over. Raises Refused with the obstacle."""
+        """Return the slave if it can take over. Raises RefusedError with the obstacle."""
         call = self._peers.call
         try:
             settings = await ask_settings(call, addr)
@@ -253,7 +253,7 @@ class HandOver:
                 broker.store.take_writes()
             self._held.release()
             logger.warning("not handed over to=%s reason=%s", follower.addr, error)
-            raise error if isinstance(error, Refused) else _refused(str(error)) from error
+            raise error if isinstance(error, RefusedError) else _refused(str(error)) from error
         except trio.Cancelled:
             self._held.release()  # If `take` was sent, the next start asks.
             raise
@@ -264,7 +264,7 @@ class HandOver:
                     f"slave {follower.id} at {follower.addr} did not answer whether it took over: this broker takes no "
                     "writes, asks it, and is master again if it did not; `rocketrio broker role` decides at once"
                 )
-            await self._role_file.hold(slave)
+            await self._follow_on(slave)
             await role.step_down(slave, follower.addr, follower.ha_addr)
             with trio.move_on_at(began + HOLD_LIMIT):
                 if state == "leads" or await self._leads(follower, token):
@@ -277,7 +277,10 @@ class HandOver:
         logger.warning("the new master takes no writes yet addr=%s", follower.addr)
 
     async def _catch_up(self, follower: Follower) -> None:
-        """Wait until the follower has the whole log and waiting sends are answered. Raises Refused after a limit."""
+        """Wait until the follower has the whole log and waiting sends are answered.
+
+        Raises RefusedError after a limit.
+        """
         store, connection = self._broker.store, follower.connection
         end = store.max_physical_offset
         with trio.move_on_after(CATCH_UP_LIMIT):
@@ -328,6 +331,14 @@ class HandOver:
             # At its next start it would ask the follower, which answers that this broker remains master.
             logger.warning("the role is not kept reason=%s", error)
 
+    async def _follow_on(self, slave: BrokerConfig) -> None:
+        """Store that this broker starts as a slave again, and that the follower took over."""
+        try:
+            await self._role_file.hold(slave)
+        except ConfigFileError as error:
+            # At its next start it asks the follower, which answers that it took over.
+            logger.warning("the outcome of the hand-over is not kept reason=%s", error)
+
     async def _step(self, channel: Channel, addr: str, step: str, token: str) -> State:
         broker, body = self._broker, b""
         header = _request(self._peers, step, token)
@@ -352,8 +363,8 @@ def _request(peers: Peers, step: str, token: str) -> TakeOverRequestHeader:
     return TakeOverRequestHeader(step, token, peers.broker_name, peers.own_addr)
 
 
-def _refused(reason: str) -> Refused:
-    return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
+def _refused(reason: str) -> RefusedError:
+    return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
 
 
 class TakeOver:
@@ -372,7 +383,10 @@ class TakeOver:
         return f"<TakeOver prepared={bool(self._token)}>"
 
     async def step(self, header: TakeOverRequestHeader, body: Body = b"") -> State:
-        """Do one step; the body of `take` has the locks of orderly queues. Raises Refused; then nothing changed."""
+        """Do one step; the body of `take` has the locks of orderly queues.
+
+        Raises RefusedError; then nothing changed.
+        """
         if header.broker_name != self._broker.config.broker.broker_name:
             raise _refused(f"this is a broker of {self._broker.config.broker.broker_name}")
         async with self._one_at_a_time:

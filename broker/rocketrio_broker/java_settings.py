@@ -30,13 +30,24 @@ _OWN_NAMES: Final = {
     "register_broker_timeout": "registerBrokerTimeoutMills",
     "check_crc_on_recover": "checkCRCOnRecover",
     "transaction_timeout": "transactionTimeOut",
+    "metrics_series_limit": "metricsOtelCardinalityLimit",
 }
 """Settings whose Java name is not their name here in camelCase."""
 
-_FIXED: Final = {"filterServerNums": "0", "msgTraceTopicName": TRACE_TOPIC, "useTLS": "false"}
+_FIXED: Final = {"filterServerNums": "0", "msgTraceTopicName": TRACE_TOPIC}
 """Settings that do not exist here, but without which 4.9's `mqadmin exportConfigs` fails."""
 
-_SHOWN_ELSEWHERE: Final = ("listen", "ha_listen", "address", "ha_address", "store")
+_SHOWN_ELSEWHERE: Final = (
+    "listen",
+    "ha_listen",
+    "address",
+    "ha_address",
+    "metrics_listen",
+    "store",
+)
+
+_METRICS: Final = ("metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort")
+"""RocketMQ's names of the parts of `metrics_listen`."""
 
 _LARGEST: Final = 2**63 - 1
 """The largest number: Java's long."""
@@ -136,13 +147,23 @@ def java_properties(
         "haListenPort": str(ha_port),
         "configuredBrokerRole": _TO_JAVA[configured.role],
         "configuredBrokerId": str(configured.broker_id),
+        **_metrics(config),
+        "useTLS": "true" if config.uses_peer_tls else "false",
         **_FIXED,
     }
     for path, java_name in _NAMES.items():
         value = _value(config, path)
         if value is not None:
             shown[java_name] = _to_text(path, value)
+    shown["aclEnable"] = _to_text("acl_enable", config.is_access_controlled)
     return shown
+
+
+def _metrics(config: BrokerConfig) -> dict[str, str]:
+    if config.metrics_address is None:
+        return {_METRICS[0]: "DISABLE"}
+    host, port = split_addr(config.metrics_address)
+    return dict(zip(_METRICS, ("PROM", host, str(port)), strict=True))
 
 
 def path_of(java_name: str) -> str | None:
@@ -186,7 +207,10 @@ def _names() -> dict[str, str]:
 
 
 _NAMES: Final = _names()
-_PATHS: Final = {java_name: path for path, java_name in _NAMES.items()}
+_PATHS: Final = {
+    **{java_name: path for path, java_name in _NAMES.items()},
+    **dict.fromkeys(_METRICS, "metrics_listen"),
+}
 
 
 def _value(config: BrokerConfig, path: str) -> Any:

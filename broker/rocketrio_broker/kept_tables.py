@@ -94,4 +94,4 @@ class TableSyncService:
                     await table.fold()
                     next_fold = trio.current_time() + self._interval
             except ConfigFileError as error:
-                logger.debug("will try again at the next round: %s", error)
+                logger.debug("table not written, will retry error=%s", error)

@@ -41,7 +41,7 @@ PASS_EVERY: Final = 86_400.0
 FINDINGS_KEPT: Final = 100
 """The most findings of one pass that are kept for status and log; all are counted."""
 
-RATE_OFF_LOOK: Final = 60.0
+IDLE_CHECK_INTERVAL: Final = 60.0
 """Seconds between two checks of the setting, while the setting turns log checks off."""
 
 NARROWEST: Final = 4096
@@ -104,7 +104,7 @@ class LogCheckService:
             self._wanted = trio.Event()
             next_pass = trio.current_time() + PASS_EVERY
             if not rate and not self._config.broker.log_check_rate:
-                next_pass = trio.current_time() + RATE_OFF_LOOK
+                next_pass = trio.current_time() + IDLE_CHECK_INTERVAL
                 continue
             await self._check_all(rate)
 
@@ -144,7 +144,7 @@ class LogCheckService:
             self._finished_at = trio.current_time()
             logger.log(
                 logging.WARNING if current.count else logging.INFO,
-                "event=log_checked from=%d to=%d problems=%d compared=%d with=%s",
+                "log checked from=%d to=%d problems=%d compared=%d with=%s",
                 check.begin, check.end, current.count, current.compared, current.master_addr,
             )  # fmt: skip
 
@@ -155,7 +155,7 @@ class LogCheckService:
         if len(current.findings) < FINDINGS_KEPT:
             current.findings.append(finding)
             logger.error(
-                "event=log_check_found physical_offset=%d problem=%s",
+                "log check found physical_offset=%d problem=%s",
                 finding.physical_offset, finding.problem,
             )  # fmt: skip
 

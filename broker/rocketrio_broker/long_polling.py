@@ -100,6 +100,7 @@ class HeldPull:
         kept = RemotingCommand(
             request.code, request.opaque, request.flag, serialize_type=request.serialize_type
         )
+        kept.user = request.user
         offset = header.queue_offset
         return cls(channel, kept, header, codes, deadline, offset, matches=matches)
 

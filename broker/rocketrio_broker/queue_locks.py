@@ -78,7 +78,7 @@ class _Events:
     def log(self) -> None:
         for (event, holder, level), queues in self._found.items():
             logger.log(
-                level, "%s group=%s client_id=%s holder=%s count=%d first=%s",
+                level, "queue locks what=%s group=%s client_id=%s holder=%s count=%d first=%s",
                 event, self._group, self._client_id, holder, len(queues), queues[0],
             )  # fmt: skip
 

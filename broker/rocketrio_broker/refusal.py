@@ -7,7 +7,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
 
 
-class Refused(Error):
+class RefusedError(Error):
     """A request is refused with `code` and `remark`, and without a response header."""
 
     code: ResponseCode

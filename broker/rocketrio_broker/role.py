@@ -34,13 +34,13 @@ from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.leadership import NOT_TAKEN_OVER
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role_file import PendingHandOver, RoleFile
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
-from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupported
+from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupportedError
 
 logger = logging.getLogger("rocketrio_broker")
 
@@ -69,7 +69,7 @@ LEAST_QUEUES: Final = 4
 """Queues of a topic from a broker that did not report its queue counts (clients' defaultTopicQueueNums)."""
 
 ROOM_CHECK_INTERVAL: Final = 5.0
-"""Seconds until a master whose disk cannot store its topics tries again."""
+"""Seconds until a broker whose disk cannot store its topics, or its role, tries again."""
 
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: the name servers list this master by then."""
@@ -140,7 +140,7 @@ class RoleService:
         self._last_master = followed
         self._reverts_to: BrokerConfig | None = None
         """The settings from before an operator's request to become master; None once the broker serves."""
-        self._refused: Refused | None = None
+        self._refused: RefusedError | None = None
         self._topics_known_to: int | None = None
         self._scope = trio.CancelScope()
         self.turn = trio.Lock()
@@ -188,9 +188,9 @@ class RoleService:
     async def change(self, role: Role, broker_id: int) -> None:
         """Take another role, or id; return once it serves, and for a master once the name servers list it.
 
-        Raises ConfigError, and changes nothing, for an impossible pair. Raises Refused if another master continues, a
-        name server lists one, or the disk cannot store that this broker is master: then the broker remains a slave.
-        After a cancel the change continues.
+        Raises ConfigError, and changes nothing, for an impossible pair. Raises RefusedError if another master
+        continues, a name server lists one, or the disk cannot store that this broker is master: then the broker remains
+        a slave. After a cancel the change continues.
         """
         async with self.turn:
             before = self._config.broker
@@ -264,7 +264,11 @@ class RoleService:
             )
             self._scope.cancel()
         with trio.CancelScope(shield=True):
-            await self._keep_role()
+            problem = await self._keep_role()
+        while problem is not None:
+            # It would ask again at its next start; by then that broker may have handed over to another one.
+            await trio.sleep(ROOM_CHECK_INTERVAL)
+            problem = await self._keep_role()
 
     async def _change_mode(self, after: BrokerConfig) -> None:
         """Begin or stop to wait for slaves; messages that are stored so belong to another epoch."""
@@ -483,7 +487,9 @@ class RoleService:
         """Be the slave again that it was before a request to become master; that request is refused."""
         self._config.replace(slave)
         await self._keep_role()
-        self._refused = Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"it remains a slave: {reason}")
+        self._refused = RefusedError(
+            ResponseCode.SERVICE_NOT_AVAILABLE, f"it remains a slave: {reason}"
+        )
         logger.warning("remains a slave reason=%s", reason)
 
     async def _become_slave_of(self, other: OtherMaster) -> bool:
@@ -492,7 +498,7 @@ class RoleService:
             return False
         try:
             broker_id = await self._claim_id(other.addr)
-        except RequestCodeNotSupported:
+        except RequestCodeNotSupportedError:
             return False
         except Error as error:
             logger.info("cannot follow yet master=%s reason=%s", other.addr, error)

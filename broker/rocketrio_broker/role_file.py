@@ -10,6 +10,7 @@ Invariant: after `hold` returns, a power cut does not undo it.
 Answers to: nothing; Java's brokers ignore the file.
 """
 
+import logging
 from pathlib import Path
 
 import attrs
@@ -19,6 +20,8 @@ from rocketrio_broker.config import BrokerConfig, Role
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.store.disk import Disk
 from rocketrio_protocol.codes import MASTER_ID
+
+logger = logging.getLogger("rocketrio_broker")
 
 FILE_NAME = "rocketrioRole.json"
 
@@ -107,10 +110,18 @@ class RoleFile:
 
     def _load(self) -> RoleAndId:
         content = self._file.load(_Content)
-        if content is None or content.configured != self.configured:
+        if content is None:
             return self.configured
         held = RoleAndId(content.role, content.broker_id)
         if not held.is_possible():
+            return self.configured
+        if content.configured != self.configured:
+            if held != self.configured:
+                logger.warning(
+                    "role or id in the settings was changed, the held role is dropped "
+                    "settings=%s before=%s held=%s",
+                    self.configured, content.configured, held,
+                )  # fmt: skip
             return self.configured
         self.pending, self.taken = content.pending, content.taken
         return held

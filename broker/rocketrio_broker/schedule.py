@@ -146,7 +146,7 @@ class ScheduleMessageService:
             if offset != self._offsets.offset_table.get(level, 0):
                 if offset < kept:
                     logger.warning(
-                        "delayed messages are delivered again level=%d from=%d before=%d",
+                        "delayed messages are delivered again delay_level=%d from=%d before=%d",
                         level, offset, kept,
                     )  # fmt: skip
                 self._offsets.advance(level, offset, 0)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.server_limits import host_of
 
 if TYPE_CHECKING:
-    from rocketrio_broker.filter.sql92 import Matcher
+    from rocketrio_protocol.filter.sql92 import Matcher
 
 SQL92: Final = "SQL92"
 
@@ -36,7 +36,7 @@ _HOSTS_KEPT: Final = 1000
 def load_parser(broker: BrokerConfig) -> None:
     """Load the parser before the first request that needs it, which would take a tenth of a second."""
     if broker.enable_property_filter:
-        from rocketrio_broker.filter.sql92 import compile_sql92
+        from rocketrio_protocol.filter.sql92 import compile_sql92
 
         compile_sql92("TRUE")
 
@@ -57,14 +57,14 @@ class SqlExpressions:
         *,
         wrong: ResponseCode = ResponseCode.SUBSCRIPTION_PARSE_FAILED,
     ) -> "Matcher":
-        """Return the predicate over messages. Raises Refused, with the code `wrong` for an invalid expression."""
+        """Return the predicate over messages. Raises RefusedError, with the code `wrong` for an invalid expression."""
         if expression_type != SQL92 or not broker.enable_property_filter:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {expression_type}",
             )
         # The parser's library takes 1.5 MiB and a tenth of a second: load it only if it is used (`load_parser`).
-        from rocketrio_broker.filter.sql92 import (
+        from rocketrio_protocol.filter.sql92 import (
             EXPRESSION_SIZE_LIMIT,
             ExpressionError,
             compile_sql92,
@@ -77,7 +77,7 @@ class SqlExpressions:
         try:
             return compile_sql92(text)
         except ExpressionError as error:
-            raise Refused(
+            raise RefusedError(
                 wrong, f"parse the consumer's subscription failed: {error.what}"
             ) from error
 
@@ -85,7 +85,7 @@ class SqlExpressions:
         now = trio.current_time()
         until = max(now, self._paid_until.get(host, now)) + size / COMPILE_RATE
         if until > now + COMPILE_BURST / COMPILE_RATE:
-            raise Refused(
+            raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
                 f"clients at {host} have sent more than {COMPILE_BURST} characters of new SQL92 expressions "
                 "in a short time; try again in a few seconds",

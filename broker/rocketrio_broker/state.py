@@ -16,13 +16,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from rocketrio_broker.access.control import AccessControl
+from rocketrio_broker.access.facts import BrokerFacts
+from rocketrio_broker.access.guard import Guard
+from rocketrio_broker.access.rules import BROKER_RULES
 from rocketrio_broker.addresses import BrokerAddresses
+from rocketrio_broker.audit import Audit
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.client_housekeeping import ClientHousekeepingService
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.delayed_puts import DelayedPuts
+from rocketrio_broker.events import EventRing
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.gate_keeper import GateKeeper
@@ -33,6 +39,7 @@ from rocketrio_broker.held_writes import HeldWrites
 from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.long_polling import HeldPulls
+from rocketrio_broker.metrics.counts import CountedAnswers, CountedStats
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.offsets.deleted_topics import DeletedTopics
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager, count_unread
@@ -101,12 +108,19 @@ class BrokerState:
         wall_clock: WallClock,
         rng: random.Random,
         configured: BrokerConfig | None = None,
+        access: AccessControl | None = None,
+        events: EventRing,
     ) -> None:
         """Create it without the parts above, which `open_broker` sets before it serves.
 
-        `configured` are the settings before the role file changed them.
+        `configured` are the settings before the role file changed them. Without `access` every request is permitted.
         """
         self.store = store
+        self.audit = Audit(
+            addresses.address, wall_clock=wall_clock, disk=disk, path=config.audit_log
+        )
+        self.events = events
+        """The last events, for operators."""
         self.disk = disk
         self.wall_clock = wall_clock
         self.rng = rng
@@ -138,12 +152,23 @@ class BrokerState:
             flush_interval=config.flush_consumer_offset_interval,
             log_end=lambda: store.max_physical_offset,
             log_epoch=lambda: self.reader_epochs.current,
+            ends_of_epoch=lambda epoch: self.reader_epochs.own_ends(epoch),
         )
         store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
         self.reader_epochs = ReaderEpochs(store, self.consumer_offsets)
         self.deleted_topics = DeletedTopics(store.dispatcher, self.consumer_offsets)
         self.pull_offsets = PullOffsets()
-        self.stats = BrokerStatsManager(lambda: self.config.broker.cluster_name)
+        counts = CountedStats if config.metrics_listen else BrokerStatsManager
+        self.stats = counts(lambda: self.config.broker.cluster_name)
+
+        # ------------------------------------------------------------------------ access control
+        self.access = access
+        """The users; None while access control is off."""
+        self.guard: Guard | None = None
+        """Guards the processors; None while access control is off."""
+        if access is not None:
+            facts = BrokerFacts(self.config, self.topics, self.consumer_offsets, store)
+            self.guard = Guard(lambda: access.table, BROKER_RULES, facts)
 
         # ------------------------------------------------------------------------ clients and what they wait for
         self.consumers = ConsumerManager()
@@ -184,7 +209,8 @@ class BrokerState:
         # ------------------------------------------------------------------------ puts
         self.waits_for_flush = config.store.flush_disk_type == "sync"
         """Whether a message, or a new topic, must be on the disk before its sender is answered."""
-        self.waiting_answers = WaitingAnswers(
+        answers = CountedAnswers if config.metrics_listen else WaitingAnswers
+        self.waiting_answers = answers(
             store.flushed if self.waits_for_flush else None,
             self.group_transfer,
             flush_timeout=config.store.sync_flush_timeout,
@@ -197,6 +223,9 @@ class BrokerState:
         )
         self._delay_levels = DelayLevels(config.store.message_delay_level)
         self.delayed_puts = DelayedPuts(store, self._delay_levels)
+        self.schedule: ScheduleMessageService | None = None
+        """Delivers delayed messages, or has done so while the broker led."""
+        self.transaction_check: TransactionCheckService | None = None
         self.ledger = TransactionLedger(store)
         self.transaction_decisions = TransactionDecisions(
             store,
@@ -230,7 +259,7 @@ class BrokerState:
 
     def delayed_messages(self) -> ScheduleMessageService:
         """Return the service that delivers delayed messages, for a master that takes writes."""
-        return ScheduleMessageService(
+        self.schedule = ScheduleMessageService(
             self.store,
             levels=self._delay_levels,
             offsets=self.delay_offsets,
@@ -238,25 +267,22 @@ class BrokerState:
             wall_clock=self.wall_clock,
             flush_interval=self.config.broker.flush_delay_offset_interval,
         )
+        return self.schedule
 
     def leading_services(self) -> Sequence[Service]:
         """Return the services that a master starts before it takes writes, because writes depend on what they load."""
-        return (
-            self.absence,
-            self.gate_keeper,
-            TransactionCheckService(
-                self.store,
-                self.ledger,
-                self.transaction_decisions,
-                config=self.config,
-                producers=self.producers,
-                consumer_offsets=self.consumer_offsets,
-                replicated=lambda: min(
-                    self.store.read_gate.end.value,
-                    self.live_slaves.common_offset(
-                        max_physical_offset=self.store.max_physical_offset
-                    ),
-                ),
-                wall_clock=self.wall_clock,
+        self.transaction_check = TransactionCheckService(
+            self.store,
+            self.ledger,
+            self.transaction_decisions,
+            config=self.config,
+            producers=self.producers,
+            consumer_offsets=self.consumer_offsets,
+            replicated=lambda: min(
+                self.store.read_gate.end.value,
+                self.live_slaves.common_offset(max_physical_offset=self.store.max_physical_offset),
             ),
+            wall_clock=self.wall_clock,
+            **({} if self.guard is None else {"may_decide": self.guard.may_publish}),
         )
+        return self.absence, self.gate_keeper, self.transaction_check

@@ -113,7 +113,9 @@ class WaitingStatistics:
 
 
 @attrs.define(eq=False)
-class _Waiting:
+class Waiting:
+    """One answer that waits."""
+
     end_offset: int
     begin: float
     channel: Channel
@@ -138,13 +140,13 @@ class _Line:
     """Answers that wait for one watermark, the first one first."""
 
     def __init__(self, reached: Watermark, timeout: float) -> None:
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: deque[Waiting] = deque()
         self.reached = reached
         self.timeout = timeout
         self._added = Watermark()
         self._scope = trio.CancelScope()
 
-    def add(self, waiting: _Waiting) -> None:
+    def add(self, waiting: Waiting) -> None:
         line = self.waiting
         assert not line or line[-1].end_offset <= waiting.end_offset, "appends come in log order"
         waiting.undecided += 1
@@ -164,26 +166,26 @@ class _Line:
         with trio.CancelScope() as self._scope:
             await trio.sleep_until(first.begin + self.timeout)
 
-    async def _wait_any(self) -> _Waiting:
+    async def _wait_any(self) -> Waiting:
         while not self.waiting:
             await self._added.wait_past(self._added.value)
         return self.waiting[0]
 
-    def take_covered(self) -> list[_Waiting]:
+    def take_covered(self) -> list[Waiting]:
         """Remove and return the answers whose message is safe."""
         line, reached, taken = self.waiting, self.reached.value, []
         while line and line[0].end_offset <= reached:
             taken.append(line.popleft())
         return taken
 
-    def take_late(self, now: float) -> list[_Waiting]:
+    def take_late(self, now: float) -> list[Waiting]:
         """Remove and return the answers whose time is up."""
         line, taken = self.waiting, []
         while line and line[0].begin + self.timeout <= now:
             taken.append(line.popleft())
         return taken
 
-    def take_all(self) -> list[_Waiting]:
+    def take_all(self) -> list[Waiting]:
         """Remove and return all answers, and wake the line's task."""
         taken = list(self.waiting)
         self.waiting.clear()
@@ -220,7 +222,7 @@ class WaitingAnswers:
         self._current_time = current_time
         self._waiting_count = 0
         self._answered = dict.fromkeys((_OK, *_REMARKS), 0)
-        self._last_answered: _Waiting | None = None
+        self._last_answered: Waiting | None = None
         self._last_slave: str | None = None
 
     def __len__(self) -> int:
@@ -258,7 +260,7 @@ class WaitingAnswers:
         `frame` is the answer in case of success; with `late_is_success` it is sent in any case, for clients that would
         store the message again.
         """
-        waiting = _Waiting(
+        waiting = Waiting(
             end_offset, self._current_time(), channel, frame, late_is_success=late_is_success
         )
         self._waiting_count += 1
@@ -342,7 +344,7 @@ class WaitingAnswers:
             self._flush_decided(line.take_covered())
             self._flush_decided(line.take_late(self._current_time()), is_late=True)
 
-    def _flush_decided(self, decided: list[_Waiting], *, is_late: bool = False) -> None:
+    def _flush_decided(self, decided: list[Waiting], *, is_late: bool = False) -> None:
         now = self._current_time()
         for waiting in decided:
             waiting.flushed_at = now
@@ -351,7 +353,7 @@ class WaitingAnswers:
                 waiting.flush_code = _FLUSH_DISK_TIMEOUT
         self._answer_decided(decided)
 
-    def _slaves_decided(self, decided: list[_Waiting], *, is_late: bool = False) -> None:
+    def _slaves_decided(self, decided: list[Waiting], *, is_late: bool = False) -> None:
         now = self._current_time()
         self._last_slave = self._slaves.last_slave
         for waiting in decided:
@@ -361,7 +363,7 @@ class WaitingAnswers:
                 waiting.slave_code = _FLUSH_SLAVE_TIMEOUT
         self._answer_decided(decided)
 
-    def _answer_decided(self, decided: list[_Waiting]) -> None:
+    def _answer_decided(self, decided: list[Waiting]) -> None:
         """Send the answers that wait for nothing else, with one write per connection."""
         by_channel: dict[Channel, list[bytes]] = {}
         last: Channel | None = None
@@ -380,7 +382,7 @@ class WaitingAnswers:
         for channel, frames in by_channel.items():
             channel.reply_all(frames)
 
-    def _frame(self, waiting: _Waiting) -> bytes:
+    def _frame(self, waiting: Waiting) -> bytes:
         """Return the answer to send, and count it as sent."""
         self._waiting_count -= 1
         self._last_answered = waiting

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from tests.benchmark import figures
+from tests.support.benchmarks import figures
 
 
 @pytest.mark.slow
@@ -32,3 +32,12 @@ def test_benchmark_of_many_queues_measures_sends_starts_and_creations() -> None:
     measured = {str(line["name"]).split(".")[1] for line in lines}
     assert measured == {"send", "resident", "stop", "start", "topic", "group"}
     assert all(line.get("failed", 0) == 0 for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled")
+def test_benchmark_of_metrics_measures_sends_counting_and_a_page() -> None:
+    lines = figures("metrics", "--topics", 20, "--rounds", 1, "--count", 500)
+    measured = {str(line["name"]).split("_")[0] for line in lines}
+    assert measured == {"metrics.send", "metrics.count", "metrics.page"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cluster.support import caller_of
+from tests.support.caller import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import open_broker
@@ -46,7 +46,7 @@ async def test_broker_on_all_addresses_registers_the_configured_one(
         assert (ours.address, ours.ha_address) == ("10.0.0.10:10911", "10.0.0.10:10912")
 
 
-async def test_broker_whose_name_server_is_down_says_so_and_serves_after_ha_return_wait(
+async def test_broker_whose_name_server_is_down_logs_it_and_serves_after_ha_return_wait(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -124,7 +124,7 @@ async def test_every_answer_has_a_version_that_clients_understand(
             assert answer.version == PROTOCOL_VERSION == 407
 
 
-async def test_statistics_tell_what_goes_on(autojump_clock: MockClock) -> None:
+async def test_statistics_report_role_store_and_connections(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
         await caller.send(cluster.master.broker.address, b"x")
         await trio.sleep(1)

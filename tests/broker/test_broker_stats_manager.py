@@ -10,6 +10,7 @@ from rocketrio_broker.broker_stats_manager import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
     SAMPLING_INTERVAL,
+    SNDBCK_PUT_NUMS,
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
     BrokerStatsManager,
@@ -46,6 +47,17 @@ def test_sum_and_rates_of_a_minute() -> None:
     assert known(stats, GROUP_GET_SIZE, "T@G").stats_minute.sum == 60_000
     assert stats.group_get_tps("T", "G") == 5.0
     assert stats.group_get_tps("T", "H") == 0.0
+
+
+def test_messages_that_a_group_handed_back_are_counted_by_their_first_topic() -> None:
+    stats = manager()
+    stats.sent_back("T", "G", 100)
+    stats.sent_back("T", "G", 100)
+    pass_time(stats, 10)
+    assert known(stats, SNDBCK_PUT_NUMS, "T@G").stats_minute.sum == 2
+    assert stats.stats_data(SNDBCK_PUT_NUMS, "T@H") is None
+    pass_time(stats, 60)
+    assert known(stats, SNDBCK_PUT_NUMS, "T@G").stats_hour.sum == 2
 
 
 def test_the_whole_broker_is_the_sum_of_its_topics_and_groups() -> None:
@@ -117,7 +129,7 @@ def test_steady_traffic_shows_the_same_rate_in_every_window() -> None:
     assert 23 * 60 * 240 <= data.stats_day.sum <= 24 * 60 * 240
 
 
-async def test_it_samples_every_ten_seconds(autojump_clock: MockClock) -> None:
+async def test_statistics_are_sampled_every_ten_seconds(autojump_clock: MockClock) -> None:
     stats = manager()
     async with trio.open_nursery() as nursery:
         await nursery.start(stats.run)

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -15,18 +16,25 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner
+from tests.support.tls import write_files
 
 from rocketrio_broker.cli import main
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
 from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
+from rocketrio_protocol.commands.cluster import (
+    GetBrokerClusterInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+)
+from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.tcp import dial_tcp
+from rocketrio_protocol.remoting.tls_files import TlsOptions
+from rocketrio_protocol.signature import Signer
 
 READY_NAME_SERVER = re.compile(r"ready role=namesrv address=(127\.0\.0\.1:\d+)")
 READY_BROKER = re.compile(
@@ -123,7 +131,7 @@ def invoked(*arguments: str) -> tuple[int, str]:
         (["run", "nonsense"], "nonsense"),
     ],
 )
-def test_wrong_use_ends_with_2_and_says_what_is_right(arguments: list[str], told: str) -> None:
+def test_wrong_usage_exits_with_2_and_names_the_right_one(arguments: list[str], told: str) -> None:
     code, output = invoked(*arguments)
     assert code == 2
     assert told in output
@@ -144,7 +152,7 @@ def test_a_full_disk_for_its_output_is_one_line() -> None:
     )
 
 
-def test_it_says_which_version_it_is() -> None:
+def test_version_option_prints_the_version() -> None:
     code, output = invoked("--version")
     assert code == 0
     assert re.search(r"version \d+\.\d+", output)
@@ -194,7 +202,7 @@ def test_a_name_server_does_not_read_a_file_that_is_too_large(
 
 
 @pytest.mark.parametrize("command", ["namesrv", "run", "cluster", "settings"])
-def test_help_teaches_by_example(command: str) -> None:
+def test_help_has_an_example(command: str) -> None:
     code, output = invoked(command, "--help")
     assert code == 0
     assert f"rocketrio-broker {command} " in output
@@ -243,7 +251,7 @@ def test_a_cluster_serves_and_ends_clean(
 
 
 @pytest.mark.real
-def test_a_cluster_on_every_address_tells_the_host_it_was_given(
+def test_cluster_that_listens_on_all_addresses_advertises_the_given_host(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     options = ("--listen", "0.0.0.0:0", "--data", str(tmp_path), "--slaves", "1")
@@ -315,7 +323,7 @@ def test_a_broker_without_its_name_server_warns_and_serves(
     assert code == 0
     assert said.count("cannot register") == 1
     assert "not serving yet, asking again for messages that only a slave may have" in said
-    assert f"unreachable=name server {nobody} ha_return_wait=" in said
+    assert f'unreachable="name server {nobody}" ha_return_wait=' in said
     assert nobody in said
 
 
@@ -336,3 +344,115 @@ def test_a_client_id_with_line_ends_adds_one_line_to_the_log(
     (line,) = [line for line in said.splitlines() if "all is well" in line]
     assert "producer connected" in line
     assert not any(line.startswith("2025-01-01") for line in said.splitlines())
+
+
+@pytest.mark.real
+def test_cluster_with_users_refuses_strangers_on_every_port(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    accounts, inner = tmp_path / "plain_acl.yml", tmp_path / "inner.yml"
+    for path in (accounts, inner):
+        path.touch(0o600)
+    accounts.write_text("accounts:\n- {accessKey: producer1, secretKey: secret-1}\n")
+    inner.write_text("accessKey: inner-1\nsecretKey: inner-secret\n")
+    cluster = launcher.start(
+        "cluster", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--slaves", "1",
+        "--acl-file", str(accounts), "--inner-credentials", str(inner),
+    )  # fmt: skip
+    name_server = READY_NAME_SERVER.fullmatch(cluster.line())
+    assert name_server
+    members = ready_members(cluster)
+
+    async def ask(addr: str, signer: Signer | None) -> int:
+        async with open_channel_pool(dial_tcp, signer=signer) as pool:
+            return (await pool.call(addr, GetBrokerClusterInfoRequestHeader())).code
+
+    user = Signer(Credentials("producer1", "secret-1"))
+    addrs = {addr for some in members.values() for addr in some} | {name_server[1]}
+    assert {trio.run(ask, addr, None) for addr in addrs} == {ResponseCode.NO_PERMISSION}
+    assert trio.run(ask, name_server[1], user) == ResponseCode.SUCCESS
+    code, said = cluster.ended(signal.SIGTERM)
+    assert code == 0
+    assert "inner-secret" not in said
+
+
+def test_cluster_with_users_needs_an_account_for_its_brokers(tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.touch(0o600)
+    code, output = invoked("cluster", "--data", str(tmp_path), "--acl-file", str(accounts))
+    assert code == 2
+    assert "--inner-credentials" in output
+
+
+def test_cluster_whose_brokers_all_fail_says_why_in_one_line(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.yml"
+    inner.write_text("accessKey: inner-1\nsecretKey: inner-secret\n")
+    inner.chmod(0o644)
+    code, output = invoked(
+        "cluster", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--slaves", "1",
+        "--set", "acl_enable=true", "--inner-credentials", str(inner),
+    )  # fmt: skip
+    assert code == 1
+    [said] = [line for line in output.splitlines() if line.startswith("rocketrio-broker: ")]
+    assert f"{inner} is open to others" in said
+    assert "Traceback" not in output
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_cluster_with_a_certificate_serves_the_command_and_reads_a_new_one_at_sighup(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    files = write_files(tmp_path)
+    running = launcher.start(
+        "cluster", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--slaves", "0",
+        "--tls-cert", str(files.certificate), "--tls-key", str(files.key),
+        "--set", f"peer_tls_authority_file={files.authority}",
+    )  # fmt: skip
+    ready = READY_NAME_SERVER.fullmatch(running.line())
+    assert ready
+    [address] = ready_members(running, 1)["master"]
+    for more, code in ((["--tls-ca", str(files.authority)], 0), ([], 1)):
+        listed = subprocess.run(
+            [sys.executable, "-c", "from rocketrio.cli import main; main()",
+             "topic", "create", "orders", "--namesrv", ready[1], *more],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert listed.returncode == code, listed.stderr
+    assert "speaks TLS" in listed.stderr
+    context = TlsOptions(files.authority).context()
+    former = [shown_certificate(addr, context) for addr in (ready[1], address)]
+    write_files(tmp_path)
+    running.process.send_signal(signal.SIGHUP)
+    began = time.monotonic()
+    while any(
+        shown_certificate(addr, context) == each
+        for addr, each in zip((ready[1], address), former, strict=True)
+    ):
+        assert time.monotonic() - began < 4  # Before the files would be looked at anyway.
+        time.sleep(0.05)
+    code, said = running.ended(signal.SIGTERM)
+    assert code == 0, said
+    assert "days_left=" in said
+
+
+def shown_certificate(address: str, context: ssl.SSLContext) -> bytes | None:
+    host, port = split_addr(address)
+    with (
+        socket.create_connection((host, port), timeout=PATIENCE) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secured,
+    ):
+        return secured.getpeercert(binary_form=True)
+
+
+@pytest.mark.real
+def test_log_in_json_is_one_object_a_line(launcher: Launcher, tmp_path: Path) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--log-format", "json")
+    cluster = launcher.start("cluster", *arguments)
+    cluster.line()  # The name server.
+    ready_members(cluster, 1)
+    code, said = cluster.ended(signal.SIGTERM)
+    assert code == 0
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert {"time", "level", "logger", "event"} <= set.intersection(*map(set, lines))
+    assert {"serving", "stopping"} <= {line["event"] for line in lines}

@@ -105,7 +105,7 @@ def test_a_connection_that_changes_its_client_id_has_the_new_one(
     assert consumers.channel("G", "c1") is None
 
 
-def test_producers_come_and_go() -> None:
+def test_producer_that_is_silent_is_removed() -> None:
     producers = ProducerManager()
     first, second = RecordingChannel(), RecordingChannel()
     producers.register("P", client(first, "c1"), now=0)
@@ -193,7 +193,7 @@ def test_a_static_member_is_gone_when_its_grace_is_over(
     assert consumers.register(consumer("T"), static(RecordingChannel()), now=50)
 
 
-def test_a_static_member_that_says_goodbye_is_gone_at_once(
+def test_static_member_that_unregisters_is_removed_at_once(
     consumers: ConsumerManager, other: RecordingChannel
 ) -> None:
     first = RecordingChannel()

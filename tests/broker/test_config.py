@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.broker.parts import SettableClock
+from tests.support.clocks import SettableClock
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_protocol.errors import ConfigError
@@ -64,3 +64,24 @@ def test_only_a_real_change_is_one() -> None:
     live.replace(BrokerConfig(slave_read_enable=True))
     assert live.data_version.counter == version.counter + 1
     assert live.changes.value == 1
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [("", None), (":5557", "127.0.0.1:5557"), ("0.0.0.0:5557", "0.0.0.0:5557")],
+)
+def test_metrics_are_on_loopback_unless_a_host_is_named(listen: str, address: str | None) -> None:
+    assert BrokerConfig(metrics_listen=listen).metrics_address == address
+
+
+@pytest.mark.parametrize("text", ["zone-a:b", "cluster:x", ":x"])
+def test_label_that_prometheus_or_the_page_cannot_have_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="metrics_label"):
+        BrokerConfig(metrics_label=text)
+
+
+def test_further_labels_of_metrics_are_separated_by_commas() -> None:
+    assert BrokerConfig(metrics_label="zone:a:1, rack:7,").metrics_labels == {
+        "zone": "a:1",
+        "rack": "7",
+    }

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 from tests.broker.parts import read
-from tests.broker.store.faulty_disk import FaultyDisk
 from tests.golden.golden import VERSIONS, unpack_store
+from tests.support.faulty_disk import FaultyDisk
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.store.disk import DiskFile

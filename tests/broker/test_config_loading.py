@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketrio.cluster import account
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.config_loading import load_config, setting_paths
 from rocketrio_protocol.errors import ConfigError
@@ -113,6 +114,16 @@ def test_a_misspelt_variable_is_refused_and_one_of_another_program_is_not(tmp_pa
     load(tmp_path=tmp_path, environment={"ROCKETRIO_SPARK_HOME": "a", "HOME": "b"})
 
 
+def test_variables_of_clients_are_not_taken_for_misspelt_settings(tmp_path: Path) -> None:
+    variables = (
+        account.ACCESS_KEY_VARIABLE,
+        account.SECRET_KEY_VARIABLE,
+        account.SECURITY_TOKEN_VARIABLE,
+        account.CREDENTIALS_FILE_VARIABLE,
+    )
+    load(tmp_path=tmp_path, environment=dict.fromkeys(variables, "a"))
+
+
 def test_a_misspelt_option_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the command line sets store\.flush_disk"):
         load(tmp_path=tmp_path, given={"store.flush_disk": "sync"})
@@ -144,3 +155,33 @@ def test_value_of_the_wrong_kind_is_refused_with_the_accepted_ones(
     with pytest.raises(ConfigError) as caught:
         load_config(file=None, given={path: value}, environment={})
     assert str(caught.value).endswith(told)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ROCKETRIO_ACCESS_KEY",
+        "ROCKETRIO_SECRET_KEY",
+        "ROCKETRIO_SECURITY_TOKEN",
+        "ROCKETRIO_CREDENTIALS_FILE",
+        "ROCKETRIO_TLS",
+        "ROCKETRIO_TLS_CA_FILE",
+    ],
+)
+def test_variable_of_clients_is_no_misspelt_setting(name: str) -> None:
+    without = load_config(file=None, given={}, environment={})
+    assert load_config(file=None, given={}, environment={name: "x"}) == without
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("tls_mode", "one of disabled, permissive, enforcing"),
+        ("peer_tls", "it is true or false"),
+    ],
+)
+def test_wrong_value_of_an_optional_setting_is_refused_with_the_right_ones(
+    setting: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config(file=None, given={setting: "maybe"}, environment={})

@@ -10,9 +10,9 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.raw_client import raw_client, request
 from tests.golden.golden import VERSIONS, remoting_frames
 from tests.golden.mutations import Fault, damaged, faults, is_whole, same_faults_each_run
+from tests.support.raw_client import raw_client, request
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster

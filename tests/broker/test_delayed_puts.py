@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import exchanges_of
 from tests.broker.processors.asking import asking
-from tests.broker.replay import golden_records
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS
+from tests.support.replay import golden_records
 from trio.testing import MockClock
 
 from rocketrio_broker.delayed_puts import delay_level, released, stored_message

@@ -8,22 +8,25 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from tests.cluster.support import bodies, caller_of
+from tests.support.caller import bodies, caller_of
+from tests.support.waiting import eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.cluster import (
     GetBrokerClusterInfoRequestHeader,
     GetRouteInfoRequestHeader,
 )
-from rocketrio_protocol.errors import ClosedError, NotReachable
+from rocketrio_protocol.errors import ClosedError, NotReachableError
 from rocketrio_protocol.remoting.ports import split_addr
 
 
-async def test_members_know_each_other(autojump_clock: MockClock) -> None:
+async def test_members_of_a_cluster_are_registered_with_their_addresses(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:
         answer = await caller.pool.call(
             cluster.name_servers[0], GetBrokerClusterInfoRequestHeader()
@@ -55,7 +58,7 @@ async def test_killed_master_comes_back_with_what_it_had(autojump_clock: MockClo
         await cluster.kill_master()
         with pytest.raises(ClosedError):
             _ = cluster.master.broker
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await caller.pull(addr, 0)
         broker = await cluster.restart_master()
         assert broker.address == addr
@@ -134,7 +137,7 @@ async def test_restarted_name_server_learns_its_brokers_again(autojump_clock: Mo
         caller_of(cluster) as caller,
     ):
         await cluster.kill_name_server()
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await caller.pool.call(cluster.name_servers[0], GetBrokerClusterInfoRequestHeader())
         await cluster.restart_name_server()
         assert cluster.name_server.routes.broker_live_table == {}
@@ -204,7 +207,7 @@ async def test_members_return_to_the_roles_that_they_held(
     async with EmbeddedCluster(slaves=1, role="sync-master", root=tmp_path) as cluster:
         with trio.fail_after(10):
             while True:
-                with suppress(Refused):  # Until the slave follows.
+                with suppress(RefusedError):  # Until the slave follows.
                     await cluster.master.broker.hand_over.run(None)
                     break
                 await trio.sleep(0.1)
@@ -212,7 +215,6 @@ async def test_members_return_to_the_roles_that_they_held(
     async with EmbeddedCluster(slaves=1, role="sync-master", root=tmp_path) as cluster:
         assert [member.broker.role for member in cluster.members] == ["slave", "sync-master"]
         transfer = cluster.slaves[0].broker.ha_service.group_transfer
-        with trio.fail_after(1.5):  # A slave that knows of no master asks every two seconds.
-            while not transfer.statistics().live_slaves:  # noqa: ASYNC110
-                await trio.sleep(0.05)
+        # A slave that knows of no master asks every two seconds.
+        await eventually(lambda: transfer.statistics().live_slaves, 1.5, interval=0.05)
     assert "serving without" not in caplog.text

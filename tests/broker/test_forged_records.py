@@ -5,7 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.broker.transaction.producing import (
+from tests.support.caller import bodies
+from tests.support.records import plain_record
+from tests.support.transaction_producer import (
     COMMIT,
     GIVEN_UP,
     GROUP,
@@ -14,7 +16,6 @@ from tests.broker.transaction.producing import (
     TransactionProducer,
     producing,
 )
-from tests.cluster.support import bodies
 from trio.testing import MockClock
 
 from rocketrio_protocol.codes import ResponseCode
@@ -24,7 +25,6 @@ from rocketrio_protocol.commands.consumer import (
 )
 from rocketrio_protocol.commands.query import ViewMessageRequestHeader
 from rocketrio_protocol.commands.transaction import ResumeCheckHalfMessageRequestHeader
-from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import RECORD_OVERHEAD, pack_host
 from rocketrio_protocol.record.message_id import offset_message_id
 
@@ -44,18 +44,10 @@ async def forged(
             f"TRAN_MSG\x01true\x02UNIQ_KEY\x01FORGED\x02PGROUP\x01{GROUP}\x02DELAY\x011\x02"
             f"REAL_TOPIC\x01{real_topic}\x02REAL_QID\x01{real_queue_id}"
         )
-        record = encode_record(
+        record = plain_record(
             queue_id=0,
-            flag=0,
             queue_offset=1_000,
             physical_offset=address,
-            sys_flag=0,
-            born_time_ms=0,
-            born_host=HOST,
-            store_time_ms=0,
-            store_host=HOST,
-            reconsume_times=0,
-            prepared_transaction_offset=0,
             body=b"forged",
             topic=topic.encode(),
             properties=properties.encode(),

@@ -1,8 +1,10 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
+from tests.broker.parts import config_file, live_config
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, unpack_store
+from tests.support.clocks import SettableClock
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager

@@ -28,13 +28,13 @@ def test_milliseconds_there_are_seconds_here() -> None:
     assert changed.short_polling_time == 1.5
 
 
-def test_addresses_are_split() -> None:
+def test_java_settings_have_host_and_port_apart() -> None:
     shown = java_properties(BrokerConfig(), **SHOWN)
     assert (shown["brokerIP1"], shown["listenPort"]) == ("10.0.0.1", "10911")
     assert (shown["brokerIP2"], shown["haListenPort"]) == ("10.0.0.2", "10912")
 
 
-def test_words_of_java_stand_for_ours() -> None:
+def test_java_settings_have_javas_words_for_roles_and_flushes() -> None:
     shown = java_properties(BrokerConfig(role="slave", broker_id=1), **SHOWN)
     assert (shown["brokerRole"], shown["flushDiskType"]) == ("SLAVE", "ASYNC_FLUSH")
     assert shown["accessMessageInMemoryMaxRatio"] == "40"
@@ -105,10 +105,28 @@ def test_choice_that_is_none_is_refused_with_those_there_are() -> None:
         changed_config(BrokerConfig(), {"haDivergentTail": "burn"})
 
 
-def test_what_the_tools_of_4_9_export_is_all_there() -> None:
+def test_settings_that_the_4_9_tools_export_are_complete() -> None:
     """`mqadmin exportConfigs` of 4.9.7 ends with a NullPointerException where one is missing (ExportConfigsCommand)."""
     shown = java_properties(BrokerConfig(), **SHOWN)
     exported = """brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType
         maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS
         autoCreateTopicEnable autoCreateSubscriptionGroup"""
     assert set(exported.split()) <= shown.keys()
+
+
+def test_page_of_metrics_is_shown_under_the_names_of_rocketmq() -> None:
+    off = java_properties(BrokerConfig(), **SHOWN)
+    assert off["metricsExporterType"] == "DISABLE"
+    assert "metricsPromExporterPort" not in off
+    config = BrokerConfig(metrics_listen=":5557", metrics_label="zone:a")
+    shown = java_properties(config, **SHOWN)
+    assert shown["metricsExporterType"] == "PROM"
+    assert shown["metricsPromExporterHost"] == "127.0.0.1"
+    assert shown["metricsPromExporterPort"] == "5557"
+    assert shown["metricsLabel"] == "zone:a"
+    assert shown["metricsOtelCardinalityLimit"] == "50000"
+
+
+def test_page_of_metrics_is_not_opened_from_afar() -> None:
+    with pytest.raises(BrokerError, match="set metrics_listen and restart"):
+        changed_config(BrokerConfig(), {"metricsExporterType": "PROM"})

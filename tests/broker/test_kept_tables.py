@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import SettableClock, config_file, read
-from tests.broker.store.faulty_disk import FaultyDisk
-from tests.cluster.support import Caller, caller_of
+from tests.broker.parts import config_file, read
+from tests.support.caller import Caller, caller_of
+from tests.support.clocks import SettableClock
+from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.config_file import ConfigFileError
@@ -110,7 +111,7 @@ async def test_table_is_synced_soon_on_request(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_changed_table_is_written_whole_each_interval_though_it_goes_on_changing(
+async def test_changing_table_is_written_whole_in_each_interval(
     autojump_clock: MockClock,
 ) -> None:
     disk = MemoryDisk()

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from rocketrio_broker.filter.sql92 import compile_sql92
 from rocketrio_broker.processors.stored_properties import stored_properties
 from rocketrio_broker.processors.tag_expression import tags_codes
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.java_properties import parse_properties
@@ -21,6 +20,7 @@ from rocketrio_protocol.bodies.registration import decode_register_body
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.filter.sql92 import compile_sql92
 from rocketrio_protocol.frame import Frame, FrameDecoder
 from rocketrio_protocol.header_codec import decode_header
 from rocketrio_protocol.message import decode_messages
@@ -140,7 +140,7 @@ def cpu_seconds(parse: Parse, piece: bytes, size: int) -> float:
     data = piece * (size // len(piece))
     gc.disable()  # A collection costs what all other tests have left behind.
     began = time.process_time()
-    with suppress(Error, Refused):
+    with suppress(Error, RefusedError):
         parse(data)
     took = time.process_time() - began
     gc.enable()

@@ -108,7 +108,9 @@ def test_lock_of_many_queues_is_logged_in_one_line_a_kind(
     locks.unlock("G", queues, "a")
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(" group=")[0] for line in lines] == [
-        "queues locked", "queue locks refused", "queues unlocked",
+        "queue locks what=queues locked",
+        "queue locks what=queue locks refused",
+        "queue locks what=queues unlocked",
     ]  # fmt: skip
     assert all(" count=1000 " in line for line in lines)
     assert "holder=a" in lines[1]

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import trio
-from tests.broker.raw_client import (
+from tests.support.raw_client import (
     CPP,
     PULL,
     RawClient,
@@ -16,10 +16,10 @@ from tests.broker.raw_client import (
     request,
     without,
 )
-from tests.protocol.raw_frames import framed
+from tests.support.raw_frames import framed
 from trio.testing import MockClock
 
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 
 PULL_FIELDS = {"suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"}
 QUEUE = {"topic": "orders", "queueId": 0}
@@ -78,7 +78,7 @@ async def test_a_heartbeat_however_it_is_written(autojump_clock: MockClock) -> N
             await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_a_heartbeat_that_says_nothing_is_refused_and_the_connection_lives(
+async def test_empty_heartbeat_is_refused_and_the_connection_stays_open(
     autojump_clock: MockClock,
 ) -> None:
     async with broker_and_client() as (_, client):
@@ -237,7 +237,9 @@ async def test_offsets_are_answered_as_apache_answers_them(autojump_clock: MockC
             assert (told.code, told.fields) == (answer, told_fields), how
 
 
-async def test_nothing_but_not_found_is_said_of_an_offset(autojump_clock: MockClock) -> None:
+async def test_broker_that_ends_answers_no_query_of_an_offset_with_an_error(
+    autojump_clock: MockClock,
+) -> None:
     """4.x clients take every error for "no offset" and begin elsewhere: a broker that ends is silent instead."""
     async with broker_and_client() as (cluster, client):
         assert (await client.ask(310, CPP, b"x")).code == 0
@@ -246,7 +248,7 @@ async def test_nothing_but_not_found_is_said_of_an_offset(autojump_clock: MockCl
         some_came = trio.Event()
 
         async def ask_on() -> None:
-            with suppress(NotReachable):
+            with suppress(NotReachableError):
                 while True:
                     await client.send(request(14, GROUP_QUEUE))
                     told = await client.told()

@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.parts import SettableClock, config_file, live_config
+from tests.broker.parts import config_file, live_config
+from tests.support.clocks import SettableClock
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.namesrv.server import NameServer
@@ -19,7 +20,7 @@ from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import PROTOCOL_VERSION, VERSION_5, RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
@@ -239,7 +240,7 @@ async def test_a_stopped_broker_has_taken_leave(autojump_clock: trio.testing.Moc
         assert not server.routes.broker_addr_table
 
 
-async def test_compressed_registrations_say_the_same(
+async def test_compressed_registration_decodes_to_the_same(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with laboratory() as lab:
@@ -249,7 +250,7 @@ async def test_compressed_registrations_say_the_same(
         assert registered == set(broker.topics.topic_config_table)
 
 
-async def test_a_broker_says_what_a_name_server_has_no_room_for(
+async def test_broker_logs_topics_that_a_name_server_has_no_room_for(
     autojump_clock: trio.testing.MockClock,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -449,7 +450,7 @@ async def test_while_it_is_held_no_topic_is_registered(
         assert recorder.take() == [(103, set(broker.topics.topic_config_table))]
 
 
-async def test_topics_are_in_our_routes_however_they_were_registered(
+async def test_topics_are_in_routes_after_each_form_of_registration(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with laboratory() as lab:
@@ -472,7 +473,7 @@ async def test_topics_are_in_our_routes_however_they_were_registered(
 
 
 @pytest.mark.parametrize("addr", ["nowhere", "10.0.0.1:0", "a b:1"])
-async def test_a_master_at_no_address_is_not_believed(
+async def test_master_without_a_valid_address_is_not_followed(
     autojump_clock: trio.testing.MockClock, addr: str
 ) -> None:
     def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -503,6 +504,6 @@ async def test_a_name_server_that_is_away_does_not_hide_where_the_master_moved()
         old, new = MasterAddrs("10.0.0.1:1", "10.0.0.1:2"), MasterAddrs("10.0.0.7:1", "10.0.0.7:2")
         registration._learn(FIRST, 0, old)
         registration._learn(SECOND, 0, old)
-        registration._lost(FIRST, NotReachable("away"))
+        registration._lost(FIRST, NotReachableError("away"))
         registration._learn(SECOND, 0, new)
         assert registration.master == new

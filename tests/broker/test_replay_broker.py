@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.replay import Exchange, Replayed, golden_records, replay
 from tests.golden.golden import VERSIONS, as_4_9_wrote
+from tests.support.replay import Exchange, Replayed, golden_records, replay
 from trio.testing import MockClock
 
 from rocketrio_broker.processors import NOT_BUILT_YET
@@ -85,7 +85,7 @@ def test_unbuilt_codes_are_refused_plainly(played: Played) -> None:
     assert everything_else <= NOT_BUILT_YET
 
 
-def test_codes_are_apaches(played: Played) -> None:
+def test_answers_of_a_replayed_run_have_apaches_codes(played: Played) -> None:
     for exchange in comparable(played.result.exchanges):
         if (exchange.theirs.code, exchange.ours.code) == (29, 1):
             assert played.version == "5.3.3"  # INVALID_PARAMETER is SYSTEM_ERROR in 4.x, as here
@@ -98,7 +98,7 @@ def test_codes_are_apaches(played: Played) -> None:
         assert exchange.ours.code == exchange.theirs.code, exchange
 
 
-def test_remarks_are_apaches(played: Played) -> None:
+def test_answers_of_a_replayed_run_have_apaches_remarks(played: Played) -> None:
     for exchange in comparable(played.result.exchanges):
         if exchange.theirs.remark == UNSET_REMARK or exchange.ours.code != exchange.theirs.code:
             continue
@@ -160,7 +160,7 @@ def test_messages_are_apaches_field_by_field(played: Played) -> None:
     assert compared == {"4.9.7": 28, "5.3.3": 9}[played.version]
 
 
-def test_bodies_say_what_apaches_say(played: Played) -> None:
+def test_bodies_equal_those_of_apache(played: Played) -> None:
     for exchange in comparable(played.result.exchanges):
         code = exchange.request.code
         if code in RECORDS or code in OTHER_PROGRAM or exchange.ours.code != exchange.theirs.code:

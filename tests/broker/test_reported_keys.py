@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import exchanges_of
 from tests.broker.processors.asking import asking
-from tests.broker.raw_client import CPP, broker_and_client
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS
 from tests.golden.reported_keys import (
     DELAY_LEVEL,
@@ -18,6 +17,7 @@ from tests.golden.reported_keys import (
     SETTINGS_WITHOUT_MEANING,
     wrong_forms,
 )
+from tests.support.raw_client import CPP, broker_and_client
 from trio.testing import MockClock
 
 from rocketrio_protocol.bodies.java_properties import parse_properties

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from tests.broker.store.faulty_disk import FaultyDisk
+from tests.support.faulty_disk import FaultyDisk
 
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.config_file import ConfigFileError
@@ -36,11 +36,14 @@ async def test_held_role_outlives_a_power_cut() -> None:
     assert role_file(after).apply(MASTER) == SLAVE
 
 
-async def test_changed_settings_override_the_held_role() -> None:
+async def test_changed_settings_override_the_held_role(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     await role_file(disk).hold(SLAVE)
+    assert role_file(disk, SLAVE).apply(SLAVE) == SLAVE
+    assert not caplog.text
     other = attrs.evolve(MASTER, role="slave", broker_id=5)
     assert role_file(disk, other).apply(other) == other
+    assert "settings=slave 5 before=sync-master 0 held=slave 3" in caplog.text
 
 
 async def test_hand_over_that_was_not_over_is_known_at_the_next_start() -> None:
@@ -54,7 +57,7 @@ async def test_hand_over_that_was_not_over_is_known_at_the_next_start() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"role":"slave","brokerId":0}', b"[]"])
-async def test_unreadable_or_impossible_content_counts_for_nothing(content: bytes) -> None:
+async def test_unreadable_or_impossible_content_is_ignored(content: bytes) -> None:
     disk = MemoryDisk()
     await role_file(disk).hold(SLAVE)
     for name in (FILE_NAME, FILE_NAME + ".bak"):

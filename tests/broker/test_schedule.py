@@ -12,8 +12,9 @@ import pytest
 import trio
 from tests.broker.parts import read
 from tests.broker.processors.asking import Asking
-from tests.broker.store.faulty_disk import FaultyDisk
-from tests.cluster.support import Caller, bodies, caller_of, messages
+from tests.support.caller import Caller, bodies, caller_of, messages
+from tests.support.clocks import SteppedClock
+from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.config_file import ConfigFile
@@ -25,7 +26,6 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.record.layout import pack_host
-from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 PROGRESS = Path("/master/config/delayOffset.json")
 DELAYS = [1, 5, 10, 30, *(60 * m for m in range(1, 11)), 1200, 1800, 3600, 7200]
@@ -117,7 +117,9 @@ async def test_level_beyond_the_last_is_the_last(autojump_clock: MockClock) -> N
 
 
 @pytest.mark.parametrize("level", ["0", "soon", "-1"])
-async def test_no_level_means_no_delay(autojump_clock: MockClock, level: str) -> None:
+async def test_message_without_a_level_is_not_delayed(
+    autojump_clock: MockClock, level: str
+) -> None:
     async with delayed() as broker:
         await broker.send(level)
         assert len(await broker.delivered()) == 1
@@ -191,7 +193,7 @@ async def test_clean_restart_delivers_nothing_twice(autojump_clock: MockClock) -
         assert [message.body for message in await broker.delivered()] == [b"before", b"behind"]
 
 
-async def test_killed_broker_goes_on_from_what_it_wrote(autojump_clock: MockClock) -> None:
+async def test_killed_broker_continues_from_its_last_write(autojump_clock: MockClock) -> None:
     async with delayed(flush_delay_offset_interval=1.0) as broker:
         for number in range(5):
             await broker.send(1, b"%d" % number)
@@ -206,7 +208,7 @@ async def test_killed_broker_goes_on_from_what_it_wrote(autojump_clock: MockCloc
         ]
 
 
-async def test_progress_that_is_ahead_of_the_log_is_not_believed(
+async def test_progress_ahead_of_the_log_is_ignored(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a slave may get it from an Apache master that dies before its log has come."""
@@ -223,10 +225,12 @@ async def test_progress_that_is_ahead_of_the_log_is_not_believed(
             b"delivered",
             b"due later",
         ]
-        assert "delivered again level=4 from=0 before=1" in caplog.text
+        assert "delivered again delay_level=4 from=0 before=1" in caplog.text
 
 
-async def test_lost_progress_means_twice_and_never_lost(autojump_clock: MockClock) -> None:
+async def test_lost_progress_delivers_messages_twice_and_loses_none(
+    autojump_clock: MockClock,
+) -> None:
     async with delayed() as broker:
         await broker.send(1, b"twice")
         await trio.sleep(2)
@@ -310,15 +314,6 @@ async def test_shorter_table_delivers_what_waited_by_the_longer_one(
         assert [message.body for message in await broker.delivered()] == [b"two hours", b"a minute"]
 
 
-class SteppedClock(VirtualWallClock):
-    """Follows the virtual clock, and can be set back."""
-
-    step_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.step_ms
-
-
 async def test_clock_that_is_set_back_makes_late_and_never_early(
     autojump_clock: MockClock,
 ) -> None:
@@ -355,7 +350,7 @@ async def test_clock_that_was_ahead_holds_delayed_messages_no_longer_than_their_
         assert 8 <= len(seen) - 1 <= 11
         await trio.sleep(12)
         assert len(await broker.delivered()) == 21
-        assert caplog.text.count("event=clock_jumped by=40 d") == 1
+        assert caplog.text.count("clock jumped by=40 d") == 1
         assert caplog.text.count("store time is 40 d ahead of the clock") == 1
         answer = await broker.call.pool.call(broker.addr, GetBrokerRuntimeInfoRequestHeader())
         assert b"store time is 40 d ahead of the clock" in answer.body

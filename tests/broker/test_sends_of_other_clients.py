@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 import pytest
-from tests.broker.raw_client import (
+from tests.support.raw_client import (
     BORN_MS,
     CPP,
     PULL,
@@ -20,7 +20,7 @@ from tests.broker.raw_client import (
     request,
     without,
 )
-from tests.protocol.raw_frames import framed
+from tests.support.raw_frames import framed
 from trio.testing import MockClock
 
 JAVA = {**{name: str(value) for name, value in CPP.items() if len(name) == 1}, "m": "false"}

@@ -2,7 +2,7 @@
 
 import pytest
 import trio
-from tests.cluster.support import SUBSCRIPTION, SUSPEND, bodies, caller_of
+from tests.support.caller import SUBSCRIPTION, SUSPEND, bodies, caller_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.embedded import EmbeddedCluster

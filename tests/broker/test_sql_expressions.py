@@ -7,18 +7,18 @@ import pytest
 import trio
 from tests.broker.parts import RecordingChannel as Channel
 from tests.broker.processors.asking import Asking, asking
-from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, bodies
+from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies
 from trio.testing import MockClock
 
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.filter.sql92 import Matcher
-from rocketrio_broker.refusal import Refused
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.sql_expressions import COMPILE_BURST, COMPILE_RATE, SqlExpressions
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
+from rocketrio_protocol.filter.sql92 import Matcher
 
 BIG_EVEN = "size > 2 AND kind = 'even'"
 
@@ -124,7 +124,7 @@ async def test_a_wrong_expression_of_a_heartbeat_is_refused_at_the_pull(
 async def test_refused_expression_has_a_reason() -> None:
     expressions, channel = SqlExpressions(), Channel()
     off = attrs.evolve(BrokerConfig(), enable_property_filter=False)
-    with pytest.raises(Refused, match="does not support consumer to filter message by SQL92"):
+    with pytest.raises(RefusedError, match="does not support consumer to filter message by SQL92"):
         expressions.filter(channel, "SQL92", "a = 5", off)
     assert expressions.filter(channel, "SQL92", "a = 5", BrokerConfig())(b"a\x015")
 
@@ -143,14 +143,14 @@ async def test_host_with_many_new_expressions_is_refused_for_a_while_and_no_othe
     for number in range(COMPILE_BURST // 4096):
         compiled(here, number)
     for channel in (here, beside):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             compiled(channel, 100)
         assert caught.value.code == ResponseCode.SYSTEM_BUSY
     assert compiled(here, 1)(b"size\x011"), "what is compiled already costs nothing"
     compiled(elsewhere, 101)
     await trio.sleep(4096 / COMPILE_RATE)
     compiled(beside, 102)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         compiled(here, 103)
 
 
@@ -166,6 +166,6 @@ async def test_hosts_that_compile_nothing_are_forgotten(autojump_clock: MockCloc
 async def test_too_long_expression_is_refused_without_using_the_limit() -> None:
     expressions = SqlExpressions()
     for _ in range(20):
-        with pytest.raises(Refused, match="is the limit"):
+        with pytest.raises(RefusedError, match="is the limit"):
             expressions.filter(Channel(), "SQL92", "a" * 10_000, BrokerConfig())
     assert expressions.filter(Channel(), "SQL92", "size = -1", BrokerConfig())

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.parts import read
-from tests.broker.store.faulty_disk import FaultyDisk
+from tests.support.faulty_disk import FaultyDisk
 
 from rocketrio_broker.table_journal import TableJournal
 from rocketrio_broker.testing.memory_disk import MemoryDisk

@@ -1,8 +1,10 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
+from tests.broker.parts import config_file, live_config
+from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, as_4_9_wrote, unpack_store
+from tests.support.clocks import SettableClock
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.store.disk import InlineDisk
@@ -182,7 +184,7 @@ def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
     assert again.topic_config("T") == TopicConfig("T", 8, 8, 6)
 
 
-def test_a_slave_s_newer_table_is_joined_and_registered_under_a_version_of_its_own() -> None:
+def test_slaves_newer_table_is_joined_and_registered_under_a_new_version() -> None:
     ours, slave = manager(), manager()
     slave.update(TopicConfig("late"))
     assert ours.join(slave.wrapper())

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import SettableClock, config_file, read
-from tests.broker.store.faulty_disk import FaultyDisk, FaultyOpenFile, PowerCutError
+from tests.broker.parts import config_file, read
+from tests.support.clocks import SettableClock
+from tests.support.faulty_disk import FaultyDisk, FaultyOpenFile, PowerCutError
 
 from rocketrio_broker import versioned_table
 from rocketrio_broker.config_file import ConfigFileError, TableFullError
@@ -68,7 +69,7 @@ def test_the_first_change_is_in_the_file_and_the_next_ones_in_the_journal() -> N
     assert again.data_version == table.data_version
 
 
-def test_a_run_that_finds_a_whole_file_goes_on_with_a_journal() -> None:
+def test_start_with_a_whole_file_continues_with_a_journal() -> None:
     disk = MemoryDisk()
     first = table_on(disk)
     put(first, "T")
@@ -191,7 +192,7 @@ def test_a_damaged_line_costs_what_it_says() -> None:
         b'[{"topicConfigTable":{"bad":{"topicName":"bad"}}},["unknown"]]',
     ],
 )
-def test_a_whole_line_that_says_nonsense_is_passed_over(line: bytes) -> None:
+def test_whole_line_with_invalid_content_is_skipped(line: bytes) -> None:
     disk = MemoryDisk()
     put(table_on(disk), "T")
     table = loaded(disk)
@@ -616,7 +617,7 @@ def test_join_with_an_older_table_adds_nothing() -> None:
     assert joined(4, 2000) == OURS
 
 
-def test_join_with_a_newer_table_takes_its_entries_and_keeps_ours() -> None:
+def test_join_with_a_newer_table_takes_its_entries_and_keeps_the_others() -> None:
     assert joined(6, 500) == {"only ours": 1, "both": 4, "only theirs": 3}
 
 

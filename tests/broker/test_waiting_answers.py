@@ -348,7 +348,7 @@ async def test_line_has_a_limit() -> None:
     assert lines.waiting.is_full
 
 
-def test_answer_that_waits_for_nothing_needs_no_line() -> None:
+def test_answer_that_need_not_wait_enters_no_line() -> None:
     slaves = SetSlaves(is_required=False)
     nothing = WaitingAnswers(None, slaves, flush_timeout=5.0, slave_timeout=3.0)
     assert not nothing.is_needed

@@ -12,7 +12,7 @@ from typing import TypeVar, TypeVarTuple
 
 from rocketrio_broker.store.disk import Buffer, Disk, DiskFile, Lock
 from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
-from rocketrio_protocol.errors import ClosedError, NotReachable
+from rocketrio_protocol.errors import ClosedError, NotReachableError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Listen, Listener, Transport
 
@@ -39,7 +39,7 @@ class KillSwitch:
 
         async def switched(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
             if self.is_killed:
-                raise NotReachable("The process was killed", broker_addr=addr)
+                raise NotReachableError("The process was killed", broker_addr=addr)
             return _SwitchedTransport(await dial(addr, timeout=timeout), self)
 
         return switched
@@ -76,7 +76,7 @@ class _SwitchedTransport:
 
     def _check(self) -> None:
         if self._switch.is_killed:
-            raise NotReachable("The process was killed", broker_addr=self.remote_addr)
+            raise NotReachableError("The process was killed", broker_addr=self.remote_addr)
 
 
 class _SwitchedListener:

@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachableError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, join_addr, split_addr
 from rocketrio_protocol.remoting.streams import StreamTransport
@@ -389,9 +389,9 @@ class MemoryNetwork:
             await self._travel(dialer, host)
             listener = self._listeners.get(addr)
             if listener is None or listener.closed or addr in self._refusing:
-                raise NotReachable(f"No connection to {addr} (refused)", broker_addr=addr)
+                raise NotReachableError(f"No connection to {addr} (refused)", broker_addr=addr)
             return self._connect(dialer, listener, host)
-        raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
+        raise NotReachableError(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
 
     def _connect(self, dialer: str, listener: MemoryListener, host: str) -> MemoryTransport:
         there, back = MemoryPipe(), MemoryPipe()

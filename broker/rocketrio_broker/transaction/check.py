@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.clients import ClientChannel, ProducerManager
+from rocketrio_broker.clients import ClientChannel, ClientChannelInfo, ProducerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.message_store import MessageStore
@@ -29,7 +29,7 @@ from rocketrio_broker.transaction.decisions import TransactionDecisions
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import check_request
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TooManyRequests
+from rocketrio_protocol.errors import LocalProtocolError, NotReachableError, TooManyRequestsError
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP
 from rocketrio_protocol.record.properties import (
@@ -81,8 +81,12 @@ class TransactionCheckService:
         consumer_offsets: ConsumerOffsetManager,
         replicated: Callable[[], int],
         wall_clock: WallClock,
+        may_decide: Callable[[ClientChannelInfo, str], bool] = lambda client, topic: True,
     ) -> None:
-        """Take `replicated`, which returns the address up to which the log is confirmed and on all eligible slaves."""
+        """Take `replicated`, which returns the address up to which the log is confirmed and on all eligible slaves.
+
+        `may_decide` returns whether a client may send to a topic, and so may see and decide about a half message of it.
+        """
         self._store = store
         self._ledger = ledger
         self._decisions = decisions
@@ -91,6 +95,7 @@ class TransactionCheckService:
         self._consumer_offsets = consumer_offsets
         self._replicated = replicated
         self._wall_clock = wall_clock
+        self._may_decide = may_decide
         self._turn = count()
         self._progress: _Progress | None = None
         self.statistics = TransactionCheckStatistics()
@@ -172,15 +177,18 @@ class TransactionCheckService:
         header, body = check_request(half, copy, result, broker_name=broker.broker_name)
         try:
             channel.send_oneway(RemotingCommand.request(header, body))
-        except (NotReachable, TooManyRequests, LocalProtocolError) as error:
+        except (NotReachableError, TooManyRequestsError, LocalProtocolError) as error:
             logger.info("transaction not checked, will be again addr=%s error=%s", channel, error)
         return True
 
     def _channel(self, half: MessageExt) -> ClientChannel | None:
         group = half.property_value(PROPERTY_PRODUCER_GROUP) or ""
+        topic = half.property_value(PROPERTY_REAL_TOPIC) or ""
         turn = next(self._turn)
         channel = self._producers.available_channel(
-            group, choose=lambda alive: alive[turn % len(alive)]
+            group,
+            choose=lambda alive: alive[turn % len(alive)],
+            is_permitted=lambda client: self._may_decide(client, topic),
         )
         if channel is None:
             logger.info("transaction waits, no producer is connected group=%s", group)

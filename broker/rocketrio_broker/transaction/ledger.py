@@ -25,6 +25,7 @@ from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketrio_protocol.record.properties import (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PROPERTY_REAL_TOPIC,
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     decimal_value,
 )
@@ -42,6 +43,8 @@ class OpenHalf:
     physical_offset: int
     due: float
     """When its producer may be asked, by the monotonic clock, because the wall clock may be set meanwhile."""
+    topic: str
+    """Where it is delivered if it is committed."""
 
 
 class TransactionLedger:
@@ -142,7 +145,9 @@ class TransactionLedger:
                     return False
                 elif not self._is_decided_by_another_name(message):
                     due = now + _wait_ms(message, now_ms, timeout_ms) / 1000
-                    self.open[half_offset] = OpenHalf(message.physical_offset, due)
+                    self.open[half_offset] = OpenHalf(
+                        message.physical_offset, due, _topic_of(message)
+                    )
             self._next_half += 1
         return True
 
@@ -165,6 +170,24 @@ class TransactionLedger:
             if half.physical_offset >= physical_offset and half_offset >= least:
                 return
             yield half_offset
+
+    def undecided_topics(self) -> Iterator[str | None]:
+        """Yield the topic of each undecided half message, also of those that are too young to be read.
+
+        Yields None now and then while it passes decided ones, so that the caller can give other tasks a turn.
+        """
+        known, queue = list(self.open.values()), self._half_queue()
+        end = self._store.seen_queue_end(TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        unread = range(self._next_half, end)
+        for half in known:
+            yield half.topic
+        for half_offset in unread:
+            if half_offset in self._decided:
+                if half_offset % TURN_RECORDS == 0:
+                    yield None
+                continue
+            message = None if queue is None else self._message(queue, half_offset)
+            yield None if message is None else _topic_of(message)
 
     def progress(self) -> tuple[int, int]:
         """Return the queue offsets of both topics from which a new ledger must read everything."""
@@ -195,6 +218,10 @@ class TransactionLedger:
 
 def _within(queue: ConsumeQueue | None, offset: int) -> int:
     return 0 if queue is None else max(min(offset, queue.max_offset), queue.min_offset)
+
+
+def _topic_of(message: MessageExt) -> str:
+    return message.property_value(PROPERTY_REAL_TOPIC) or ""
 
 
 def _wait_ms(message: MessageExt, now_ms: int, timeout_ms: int) -> int:

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 
 FOLDER = Path("/data")
 
@@ -40,9 +40,9 @@ async def test_nothing_is_sent_or_dialled_after_the_kill(autojump_clock: MockClo
     buffer = memoryview(bytearray(100))
     assert await theirs.receive_into(buffer) == 6
     switch.kill()
-    with pytest.raises(NotReachable):
+    with pytest.raises(NotReachableError):
         await transport.send_all(b"after")
-    with pytest.raises(NotReachable):
+    with pytest.raises(NotReachableError):
         await dial("10.0.0.2:1")
     with trio.move_on_after(1) as waiting:
         await theirs.receive_into(buffer)

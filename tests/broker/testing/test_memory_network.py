@@ -10,7 +10,7 @@ from rocketrio_broker.testing.memory_network import (
     MemoryNetwork,
     memory_stream_pair,
 )
-from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachableError
 from rocketrio_protocol.remoting.ports import Transport
 
 SERVER, CLIENT, OTHER = "10.0.0.1", "10.0.0.9", "10.0.0.8"
@@ -96,12 +96,12 @@ async def test_silent_host_is_cut_off_from_all_but_itself(
         await read_some(accepted)
     assert scope.cancelled_caught
     start = trio.current_time()
-    with pytest.raises(NotReachable, match="within 2 s"):
+    with pytest.raises(NotReachableError, match="within 2 s"):
         await network.host(CLIENT).dial(listener.addr, timeout=2)
     assert trio.current_time() - start == 2
 
 
-async def test_end_of_a_peer_is_not_heard_through_silence_either(
+async def test_end_of_a_peer_is_not_seen_during_silence(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     network = MemoryNetwork()
@@ -128,11 +128,11 @@ async def test_dial_that_waits_in_silence_succeeds_when_it_ends(
     assert (await listener.accept()).local_addr == listener.addr
 
 
-async def test_refused_address_fails_at_once_and_standing_connections_go_on() -> None:
+async def test_refused_address_fails_at_once_and_open_connections_continue() -> None:
     network = MemoryNetwork()
     listener, dialled, accepted = await connected(network)
     network.refuse(listener.addr)
-    with pytest.raises(NotReachable, match="refused"):
+    with pytest.raises(NotReachableError, match="refused"):
         await network.host(CLIENT).dial(listener.addr)
     await dialled.send_all(b"still here")
     assert await read_some(accepted) == b"still here"
@@ -147,18 +147,18 @@ async def test_cut_breaks_the_connections_it_names_at_both_ends() -> None:
     other_accepted = await listener.accept()
     network.cut(SERVER, CLIENT)
     for end in (dialled, accepted):
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await read_some(end)
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await end.send_all(b"x")
     await other.send_all(b"whole")
     assert await read_some(other_accepted) == b"whole"
     network.cut(SERVER)
-    with pytest.raises(NotReachable):
+    with pytest.raises(NotReachableError):
         await read_some(other)
 
 
-async def test_cut_behind_a_partition_is_heard_when_it_heals(
+async def test_cut_behind_a_partition_is_seen_when_it_heals(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     network = MemoryNetwork()
@@ -171,7 +171,7 @@ async def test_cut_behind_a_partition_is_heard_when_it_heals(
     assert scope.cancelled_caught
     network.heal()
     for end in (dialled, accepted):
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await read_some(end)
 
 
@@ -187,7 +187,7 @@ async def test_one_way_partition_holds_one_direction_back(
     with trio.move_on_after(100) as scope:
         await read_some(dialled)
     assert scope.cancelled_caught
-    with pytest.raises(NotReachable, match="within 2 s"):
+    with pytest.raises(NotReachableError, match="within 2 s"):
         await network.host(CLIENT).dial(listener.addr, timeout=2)
     network.reconnect(CLIENT, SERVER)
     assert await read_some(dialled) == b"held"
@@ -251,5 +251,5 @@ async def test_closed_listener_breaks_connections_that_were_not_accepted() -> No
     listener = await network.host("10.0.0.1").listen("10.0.0.1:1")
     transport = await network.host("10.0.0.2").dial("10.0.0.1:1")
     listener.close()
-    with pytest.raises(NotReachable):
+    with pytest.raises(NotReachableError):
         await transport.receive_into(memoryview(bytearray(1)))

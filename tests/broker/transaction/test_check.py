@@ -3,7 +3,8 @@
 import attrs
 import pytest
 import trio
-from tests.broker.transaction.producing import (
+from tests.support.clocks import SteppedClock
+from tests.support.transaction_producer import (
     COMMIT,
     GIVEN_UP,
     HALF,
@@ -19,7 +20,6 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.transaction import check
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 ROUND = 30.0
 """transaction_check_interval"""
@@ -78,7 +78,7 @@ async def test_young_message_is_left_alone(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "round_number"), [(1, 1), (45, 2), (100, 4)])
-async def test_message_says_itself_how_long_it_is_left_alone(
+async def test_message_with_an_immunity_time_is_first_checked_after_it(
     autojump_clock: MockClock, seconds: int, round_number: int
 ) -> None:
     async with producing(lambda _: COMMIT) as producer:
@@ -93,7 +93,7 @@ async def test_message_says_itself_how_long_it_is_left_alone(
 
 
 @pytest.mark.parametrize("answer", [UNKNOWN, None])
-async def test_it_is_given_up_after_enough_questions(
+async def test_transaction_is_given_up_after_enough_checks(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, answer: int | None
 ) -> None:
     async with producing(
@@ -166,7 +166,7 @@ async def test_producers_of_a_group_are_asked_in_turn(autojump_clock: MockClock)
         assert (len(first.asked), len(second.asked)) == (5, 5)
 
 
-async def test_restart_goes_on_where_it_was(autojump_clock: MockClock) -> None:
+async def test_restart_continues_the_checks_where_they_were(autojump_clock: MockClock) -> None:
     """Nothing decided is asked about again, and what was copied is not copied a second time."""
     async with producing() as producer:
         decided = await producer.send(b"decided")
@@ -287,15 +287,6 @@ async def test_resent_half_message_is_asked_about_once(autojump_clock: MockClock
 
 
 DAY_MS = 86_400_000
-
-
-class SteppedClock(VirtualWallClock):
-    """Follows the virtual clock, and can be set."""
-
-    step_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.step_ms
 
 
 async def test_clock_that_was_ahead_holds_no_check(autojump_clock: MockClock) -> None:

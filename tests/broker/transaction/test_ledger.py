@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.parts import START_MS, SettableClock
+from tests.support.clocks import START_MS, SettableClock
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.replay import golden_records, put_of
 from tests.broker.test_delayed_puts import as_put
 from tests.golden.golden import VERSIONS, remoting_frames
+from tests.support.replay import golden_records, put_of
 
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.transaction.records import (
@@ -38,7 +38,7 @@ def test_committed_messages_are_apaches(run: str, count: int, tmp_path: Path) ->
         assert ours.prepared_transaction_offset == record.prepared_transaction_offset
 
 
-def test_operations_are_apaches(tmp_path: Path) -> None:
+def test_operation_message_is_apaches(tmp_path: Path) -> None:
     theirs = [each for each in golden_records("4.9.7", tmp_path) if each.topic == OPERATIONS]
     assert [half_offsets_of(record) for record in theirs] == [[0], [1], [3]]
     for record in theirs:
@@ -62,7 +62,7 @@ def halves(run: str, tmp_path: Path) -> list[MessageExt]:
     return [record for record in golden_records(run, tmp_path) if record.topic == HALF]
 
 
-def test_copies_are_apaches(tmp_path: Path) -> None:
+def test_copied_half_message_is_apaches(tmp_path: Path) -> None:
     originals = {record.message_id: record for record in reversed(halves("4.9.7", tmp_path))}
     copies = [record for record in originals.values() if record.queue_offset == 2]
     (theirs,) = [record for record in halves("4.9.7", tmp_path) if record.queue_offset == 3]
