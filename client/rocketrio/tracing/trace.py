@@ -213,7 +213,7 @@ class Traces:
         waiting = self._waiting
         if len(waiting) >= WAITING_LIMIT:
             if not self._dropped:
-                logger.warning("traces dropped, %d wait to be sent", WAITING_LIMIT)
+                logger.warning("traces dropped, too many wait to be sent limit=%d", WAITING_LIMIT)
             self._dropped += 1
             return
         waiting.append(record)

@@ -14,7 +14,7 @@ MESSAGE = Traced("orders", "ID-1", "paid", "k1 k2")
 BARE = Traced("orders", "ID-1")
 
 
-def test_published_message() -> None:
+def test_trace_of_a_sent_message_is_apaches_text() -> None:
     record = Published(
         MESSAGE, 1000, "DefaultRegion", "shop", "10.0.0.1:10911", 7, 3, MessageKind.DELAY, "OFF-1", True
     )  # fmt: skip
@@ -24,7 +24,7 @@ def test_published_message() -> None:
     )
 
 
-def test_consumed_message() -> None:
+def test_trace_of_a_consumed_message_is_apaches_text() -> None:
     begun = ConsumeBegun(MESSAGE, 1000, "DefaultRegion", "billing", "REQ-1", 2)
     assert begun.text == (
         "SubBefore\x011000\x01DefaultRegion\x01billing\x01REQ-1\x01ID-1\x012\x01k1 k2\x02"
@@ -35,7 +35,7 @@ def test_consumed_message() -> None:
     )
 
 
-def test_decided_transaction() -> None:
+def test_trace_of_a_decided_transaction_is_apaches_text() -> None:
     record = TransactionEnded(
         MESSAGE, 1000, "DefaultRegion", "shop", "10.0.0.1:10911", "TX-1", "COMMIT_MESSAGE", False
     )

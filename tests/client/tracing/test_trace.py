@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of, open_client
 
 from rocketrio import (
     ClientInstance,
@@ -31,13 +31,7 @@ async def traced_client(
     cluster: EmbeddedCluster, trace: bool | str = True, namespace: str = ""
 ) -> AsyncIterator[ClientInstance]:
     async with (
-        open_client(
-            trace=trace,
-            namespace=namespace,
-            name_servers=cluster.name_servers,
-            dial=cluster.dial,
-            wall_clock=cluster.wall_clock,
-        ) as client,
+        client_of(cluster, trace=trace, namespace=namespace) as client,
         open_admin(client=client) as admin,
     ):
         await admin.create_topic(TOPIC, queues=1)
