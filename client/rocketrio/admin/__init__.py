@@ -4,7 +4,8 @@ async with open_admin(name_servers=["10.0.0.1:9876"]) as admin:
     await admin.create_topic("orders", queues=8)
 """
 
-from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.access_admin import AccessAdmin, AccessRight, AccessUser
+from rocketrio.admin.admin import Admin, GroupSettings, open_admin
 from rocketrio.admin.admin_values import (
     BrokerDescription,
     HandOver,
@@ -12,25 +13,155 @@ from rocketrio.admin.admin_values import (
     QueueOffsets,
     TopicDescription,
 )
+from rocketrio.admin.broker_numbers import BrokerNumber, counts_of, state_of
+from rocketrio.admin.broker_upkeep import Cleaned, Cleaning, clean
+from rocketrio.admin.browse import TopicMessages
+from rocketrio.admin.clients import (
+    ConnectedClient,
+    ConnectedClients,
+    connected_clients,
+    producers_of,
+)
 from rocketrio.admin.cluster_status import BrokerStatus
-from rocketrio.admin.dead_letters import DeadLetters
-from rocketrio.admin.group_admin import GroupSettings
+from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
+from rocketrio.admin.doctor import CODES, Diagnosis
+from rocketrio.admin.doctor_answers import DoctorAnswers
+from rocketrio.admin.drain import WritePermission
+from rocketrio.admin.events import BrokerEvent, EventFeed
+from rocketrio.admin.group_check import GroupCheck
+from rocketrio.admin.group_overview import (
+    GroupMember,
+    GroupOverview,
+    ModeChange,
+    group_members,
+    group_overviews,
+    set_mode,
+)
+from rocketrio.admin.health import ClusterAnswers, Finding, Health, Severity
+from rocketrio.admin.id_parts import IdParts, id_parts
+from rocketrio.admin.lag import lag_report
+from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
+from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.message_admin import deliver, message_status, message_trace
+from rocketrio.admin.message_status import GroupTrack, Track
+from rocketrio.admin.message_trace import MessageTrace, TraceStep
+from rocketrio.admin.name_server_admin import (
+    NameServerState,
+    change_name_server_settings,
+    delete_text,
+    name_server_settings,
+    name_server_states,
+    put_text,
+    texts,
+)
+from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
+from rocketrio.admin.resend import Resent, chooses, open_journal, resend
+from rocketrio.admin.reset_plan import PlanChangedError, ResetPlan, Target
+from rocketrio.admin.round_trips import RoundTrips, round_trips
 from rocketrio.admin.served import Served, served
-from rocketrio_protocol.errors import QueryNotFound, RequestCodeNotSupported
+from rocketrio.admin.topic_admin import (
+    PermissionChange,
+    TopicCount,
+    TopicOverview,
+    TopicReader,
+    set_permission,
+    topic_counts,
+    topic_overviews,
+    topic_readers,
+)
+from rocketrio.admin.transactions import Transactions
+from rocketrio_protocol.errors import QueryNotFoundError, RequestCodeNotSupportedError
+from rocketrio_protocol.lag import Owner, Verdict
 
 __all__ = [
+    "CODES",
+    "AccessAdmin",
+    "AccessRight",
+    "AccessUser",
     "Admin",
     "BrokerDescription",
+    "BrokerEvent",
+    "BrokerNumber",
     "BrokerStatus",
+    "Cleaned",
+    "Cleaning",
+    "ClusterAnswers",
+    "CommittedOffset",
+    "ConnectedClient",
+    "ConnectedClients",
+    "DeadLetterCount",
     "DeadLetters",
+    "Diagnosis",
+    "DoctorAnswers",
+    "EventFeed",
+    "Finding",
+    "GroupCheck",
+    "GroupLag",
+    "GroupMember",
+    "GroupOverview",
     "GroupSettings",
+    "GroupTrack",
     "HandOver",
+    "Health",
+    "IdParts",
+    "LagReport",
+    "LagWindow",
+    "MessageTrace",
+    "ModeChange",
+    "NameServerState",
     "OffsetReset",
-    "QueryNotFound",
+    "Owner",
+    "PermissionChange",
+    "PlanChangedError",
+    "QueryNotFoundError",
+    "QueueLag",
     "QueueOffsets",
-    "RequestCodeNotSupported",
+    "RequestCodeNotSupportedError",
+    "Resent",
+    "ResetPlan",
+    "RoundTrips",
     "Served",
+    "Severity",
+    "Target",
+    "TopicCount",
     "TopicDescription",
+    "TopicMessages",
+    "TopicOverview",
+    "TopicReader",
+    "TraceStep",
+    "Track",
+    "Transactions",
+    "Verdict",
+    "WritePermission",
+    "change_name_server_settings",
+    "chooses",
+    "clean",
+    "committed_offsets",
+    "connected_clients",
+    "counts_of",
+    "delete_offsets",
+    "delete_text",
+    "deliver",
+    "group_members",
+    "group_overviews",
+    "id_parts",
+    "lag_report",
+    "message_status",
+    "message_trace",
+    "name_server_settings",
+    "name_server_states",
     "open_admin",
+    "open_journal",
+    "producers_of",
+    "put_text",
+    "resend",
+    "round_trips",
     "served",
+    "set_mode",
+    "set_permission",
+    "state_of",
+    "texts",
+    "topic_counts",
+    "topic_overviews",
+    "topic_readers",
 ]

@@ -1,59 +1,146 @@
-"""Administration of topics and single messages; `group_admin` adds groups, `broker_admin` adds brokers.
+"""Administration of a cluster: topics, messages, groups, their progress and resets, and brokers.
 
 Invariant: a value that could not be read is None or an error, never zero.
 Invariant: a change is complete when every broker concerned has confirmed it; an error names the first that did not.
-Answers to: DefaultMQAdminExt.
+Invariant: a reset is computed for all queues before the first one is changed; a plan that does not hold any more
+changes nothing, and a reset that was not seen at its target is reported as such, not as done.
+Answers to: DefaultMQAdminExt, ResetOffsetByTimeCommand, SkipAccumulationSubCommand.
 Unlike Java: statistics come from a slave while the master is away, which shows only in that they are there at all.
+Unlike Java: settings of a group are changed one by one. A reset by a plan is read back, because Apache's members may
+commit their old offsets after it.
+Unlike Java: the HA status covers the whole cluster, and a request changes the role of a rocketrio broker.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 import attrs
 import msgspec
+import trio
 
+from rocketrio.admin.access_admin import AccessAdmin
+from rocketrio.admin.access_calls import AccessCalls
 from rocketrio.admin.admin_calls import AdminCalls
-from rocketrio.admin.admin_values import TopicDescription
-from rocketrio.admin.cluster_questions import registered_brokers
+from rocketrio.admin.admin_values import (
+    BrokerDescription,
+    HandOver,
+    OffsetReset,
+    QueueOffsets,
+    TopicDescription,
+)
+from rocketrio.admin.browse import TopicMessages
+from rocketrio.admin.cluster_questions import (
+    ask_each,
+    in_parallel,
+    readable_queues,
+    registered_brokers,
+)
+from rocketrio.admin.cluster_status import (
+    UNKNOWN_STATES,
+    BrokerAnswers,
+    BrokerStatus,
+    clock_ahead,
+    cluster_status,
+)
 from rocketrio.admin.dead_letters import DeadLetters
-from rocketrio.admin.group_admin import GroupAdmin
+from rocketrio.admin.doctor import Diagnosis, diagnosis_of
+from rocketrio.admin.doctor_answers import DoctorAnswers, ask_doctor
+from rocketrio.admin.drain import WritePermission, set_writable, wait_quiet
+from rocketrio.admin.events import EventFeed
+from rocketrio.admin.group_check import GroupCheck, check_group
+from rocketrio.admin.health import ClusterAnswers, Health, health_of
+from rocketrio.admin.lag import lag_report
+from rocketrio.admin.lag_values import LagReport
+from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.reset_plan import (
+    Place,
+    PlanChangedError,
+    QueueReset,
+    ResetPlan,
+    Target,
+    Way,
+    planned,
+)
+from rocketrio.admin.transactions import Transactions, ask_transactions
 from rocketrio.arguments import epoch_ms
 from rocketrio.client import ClientInstance
+from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.connect import ClientOptions, given_or_own
+from rocketrio.consuming.offset_store import check_offset
+from rocketrio.live import Live
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio.routing.queues import broker_names
-from rocketrio_protocol.bodies.topics import TopicConfig
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
+from rocketrio_protocol.bodies.route import ClusterInfo
+from rocketrio_protocol.bodies.stats import ConsumerConnection, ConsumeStats, ProducerConnection
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
 from rocketrio_protocol.errors import (
+    AccessRefusedError,
     BrokerError,
     ConfigError,
+    ConsumerNotOnlineError,
     Error,
+    GroupNotExistError,
     LocalProtocolError,
-    NoBrokerRegistered,
-    NotReachable,
-    QueryNotFound,
-    RequestCodeNotSupported,
-    RouteNotFound,
+    NoBrokerRegisteredError,
+    NotAuthorizedError,
+    NotReachableError,
+    QueryNotFoundError,
+    RequestCodeNotSupportedError,
+    RouteNotFoundError,
+    TopicNotExistError,
 )
+from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.lag import WINDOW
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import (
-    DEAD_LETTER_PREFIX,
-    RETRY_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
+    group_name_problem,
+    is_system_group,
+    is_system_topic,
     topic_name_problem,
 )
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.ports import join_addr
+from rocketrio_protocol.remoting.tasks import ungrouped
 
 QUERY_MAX_MESSAGES: Final = 32  # defaultQueryMaxNum
 MAX_QUEUES: Final = 65_535
+CHECK_POLL_INTERVAL: Final = 1.0
+"""Seconds between two requests for the progress of a log check."""
+READ_BACK_TIMEOUT: Final = 20.0
+"""Seconds until members have moved after a reset: Java's wait 10 s, and commit every 5 s."""
+READ_BACK_EVERY: Final = 1.0
+SETTLE_TIME: Final = 10.0
+"""Seconds after which a commit that was not undone stays: twice the period of commits."""
 
 logger = logging.getLogger("rocketrio.admin")
+
+
+class GroupSettings(TypedDict, total=False):
+    """The settings of a group that can be changed, with RocketMQ's names and meanings (SubscriptionGroupConfig)."""
+
+    consume_enable: bool
+    consume_from_min_enable: bool
+    consume_broadcast_enable: bool
+    retry_queue_nums: int
+    retry_max_times: int
+    broker_id: int
+    which_broker_when_consume_slowly: int
+    notify_consumer_ids_changed_enable: bool
 
 
 @asynccontextmanager
@@ -66,17 +153,17 @@ async def open_admin(
 
 
 @attrs.define(eq=False)
-class Admin(GroupAdmin):
-    """The administration of a cluster; `open_admin` creates it. Every method raises NotReachable without a name server.
+class Admin(Live):
+    """The administration of a cluster; `open_admin` creates it.
 
-    The methods for consumer groups are in `group_admin.py`, those for brokers in `broker_admin.py`.
+    Every method raises NotReachableError without a name server.
     """
 
-    def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of a consumer group, see dead_letters.py."""
-        return DeadLetters(self.client, group)
+    client: ClientInstance
+    calls: AdminCalls
+    """The single requests, each to a given address."""
 
-    # --------------------------------------------------------------------------------------- topics
+    # ---------------------------------------------------------------------------------------- topics
 
     async def create_topic(
         self,
@@ -87,15 +174,17 @@ class Admin(GroupAdmin):
         perm: int | None = None,
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        dry_run: bool = False,
     ) -> dict[str, TopicConfig]:
         """Create or change a topic on every master (of one cluster); return its new settings by broker name.
 
         Settings that are not given stay as a broker has them; a new topic gets 4 queues to read and to write,
         unordered. With fewer queues than before, the messages of the others are hidden. `attributes` are those of
-        RocketMQ 5, for example `{"message.type": "FIFO"}`; None removes one.
+        RocketMQ 5, for example `{"message.type": "FIFO"}`; None removes one. With `dry_run` nothing is changed.
 
-        Raises ConfigError for an invalid name or number, RouteNotFound without such a master, BrokerError if one
-        refuses. When it returns, the name servers know the topic.
+        Raises ConfigError for an invalid name or number, RouteNotFoundError without such a master, NotReachableError
+        before any change if one does not answer, BrokerError if one refuses. When it returns, the name servers know the
+        topic.
         """
         problem = topic_name_problem(topic)
         if problem is None and queues is not None and not 1 <= queues <= MAX_QUEUES:
@@ -118,20 +207,37 @@ class Admin(GroupAdmin):
         changes = {name: value for name, value in given.items() if value is not None}
         new = TopicConfig(long_name, DEFAULT_TOPIC_QUEUE_NUMS, DEFAULT_TOPIC_QUEUE_NUMS)
         made: dict[str, TopicConfig] = {}
-        for broker_name, addr in sorted((await self._masters(cluster)).items()):
-            known = (await self.calls.topics(addr)).get(long_name, new)
+        masters = sorted((await self.masters(cluster)).items())
+        there = await in_parallel(masters, lambda master: self._topic_at(master[1], topic))
+        for (broker_name, addr), found in zip(masters, there, strict=True):
+            known = found or new
             config = msgspec.structs.replace(known, topic_name=topic, **changes)
+            if dry_run:
+                kept = {**(known.attributes or {}), **(attributes or {})}
+                wanted = {name: value for name, value in kept.items() if value is not None}
+                made[broker_name] = msgspec.structs.replace(config, attributes=wanted)
+                continue
             await self.calls.update_topic(addr, config, attributes or {})
             if attributes:
                 config = await self._with_attributes(addr, config)
             made[broker_name] = config
         return made
 
+    async def _topic_at(self, addr: str, topic: str) -> TopicConfig | None:
+        try:
+            return (await self.calls.topics(addr)).get(self.client.namespace.wrapped(topic))
+        except (
+            NotAuthorizedError
+        ):  # A rocketrio broker: a right on this topic suffices to read its settings alone.
+            with suppress(TopicNotExistError):
+                return await self.calls.topic(addr, topic)
+            return None
+
     async def _with_attributes(self, addr: str, config: TopicConfig) -> TopicConfig:
         """Return the settings as the broker keeps them: brokers of RocketMQ 4 ignore attributes silently."""
         try:
             kept = await self.calls.topic(addr, config.topic_name)
-        except RequestCodeNotSupported as error:
+        except RequestCodeNotSupportedError as error:
             raise ConfigError(
                 f"the broker {addr} runs RocketMQ 4, which has no topic attributes",
                 remedy="Omit the attributes, or name a cluster of RocketMQ 5 or rocketrio brokers",
@@ -141,15 +247,15 @@ class Admin(GroupAdmin):
     async def delete_topic(self, topic: str) -> list[str]:
         """Remove a topic from its brokers and from all name servers; return the broker names.
 
-        Raises RouteNotFound if no name server knows it.
+        Raises RouteNotFoundError if no name server knows it.
         """
         # The client's stored route may be old: it may name a former master.
         route = await self.client.name_servers.topic_route(topic)
         if route is None:
             error = await self.client.name_servers.unknown_topic(topic)
-            if isinstance(error, NoBrokerRegistered):
+            if isinstance(error, NoBrokerRegisteredError):
                 raise error
-            raise RouteNotFound(
+            raise RouteNotFoundError(
                 error.what,
                 topic=topic,
                 remedy="`rocketrio topic list` shows what there is to delete",
@@ -157,7 +263,7 @@ class Admin(GroupAdmin):
         for broker in route.broker_datas:
             master = broker.broker_addrs.get(MASTER_ID)
             if master is None:
-                raise RouteNotFound(
+                raise RouteNotFoundError(
                     f"broker {broker.broker_name} has no master now, and only a master deletes topics",
                     topic=topic,
                     remedy="Start it and delete again",
@@ -174,32 +280,42 @@ class Admin(GroupAdmin):
         # Apache's 4.9 slaves refuse it and copy the deletion from the master; slaves of other versions need it.
         try:
             await self.calls.delete_topic(addr, topic)
-        except (BrokerError, NotReachable) as error:
+        except (BrokerError, NotReachableError) as error:
             logger.info("slave keeps topic=%s addr=%s error=%s", topic, addr, error)
 
     async def topics(self, *, include_system: bool = False) -> list[str]:
         """Return the names of all topics, of one namespace; topics of RocketMQ itself and of groups only if requested.
 
-        Raises RouteNotFound while no broker is registered.
+        Raises RouteNotFoundError while no broker is registered.
         """
         info = await registered_brokers(self.client)
         names = self.client.namespace.known(await self.client.name_servers.topics())
         if include_system:
             return sorted(names)
-        hidden = SYSTEM_TOPICS | set(info.cluster_addr_table) | set(info.broker_addr_table)
-        hidden |= {f"{cluster}_REPLY_TOPIC" for cluster in info.cluster_addr_table}
-        prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX, SYSTEM_TOPIC_PREFIX)
-        return sorted(
-            name for name in names if name not in hidden and not name.startswith(prefixes)
-        )
+        owners = {*info.cluster_addr_table, *info.broker_addr_table}
+        return sorted(name for name in names if not is_system_topic(name, owners))
 
     async def topic(self, topic: str) -> TopicDescription:
-        """Return where a topic is stored, and the bounds of its queues. Raises RouteNotFound."""
+        """Return where a topic is stored, and the bounds of its queues. Raises RouteNotFoundError."""
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
-        bounds = await self._bounds(subscribe_queues(topic, route))
-        attributes = {name: await self._attributes(topic, name) for name in broker_names(route)}
-        return TopicDescription(topic, route, bounds, attributes)
+        bounds: list[QueueOffsets] = []
+        attributes: dict[str, dict[str, str] | None] = {}
+
+        async def ask_bounds() -> None:
+            bounds.extend(await self._bounds(subscribe_queues(topic, route)))
+
+        async def ask_attributes(name: str) -> None:
+            attributes[name] = await self._attributes(topic, name)
+
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask_bounds)
+                for name in broker_names(route):
+                    nursery.start_soon(ask_attributes, name)
+        return TopicDescription(
+            topic, route, bounds, {name: attributes[name] for name in broker_names(route)}
+        )
 
     async def _attributes(self, topic: str, broker_name: str) -> dict[str, str] | None:
         async def ask(at: FindBrokerResult) -> dict[str, str]:
@@ -211,18 +327,40 @@ class Admin(GroupAdmin):
             logger.info("attributes unknown topic=%s broker=%s error=%s", topic, broker_name, error)
             return None
 
-    # ------------------------------------------------------------------------------------- messages
+    # -------------------------------------------------------------------------------------- messages
+
+    def messages(
+        self, topic: str, *, broker_name: str | None = None, queue_id: int | None = None
+    ) -> TopicMessages:
+        """Return the messages of a topic, or of some queues of it, see browse.py."""
+        return TopicMessages(self.client, topic, broker_name, queue_id)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of a consumer group, see dead_letters.py."""
+        return DeadLetters(self.client, group)
 
     async def view_message(self, offset_message_id: str) -> MessageExt:
-        """Return the message whose place the offset id names. Raises LocalProtocolError, BrokerError."""
+        """Return the message whose place the offset id names. Raises LocalProtocolError, BrokerError.
+
+        Its `broker_name` is empty if no broker is registered with the address in the id.
+        """
         ip, port, physical_offset = parse_offset_message_id(offset_message_id)
         if not 0 < port < 65_536:
             raise LocalProtocolError(
                 f"{offset_message_id!r} does not name a broker",
                 remedy="Take `offset_message_id`; by its producer's id `query_message` finds a message",
             )
-        found = await self.calls.view_message(join_addr(ip, port), physical_offset)
+        addr = join_addr(ip, port)
+        found = await self.calls.view_message(addr, physical_offset)
+        with suppress(Error):
+            found.broker_name = await self._name_at(addr)
         return self.client.namespace.message(found)
+
+    async def _name_at(self, addr: str) -> str:
+        for name, broker in (await self.cluster_info()).broker_addr_table.items():
+            if addr in broker.broker_addrs.values():
+                return name
+        return ""
 
     async def query_message(
         self,
@@ -237,34 +375,878 @@ class Admin(GroupAdmin):
         """Return the messages with a key, or with a producer's id, in the order of storing; empty if there are none.
 
         With `begin_time` or `end_time`, aware datetimes, only messages stored then or later, or then or earlier. Raises
-        RouteNotFound, NotReachable if a broker cannot be asked, and ConfigError for a time without a zone.
+        RouteNotFoundError, NotReachableError if a broker cannot be asked, and ConfigError for a time without a zone.
         """
         begin_ms = 0 if begin_time is None else epoch_ms("begin_time", begin_time)
         end_ms = None if end_time is None else epoch_ms("end_time", end_time)
         route = await self.client.topic_route(topic)
-        found: list[MessageExt] = []
-        for broker in route.broker_datas:
-            queue = MessageQueue(topic, broker.broker_name, 0)
 
-            async def ask(at: FindBrokerResult, name: str = broker.broker_name) -> list[MessageExt]:
+        async def ask_broker(name: str) -> list[MessageExt]:
+            async def ask(at: FindBrokerResult) -> list[MessageExt]:
                 return await self.calls.query_message(
                     at.addr,
                     topic,
                     key,
-                    max_messages=max_messages,
+                    max_messages=max(max_messages, QUERY_MAX_MESSAGES)
+                    if is_unique_id
+                    else max_messages,
                     begin_ms=begin_ms,
                     end_ms=end_ms,
-                    is_unique_id=is_unique_id,
                     broker_name=name,
                 )
 
             try:
-                found += await self.client.ask_broker(queue, ask)
-            except QueryNotFound:
-                continue
+                return await self.client.ask_broker(MessageQueue(topic, name, 0), ask)
+            except QueryNotFoundError:
+                return []
+
+        answers = await in_parallel(broker_names(route), ask_broker)
+        found = [message for answer in answers for message in answer]
         found.sort(key=lambda message: (message.store_time_ms, message.physical_offset))
         found = [self.client.namespace.message(message) for message in found]
         # A broker finds keys by their hash, so other keys may be among the answers.
         if is_unique_id:
             return [message for message in found if message.message_id == key]
         return [message for message in found if key in message.keys.split(" ")]
+
+    # ---------------------------------------------------------------------------------------- groups
+
+    async def groups(
+        self, *, include_system: bool = False, masters: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Return the names of the consumer groups that any master knows (of those given), of one namespace.
+
+        Groups of RocketMQ's own tools are included only if requested. Raises NotReachableError or BrokerError for the
+        first master that does not answer.
+        """
+        names, failed = await self.groups_and_failures(
+            include_system=include_system, masters=masters
+        )
+        for error in failed.values():
+            raise error
+        return names
+
+    async def groups_and_failures(
+        self, *, include_system: bool = False, masters: Mapping[str, str] | None = None
+    ) -> tuple[list[str], dict[str, Error]]:
+        """Return the groups as `groups` does, and why masters did not answer, by broker name.
+
+        Raises the error of the first master if none answers.
+        """
+        asked = await self.masters() if masters is None else masters
+        answers, failed = await ask_each(asked, self.calls.groups)
+        if failed and not answers:
+            raise next(iter(failed.values()))
+        names = {name for table in answers.values() for name in self.client.namespace.known(table)}
+        return sorted(name for name in names if include_system or not is_system_group(name)), failed
+
+    async def group(self, group: str) -> dict[str, SubscriptionGroupConfig]:
+        """Return a group's settings by broker name, for brokers that know it.
+
+        Raises GroupNotExistError if none does.
+        """
+        return await self._group(group, await self.masters())
+
+    async def _group(
+        self, group: str, masters: Mapping[str, str]
+    ) -> dict[str, SubscriptionGroupConfig]:
+        answers = await in_parallel(
+            list(masters.values()), lambda addr: self._settings(addr, group)
+        )
+        found = {
+            name: msgspec.convert({**settings, "groupName": group}, SubscriptionGroupConfig)
+            for name, settings in zip(masters, answers, strict=True)
+            if settings is not None
+        }
+        if not found:
+            raise GroupNotExistError(
+                f"no master knows the group {group!r}",
+                remedy="`rocketrio group list` shows the groups",
+            )
+        return found
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        dry_run: bool = False,
+        **settings: Unpack[GroupSettings],
+    ) -> list[str]:
+        """Create a group on every master (of one cluster), or change the given settings of it; return the broker names.
+
+        With `dry_run` nothing is changed. Brokers create groups automatically with default settings, unless that is
+        turned off. Raises ConfigError for an invalid name or number, RouteNotFoundError without such a master,
+        NotReachableError before any change if one does not answer, BrokerError if one refuses.
+        """
+        problem = group_name_problem(group) or _settings_problem(settings)
+        if problem is not None:
+            raise ConfigError(problem)
+        masters = await self.masters(cluster)
+        addrs = [] if dry_run else list(masters.values())
+        there = await in_parallel(addrs, lambda addr: self._settings(addr, group))
+        for addr, found in zip(addrs, there, strict=True):
+            # Settings that only a newer broker knows stay as they are.
+            known = found or {}
+            config = msgspec.convert({"groupName": group, **known}, SubscriptionGroupConfig)
+            changed = msgspec.to_builtins(msgspec.structs.replace(config, **settings))
+            # Attributes are sent as changes, and there are none here.
+            await self.calls.update_group(addr, {**known, **changed, "attributes": {}})
+        return sorted(masters)
+
+    async def _settings(self, addr: str, group: str) -> dict[str, Any] | None:
+        # Brokers list groups under their long names.
+        long_name = self.client.namespace.wrapped(group)
+        try:
+            return (await self.calls.groups(addr)).get(long_name)
+        except (
+            NotAuthorizedError
+        ):  # As for topics. Brokers of RocketMQ 5 would create a group that is asked for.
+            with suppress(GroupNotExistError):
+                return await self.calls.group(addr, long_name)
+            return None
+
+    async def delete_group(self, group: str, *, with_offsets: bool = True) -> list[str]:
+        """Remove a group and its commits from every master that knows it; return their broker names.
+
+        Running members bring the group back with their next heartbeat: stop them first. Raises GroupNotExistError,
+        BrokerError.
+        """
+        masters = await self.masters()
+        holders = await self._group(group, masters)
+        for name in holders:
+            await self.calls.delete_group(masters[name], group, with_offsets=with_offsets)
+        return sorted(holders)
+
+    async def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that consume a topic: those with members now, and those that committed offsets there.
+
+        Brokers of 5.3 report the topic's own name in place of the groups with members.
+        """
+        await self.client.refresh_topic_route(topic)
+        route = await self.client.topic_route(topic)
+
+        async def ask(at: FindBrokerResult) -> list[str]:
+            return await self.calls.groups_of(at.addr, topic)
+
+        answers = await in_parallel(
+            broker_names(route),
+            lambda name: self.client.ask_broker(MessageQueue(topic, name, 0), ask),
+        )
+        names = {name for answer in answers for name in answer}
+        return sorted(map(self.client.namespace.unwrapped, names))
+
+    async def consumer_connections(
+        self, group: str, *, masters: Mapping[str, str] | None = None
+    ) -> ConsumerConnection:
+        """Return the members that are connected for a group, from the first master (of those given) that knows any.
+
+        Raises ConsumerNotOnlineError if no master knows a member, and NotReachableError if one of them could not be
+        asked.
+        """
+        asked = await self.masters() if masters is None else masters
+        answers, failed = await ask_each(
+            asked, lambda addr: self.calls.consumer_connections(addr, group)
+        )
+        for answer in answers.values():
+            return self._short(answer)
+        errors = list(failed.values())
+        silent = [error for error in errors if isinstance(error, NotReachableError)]
+        raise (silent or errors)[0]
+
+    async def check_group(self, group: str) -> GroupCheck:
+        """Return what is wrong with the members of a group: subscriptions, owners of queues, versions; group_check.py.
+
+        Brokers and members that do not answer are findings. Raises NoBrokerRegisteredError, NotReachableError without
+        a name server, and GroupNotExistError if no broker knows the group.
+        """
+        await self.group(group)
+        return await check_group(self.client, self.calls, await self.masters(), group)
+
+    async def member_stacks(self, group: str, client_id: str) -> str:
+        """Return the stacks of all tasks and threads of a group's member, as it reports them.
+
+        Raises ConsumerNotOnlineError if no master knows this member, BrokerError if it does not answer, and
+        NotReachableError.
+        """
+        masters = await self.masters()
+        answers, failed = await ask_each(
+            masters, lambda addr: self.calls.consumer_connections(addr, group)
+        )
+        for name, found in answers.items():
+            if client_id in {member.client_id for member in found.connection_set}:
+                info = await self.calls.running_info(masters[name], group, client_id, stacks=True)
+                return info.jstack or ""
+        for error in failed.values():
+            if not isinstance(error, ConsumerNotOnlineError):
+                raise error
+        raise ConsumerNotOnlineError(
+            f"no master knows a member {client_id} of {group}",
+            remedy=f"`rocketrio group members {group}` lists them",
+        )
+
+    def _short(self, found: ConsumerConnection) -> ConsumerConnection:
+        table = found.subscription_table
+        found.subscription_table = {}
+        for subscription in table.values():
+            subscription.topic = self.client.namespace.unwrapped(subscription.topic)
+            found.subscription_table[subscription.topic] = subscription
+        return found
+
+    async def producer_connections(self, group: str) -> ProducerConnection:
+        """Return the clients that send for a producer group, from all masters. Raises BrokerError if none knows any."""
+        found = ProducerConnection()
+        answers, failed = await ask_each(
+            await self.masters(), lambda addr: self.calls.producer_connections(addr, group)
+        )
+        for error in failed.values():
+            if not isinstance(error, BrokerError):
+                raise error
+        for answer in answers.values():
+            known = {connection.client_id for connection in found.connection_set}
+            found.connection_set += [
+                connection
+                for connection in answer.connection_set
+                if connection.client_id not in known
+            ]
+        if failed and not found.connection_set:
+            raise next(reversed(failed.values()))
+        return found
+
+    # -------------------------------------------------------------------------------------- progress
+
+    def lag_window(
+        self,
+        *groups: str,
+        topic: str | None = None,
+        seconds: float = WINDOW,
+        include_system: bool = False,
+    ) -> LagWindow:
+        """Return an empty window, to be filled with samples of all groups or of those named, see `lag`.
+
+        Call its `sample` every 5 seconds, and `lag_report` when you want a report.
+        """
+        return LagWindow(
+            self.client, self.calls, groups, topic, seconds, include_system=include_system
+        )
+
+    async def lag(
+        self,
+        *groups: str,
+        topic: str | None = None,
+        seconds: float = WINDOW,
+        worst: int | None = None,
+        owners: bool = False,
+    ) -> LagReport:
+        """Return how far behind groups are (all, or those named), with a verdict on each group and topic.
+
+        Brokers are asked every 5 seconds for `seconds`, or until every group keeps up. With `seconds=0` they are asked
+        once, and what they counted in their last minute replaces the window. `worst` limits the rows; `owners` asks the
+        members which queues they own.
+
+        A broker that does not answer is in `silent`. Raises NoBrokerRegisteredError, NotReachableError without a name
+        server, and GroupNotExistError if no broker knows a group that was named.
+        """
+        window = self.lag_window(*groups, topic=topic, seconds=seconds)
+        await window.run()
+        return await lag_report(window, worst=worst, owners=owners)
+
+    async def offsets(self, topic: str, group: str) -> list[QueueOffsets]:
+        """Return the bounds of every queue and the group's committed offsets.
+
+        A number that no broker could report is None, as is the committed offset of a group without one. Brokers before
+        5.0 answer 0 instead if the queue's first messages are still in memory. Raises RouteNotFoundError, and
+        ConfigError without queues.
+        """
+        return await self._bounds(await readable_queues(self.client, topic), group)
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """Return a group's progress, combined from all masters. Raises BrokerError if one refuses."""
+        short = self.client.namespace.unwrapped
+        stats = ConsumeStats()
+        answers = await in_parallel(
+            list((await self.masters()).values()),
+            lambda addr: self.calls.consume_stats(addr, group, topic),
+        )
+        for found in answers:
+            for queue, progress in found.offset_table.items():
+                stats.offset_table[attrs.evolve(queue, topic=short(queue.topic))] = progress
+            stats.consume_tps += found.consume_tps
+        return stats
+
+    async def topics_of_group(self, group: str) -> list[str]:
+        """Return the topics in which a group has committed offsets, with its retry topic."""
+        space = self.client.namespace
+        found = await in_parallel(list((await self.masters()).values()), self.calls.all_offsets)
+        wrapped = space.wrapped(group)
+        return sorted(
+            {
+                space.unwrapped(topic)
+                for table in found
+                for owner, topic in table
+                if owner == wrapped
+            }
+        )
+
+    async def _bounds(
+        self, queues: Sequence[MessageQueue], group: str | None = None
+    ) -> list[QueueOffsets]:
+        found: dict[MessageQueue, QueueOffsets] = {}
+
+        async def ask(queue: MessageQueue) -> None:
+            found[queue] = await self._queue_offsets(queue, group)
+
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                for queue in queues:
+                    nursery.start_soon(ask, queue)
+        return [found[queue] for queue in queues]
+
+    async def _queue_offsets(self, queue: MessageQueue, group: str | None) -> QueueOffsets:
+        api = self.client.api
+
+        async def ask_committed(broker: FindBrokerResult) -> int | None:
+            assert group is not None
+            offset = await api.query_consumer_offset(broker.addr, group, queue, zero_if_young=False)
+            return None if offset is NOT_FOUND else offset
+
+        async def ask_min(broker: FindBrokerResult) -> int | None:
+            return await api.min_offset(broker.addr, queue)
+
+        async def ask_max(broker: FindBrokerResult) -> int | None:
+            return await api.max_offset(broker.addr, queue)
+
+        async def answer(
+            question: Callable[[FindBrokerResult], Awaitable[int | None]],
+        ) -> int | None:
+            try:
+                return await self.client.ask_broker(
+                    queue, question, insist_on_master=question is ask_committed
+                )
+            except AccessRefusedError:
+                raise
+            except Error as error:
+                logger.warning("offset unknown queue=%s error=%s", queue, error)
+                return None
+
+        questions = [ask_min, ask_max] + ([] if group is None else [ask_committed])
+        first, end, *committed = await in_parallel(questions, answer)
+        return QueueOffsets(queue, first, end, committed[0] if committed else None)
+
+    # ---------------------------------------------------------------------------------------- resets
+
+    async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Set a group's offsets queue by queue, back or forward; they replace what its members committed anywhere.
+
+        Running members keep their position. For a queue that was set back they commit nothing more until a member takes
+        it over again and starts at the new offset: stop them first, or let them `seek`. For an Apache broker a reset is
+        an ordinary commit, which the next commit of a running member overwrites. Raises NotReachableError or
+        BrokerError for the first queue that could not be reset, ConfigError for a number that is not an offset. After a
+        cancel any of the queues may be reset.
+        """
+        for queue, offset in offsets.items():
+            check_offset(queue, offset)
+
+            async def reset(
+                broker: FindBrokerResult, queue: MessageQueue = queue, offset: int = offset
+            ) -> None:
+                await self.client.api.update_consumer_offset(
+                    broker.addr, group, queue, offset, reset=True
+                )
+
+            await self.client.topic_route(queue.topic)
+            await self.client.ask_broker(queue, reset, insist_on_master=True)
+
+    async def reset_to_time(
+        self, topic: str, group: str, when: datetime, *, dry_run: bool = False
+    ) -> list[OffsetReset]:
+        """Set a group to the first message of each queue stored at `when` (aware) or later; return what changed.
+
+        With `dry_run` nothing is changed. Otherwise this works like `reset_offsets`, with the same errors; if the
+        offset of a queue cannot be found, the error is raised before any queue is changed.
+        """
+        when_ms = epoch_ms("when", when)
+        found = await self.offsets(topic, group)
+        resets = []
+        for one in found:
+
+            async def search(broker: FindBrokerResult, queue: MessageQueue = one.queue) -> int:
+                return await self.client.api.search_offset(broker.addr, queue, when_ms)
+
+            target = await self.client.ask_broker(one.queue, search, insist_on_master=True)
+            resets.append(OffsetReset(one.queue, one.committed_offset, target))
+        if not dry_run:
+            await self.reset_offsets(group, {reset.queue: reset.target_offset for reset in resets})
+        return resets
+
+    async def plan_reset(
+        self,
+        group: str,
+        topics: Sequence[str],
+        target: Target,
+        *,
+        queues: Collection[MessageQueue] | None = None,
+        offline: bool = False,
+    ) -> ResetPlan:
+        """Return what a reset of the group on these topics would do; nothing is changed.
+
+        `queues` limits it. `offline` commits offsets even if the group has members, which may undo that. Raises
+        ConfigError for a target outside a queue, one that members would undo, and a broadcasting group;
+        NotReachableError if a number is unknown.
+        """
+        members = await self._members_to_reset(group)
+        places = [
+            await self._place(one, target)
+            for topic in topics
+            for one in await self.offsets(topic, group)
+            if queues is None or one.queue in queues
+        ]
+        plan = planned(group, members, target, places, offline=offline)
+        if plan.way is Way.ONLINE and queues is not None:
+            raise ConfigError(
+                f"{group} has {members} members, and brokers direct members in all queues of a topic",
+                remedy="Stop them first, or reset all queues",
+            )
+        return plan
+
+    async def _members_to_reset(self, group: str) -> int:
+        try:
+            found = await self.consumer_connections(group)
+        except ConsumerNotOnlineError:
+            await self.group(group)  # Raises GroupNotExistError.
+            return 0
+        if found.message_model == "BROADCASTING":
+            raise ConfigError(
+                f"the members of {group} keep their offsets themselves (broadcasting)"
+            )
+        return len(found.connection_set)
+
+    async def _place(self, found: QueueOffsets, target: Target) -> Place:
+        queue, time_ms = found.queue, target.time_ms
+        if found.min_offset is None or found.max_offset is None:
+            raise Error(f"the bounds of {queue} are unknown; nothing was reset")
+        at_time = None
+        if time_ms is not None:
+
+            async def search(broker: FindBrokerResult) -> int:
+                return await self.client.api.search_offset(broker.addr, queue, time_ms)
+
+            at_time = await self.client.ask_broker(queue, search, insist_on_master=True)
+        return Place(queue, found.min_offset, found.max_offset, found.committed_offset, at_time)
+
+    async def _committed(
+        self, group: str, queues: Sequence[MessageQueue]
+    ) -> dict[MessageQueue, int | None]:
+        return {one.queue: one.committed_offset for one in await self._bounds(queues, group)}
+
+    async def apply_reset(self, plan: ResetPlan) -> ResetPlan:
+        """Carry out a plan; return it with what was committed `after`, and the way of each queue.
+
+        With members this takes up to half a minute, until they have moved. Raises PlanChangedError if members came or
+        left, or offsets without members moved, NotReachableError and BrokerError for the first queue that failed. After
+        a cancel any of the queues may be reset.
+        """
+        await self._check_plan(plan)
+        if plan.way is Way.OFFLINE:
+            await self.reset_offsets(plan.group, _targets(plan.queues))
+            if plan.members:
+                await trio.sleep(SETTLE_TIME)
+            return await self._read_back(plan)
+        await self._direct_members(plan)
+        with trio.move_on_after(READ_BACK_TIMEOUT):
+            while True:
+                await trio.sleep(READ_BACK_EVERY)
+                done = await self._read_back(plan)
+                if all(one.has_arrived for one in done.queues):
+                    return done
+        left = [one for one in done.queues if not one.has_arrived]
+        logger.info("members did not move group=%s queues=%d", plan.group, len(left))
+        await self.reset_offsets(plan.group, _targets(left))
+        await trio.sleep(SETTLE_TIME)
+        again = {one.queue for one in left}
+        queues = [
+            attrs.evolve(one, way=Way.BOTH if one.queue in again else one.way)
+            for one in done.queues
+        ]
+        return await self._read_back(attrs.evolve(plan, queues=queues))
+
+    async def _check_plan(self, plan: ResetPlan) -> None:
+        members = await self._members_to_reset(plan.group)
+        if bool(members) != bool(plan.members):
+            raise PlanChangedError(
+                f"{plan.group} had {plan.members} members, and has {members} now"
+            )
+        if members:
+            return
+        now = await self._committed(plan.group, [one.queue for one in plan.queues])
+        for one in plan.queues:
+            if now[one.queue] != one.from_offset:
+                raise PlanChangedError(
+                    f"{one.queue} was at {_text(one.from_offset)}, and is at {_text(now[one.queue])} now"
+                )
+
+    async def _direct_members(self, plan: ResetPlan) -> None:
+        assert plan.time_ms is not None
+        masters = await self.masters()
+        places = dict.fromkeys((one.queue.broker_name, one.queue.topic) for one in plan.queues)
+        for name, topic in places:
+            # Without force brokers move no queue forward.
+            header = ResetOffsetRequestHeader(topic, plan.group, plan.time_ms, is_force=True)
+            what = f"{topic} not reset"
+            try:
+                await self.client.api.call(
+                    masters[name], header, what=what, topic=topic, timeout=self.calls.timeout
+                )
+            except BrokerError as error:
+                # Members of a broker may be none: its queues are committed for them afterwards.
+                logger.info("members not directed broker=%s error=%s", name, error)
+
+    async def _read_back(self, plan: ResetPlan) -> ResetPlan:
+        found: Mapping[MessageQueue, int | None] = await self._committed(
+            plan.group, [one.queue for one in plan.queues]
+        )
+        queues = [attrs.evolve(one, after=found[one.queue]) for one in plan.queues]
+        return attrs.evolve(plan, queues=queues)
+
+    # --------------------------------------------------------------------------------------- brokers
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return all broker names with their addresses, by cluster."""
+        return await self.client.name_servers.cluster_info()
+
+    async def brokers(self) -> list[BrokerDescription]:
+        """Return every registered broker, master or slave; what it does not report is None."""
+        info = await self.cluster_info()
+        found: list[BrokerDescription] = []
+
+        async def describe(cluster: str, name: str, broker_id: int, addr: str) -> None:
+            found.append(await self._describe(cluster, name, broker_id, addr))
+
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                for name, broker in info.broker_addr_table.items():
+                    for broker_id, addr in broker.broker_addrs.items():
+                        nursery.start_soon(describe, broker.cluster, name, broker_id, addr)
+        return sorted(
+            found, key=lambda broker: (broker.cluster, broker.broker_name, broker.broker_id)
+        )
+
+    async def _describe(
+        self, cluster: str, name: str, broker_id: int, addr: str
+    ) -> BrokerDescription:
+        runtime: dict[str, str] = {}
+        config: dict[str, str] = {}
+        try:
+            runtime = await self.calls.runtime_info(addr)
+            config = await self.calls.broker_config(addr)
+        except AccessRefusedError:
+            raise
+        except Error as error:
+            logger.warning("broker does not tell all addr=%s error=%s", addr, error)
+        return BrokerDescription.of(cluster, name, broker_id, addr, runtime, config)
+
+    async def status(self, *, also: Sequence[str] = ()) -> list[BrokerStatus]:
+        """Return the replication state of the registered brokers: who follows whom, how far behind, what is wrong.
+
+        `also` are addresses of further brokers, which may not be registered, such as a second master that takes no
+        writes. A registered broker that cannot be asked is in the list, with the reason in `problem`; a broker of
+        `also` that cannot be asked is an error, NotReachableError or BrokerError.
+        """
+        listed = _listed([await self.cluster_info()])
+        for addr in also:
+            if addr not in listed:
+                config = await self.calls.broker_config(addr)
+                names = config.get("brokerClusterName", ""), config.get("brokerName", "")
+                listed[addr] = (*names, int(config.get("brokerId", MASTER_ID)))
+        return await self._status(listed)
+
+    async def _status(self, listed: Mapping[str, tuple[str, str, int]]) -> list[BrokerStatus]:
+        found: list[BrokerAnswers] = []
+
+        async def ask(cluster: str, name: str, broker_id: int, addr: str) -> None:
+            found.append(await self._answers(cluster, name, broker_id, addr))
+
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                for addr, names_and_id in listed.items():
+                    nursery.start_soon(ask, *names_and_id, addr)
+        return cluster_status(found)
+
+    async def _answers(self, cluster: str, name: str, broker_id: int, addr: str) -> BrokerAnswers:
+        ha: HARuntimeInfo | None = None
+        asked_ms = answered_ms = self.client.wall_clock.now_ms()
+        try:
+            ha = await self.calls.ha_status(addr)
+            answered_ms = self.client.wall_clock.now_ms()
+        except (NotReachableError, AccessRefusedError) as error:
+            unknown = BrokerDescription.of(cluster, name, broker_id, addr, {}, {})
+            is_refused = isinstance(error, AccessRefusedError)
+            return BrokerAnswers(unknown, problem=str(error), is_refused=is_refused)
+        except Error as error:
+            logger.warning("no HA status addr=%s error=%s", addr, error)
+        now_ms = ha.rocketrio.now if ha is not None and ha.rocketrio is not None else None
+        ahead = None if now_ms is None else clock_ahead(now_ms, asked_ms, answered_ms)
+        described = await self._describe(cluster, name, broker_id, addr)
+        return BrokerAnswers(described, ha, clock_ahead=ahead)
+
+    async def health(self) -> Health:
+        """Return what is wrong with the name servers, the brokers and their replication; see health.py.
+
+        A server that does not answer is a finding. Raises NotReachableError only if no name server answers.
+        """
+        return health_of(await self.answers())
+
+    async def answers(self) -> ClusterAnswers:
+        """Return what name servers and brokers answer about themselves: what `health` and the checks judge.
+
+        The brokers are all that any name server knows. Raises NotReachableError only if no name server answers.
+        """
+        runtimes: dict[str, dict[str, str]] = {}
+
+        async def ask(addr: str) -> None:
+            try:
+                runtimes[addr] = await self.calls.runtime_info(addr)
+            except Error as error:
+                logger.info("runtime unknown addr=%s error=%s", addr, error)
+
+        servers = await self.client.name_servers.cluster_info_of_each()
+        known = [one for one in servers.values() if isinstance(one, ClusterInfo)]
+        statuses = await self._status(_listed(known or [await self.cluster_info()]))
+        async with trio.open_nursery() as nursery:
+            for one in statuses:
+                if one.state not in UNKNOWN_STATES:
+                    nursery.start_soon(ask, one.address)
+        return ClusterAnswers(servers, statuses, runtimes)
+
+    def events(self, *, since: datetime | None = None, kinds: Sequence[str] = ()) -> EventFeed:
+        """Return the feed of the brokers' events: the last ones (up to 1,000 of a broker), and those that follow.
+
+        Only events at `since` or later are returned, and only those of the `kinds` "role", "replication", "disk" and so
+        on; docs/logs.md lists them. Topics and groups have the names that brokers know, with namespaces.
+        """
+        since_ms = 0 if since is None else epoch_ms("since", since)
+        return EventFeed(self.client, self.calls, since_ms, kinds)
+
+    async def change_role(self, addr: str, role: str, broker_id: int) -> None:
+        """Make the rocketrio broker at an address `async-master`, `sync-master` (id 0) or `slave` (id 1 or higher).
+
+        Returns once it serves in that role and the name servers show it. Raises ConfigError for an impossible pair of
+        role and id, RequestCodeNotSupportedError for an Apache broker, SystemBusyError if it takes longer than a minute
+        (the broker continues to try), NotReachableError. After a cancel either role is possible.
+        """
+        if (role == "slave") == (broker_id == MASTER_ID):
+            raise ConfigError(f"{role} with id {broker_id}: a master has id 0, a slave any other")
+        try:
+            await self.calls.change_role(addr, role, broker_id)
+        except RequestCodeNotSupportedError as error:
+            raise RequestCodeNotSupportedError(
+                f"The broker at {addr} does not change its role while it runs: Apache's cannot",
+                broker_addr=addr,
+                remedy="Set brokerRole and brokerId in its file and restart it",
+            ) from error
+
+    async def check_log(
+        self, addr: str, *, rate: int | None = None
+    ) -> AsyncGenerator[LogCheckStatus]:
+        """Make the rocketrio broker at an address check its whole log, a slave against its master.
+
+        Yields the progress about once a second; the last value, which is not running any more, is the result. `rate` is
+        in bytes a second. Raises RequestCodeNotSupportedError for an Apache broker, NotReachableError, and BrokerError
+        if the log was cut or the broker restarted meanwhile. After a cancel the broker continues the check.
+        """
+        before = await self.calls.check_log(addr)
+        status = await self.calls.check_log(addr, start=True, rate=rate)
+        while status.is_running or status.number <= before.number:
+            await trio.sleep(CHECK_POLL_INTERVAL)
+            status = await self.calls.check_log(addr)
+            if status.number < before.number:
+                raise BrokerError(
+                    "The broker was restarted while it checked its log",
+                    broker_addr=addr,
+                    remedy="Begin again",
+                )
+            if status.is_running and status.number > before.number:
+                yield status
+        if status.position < status.end:
+            raise BrokerError(
+                f"The check ended at {status.position} of {status.end}: the log was cut meanwhile",
+                broker_addr=addr,
+                remedy="Begin again",
+            )
+        yield status
+
+    async def broker_addresses(self, name: str) -> list[str]:
+        """Return the addresses of all brokers of a name, the master first. Raises RouteNotFoundError."""
+        info = await self.cluster_info()
+        broker = info.broker_addr_table.get(name)
+        if broker is None or not broker.broker_addrs:
+            known = ", ".join(sorted(info.broker_addr_table)) or "none"
+            raise RouteNotFoundError(
+                f"no broker {name!r} is registered; known names: {known}",
+                remedy="Start it, or write HOST:PORT",
+            )
+        return [addr for _, addr in sorted(broker.broker_addrs.items())]
+
+    async def hand_over(
+        self, name: str, *, to: int | None = None, dry_run: bool = False
+    ) -> HandOver:
+        """Make the master of a broker name change places with a slave: `to`, or the one that has most of the log.
+
+        Sends wait meanwhile, usually less than a second, and no message or offset is lost. With `dry_run` nothing
+        changes. Raises RouteNotFoundError for a name that has no master; ServiceNotAvailableError with the reason if
+        the slave is Apache's, is behind or does not follow; RequestCodeNotSupportedError for an Apache master. After a
+        cancel or NotReachableError `status` shows which broker is master.
+        """
+        info = await self.cluster_info()
+        broker = info.broker_addr_table.get(name)
+        if broker is None or MASTER_ID not in broker.broker_addrs:
+            known = ", ".join(sorted(info.broker_addr_table)) or "none"
+            missing = "is not registered" if broker is None else "has no master now"
+            raise RouteNotFoundError(
+                f"broker {name!r} {missing}; registered brokers: {known}",
+                remedy="Check the name and the name servers",
+            )
+        addr = broker.broker_addrs[MASTER_ID]
+        try:
+            done = await self.calls.hand_over(addr, to, dry_run=dry_run)
+        except RequestCodeNotSupportedError as error:
+            raise RequestCodeNotSupportedError(
+                f"The master of {name} at {addr} does not hand over: it is Apache's, or older",
+                broker_addr=addr,
+                remedy="Stop it, and start a slave as master",
+            ) from error
+        return HandOver(
+            broker_name=name,
+            old_address=addr,
+            new_address=done.broker_addr,
+            slave_id=done.broker_id,
+            bytes_behind=max(0, done.log_end_offset - done.slave_ack_offset) if dry_run else 0,
+            seconds=None if dry_run else done.millis / 1000,
+        )
+
+    async def drain(self, name: str) -> WritePermission:
+        """Have name servers tell producers that the broker of this name takes no messages; see drain.py.
+
+        Raises RouteNotFoundError for a name that is not registered, NotReachableError if no name server answers.
+        """
+        return await set_writable(self.client, name, writable=False)
+
+    async def undrain(self, name: str) -> WritePermission:
+        """Take back what `drain` did; otherwise like it."""
+        return await set_writable(self.client, name, writable=True)
+
+    async def wait_quiet(self, name: str) -> None:
+        """Wait until the master of this name has stored nothing for 35 seconds: no producer uses it any more.
+
+        Raises RouteNotFoundError if it has no master, NotReachableError if the master does not answer.
+        """
+        await wait_quiet(self.client, self.calls, name)
+
+    async def change_settings(self, addr: str, settings: Mapping[str, str]) -> dict[str, str]:
+        """Change settings of a running broker, under Java's names, until its next start; return all its settings.
+
+        Raises BrokerError if the broker refuses one, or accepts one without effect, as Apache's do with unknown names.
+        """
+        await self.calls.update_broker_config(addr, settings)
+        after = await self.calls.broker_config(addr)
+        for name, value in settings.items():
+            if not _is_same(value, after.get(name)):
+                raise BrokerError(
+                    f"The broker took {name}={value} without effect: it is {after.get(name, 'unknown')}",
+                    broker_addr=addr,
+                    remedy="Check the name, or set it in the broker's file and restart it",
+                )
+        return after
+
+    async def diagnose(
+        self, *groups: str, seconds: float = WINDOW, slaves: int | None = None
+    ) -> Diagnosis:
+        """Return everything that is wrong with the cluster and its groups, by requests that read; see doctor.py.
+
+        `groups` limits what is said of groups; `seconds` is the window of their lag, as in `lag`; `slaves` is how many
+        each master should have, because a slave that was stopped is not registered any more. What could not be asked is
+        in `unknown`, and never counts as well.
+
+        Raises NotReachableError only if no name server answers, NoBrokerRegisteredError, and GroupNotExistError if no
+        broker knows a group that was named.
+        """
+        return diagnosis_of(await self.doctor_answers(*groups, seconds=seconds, slaves=slaves))
+
+    async def doctor_answers(
+        self, *groups: str, seconds: float = WINDOW, slaves: int | None = None
+    ) -> DoctorAnswers:
+        """Return what `diagnose` judges; otherwise like it."""
+        await registered_brokers(self.client)
+        window = self.lag_window(*groups, seconds=seconds)
+        answers = await ask_doctor(self.client, self.calls, await self.answers(), window)
+        return attrs.evolve(answers, slaves_wanted=slaves)
+
+    async def transactions(self) -> dict[str, Transactions]:
+        """Return how many transactions each master has open, and has given up, by broker name.
+
+        Raises NotReachableError or BrokerError for the first that does not answer.
+        """
+        masters = await self.masters()
+        answers = await in_parallel(
+            list(masters.values()), lambda addr: ask_transactions(self.calls, addr)
+        )
+        return dict(zip(masters, answers, strict=True))
+
+    def access(self, *, cluster: str | None = None, broker_addr: str | None = None) -> AccessAdmin:
+        """Return the users and rights of all brokers, of one cluster's or of one broker, see access_admin.py."""
+        calls = AccessCalls(self.client.api, self.calls.timeout)
+        return AccessAdmin(self.client, calls, cluster, broker_addr)
+
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Return the addresses of all masters (of one cluster) by broker name. Raises RouteNotFoundError."""
+        info = await registered_brokers(self.client)
+        masters = {
+            name: broker.broker_addrs[MASTER_ID]
+            for name, broker in info.broker_addr_table.items()
+            if MASTER_ID in broker.broker_addrs and cluster in (None, broker.cluster)
+        }
+        if not masters:
+            where = "" if cluster is None else f" in cluster {cluster!r}"
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise RouteNotFoundError(
+                f"no master is registered{where}; known clusters: {known}",
+                remedy="Start a broker, or name another cluster",
+            )
+        return masters
+
+
+def _settings_problem(settings: GroupSettings) -> str | None:
+    numbers = {name: number for name, number in settings.items() if isinstance(number, int)}
+    for name, number in numbers.items():
+        lowest = -1 if name == "retry_max_times" else 0
+        if number < lowest:
+            return f"{name}={number} is less than {lowest}"
+    return None
+
+
+def _targets(queues: Iterable[QueueReset]) -> dict[MessageQueue, int]:
+    return {one.queue: one.to_offset for one in queues}
+
+
+def _text(offset: int | None) -> str:
+    return "nothing" if offset is None else str(offset)
+
+
+def _listed(infos: Iterable[ClusterInfo]) -> dict[str, tuple[str, str, int]]:
+    """Return the cluster, name and id of each broker that name servers know, by address."""
+    return {
+        addr: (broker.cluster, name, broker_id)
+        for info in infos
+        for name, broker in info.broker_addr_table.items()
+        for broker_id, addr in broker.broker_addrs.items()
+    }
+
+
+def _is_same(value: str, found: str | None) -> bool:
+    """Return True if two texts of a setting mean the same value."""
+    if found is None:
+        return False
+    try:
+        return float(value) == float(found)
+    except ValueError:
+        return value.strip().lower() == found.lower()

@@ -6,6 +6,7 @@ from typing import Self
 import attrs
 
 from rocketrio_protocol.bodies.route import TopicRouteData
+from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.ports import join_addr, split_addr
@@ -111,3 +112,9 @@ class HandOver:
     """What the slave lacks at the moment of a dry run; otherwise 0."""
     seconds: float | None
     """How long no broker of the name took writes; None for a dry run."""
+
+
+def permission_text(permission: int) -> str:
+    """Return a permission as commands and files write it: `rw`, `r`, `w` or `none`."""
+    text = "r" if permission & Permission.READ else ""
+    return text + ("w" if permission & Permission.WRITE else "") or "none"

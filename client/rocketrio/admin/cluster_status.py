@@ -29,6 +29,10 @@ _ROLES: Final = {"ASYNC_MASTER": "async-master", "SYNC_MASTER": "sync-master", "
 TAKES_WRITES: Final = "takes writes"
 NO_WRITES: Final = "takes no writes"
 NOT_REACHABLE: Final = "not reachable"
+REFUSED: Final = "access refused"
+"""It answers, but not to this account: what else it is, is unknown."""
+UNKNOWN_STATES: Final = frozenset({NOT_REACHABLE, REFUSED})
+"""The states of brokers of which nothing more is known."""
 CONNECTED: Final = "connected"
 NOT_CONNECTED: Final = "not connected to its master"
 
@@ -42,6 +46,10 @@ class BrokerAnswers:
     """None if the broker does not know the request (Apache 4.x), or could not be asked."""
     problem: str | None = None
     """Why it could not be asked."""
+    is_refused: bool = False
+    """Whether access control is why."""
+    clock_ahead: float | None = None
+    """How many seconds its clock is ahead of the caller's at least, negative if it is behind; None if unknown."""
 
 
 @attrs.frozen
@@ -89,6 +97,8 @@ class BrokerStatus:
     """Data of a slave that its master lacks and an operator must decide about."""
     configured: str | None = None
     """Role and id in its settings, as `async-master 0`; an order or its return to the cluster may have changed them."""
+    clock_ahead: float | None = None
+    """How many seconds its clock is ahead of the caller's at least, negative if it is behind. Apache's report none."""
 
     @property
     def is_as_configured(self) -> bool:
@@ -135,6 +145,13 @@ def cluster_status(answers: Iterable[BrokerAnswers]) -> list[BrokerStatus]:
     return found
 
 
+def clock_ahead(now_ms: int, asked_ms: int, answered_ms: int) -> float:
+    """Return how many seconds a clock is ahead of the caller's at least, whenever it was read meanwhile."""
+    if asked_ms <= now_ms <= answered_ms:
+        return 0.0
+    return (now_ms - (answered_ms if now_ms > answered_ms else asked_ms)) / 1000
+
+
 def _connections_by_slave(
     master: BrokerAnswers | None, slaves: list[BrokerAnswers]
 ) -> dict[int, HAConnectionRuntimeInfo]:
@@ -162,7 +179,7 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
     own = one.ha and one.ha.rocketrio
     refusal = own.refusal if own else None
     if one.problem is not None:
-        state: str | None = NOT_REACHABLE
+        state: str | None = _unknown_state(one)
     elif own:
         state = NO_WRITES if refusal else TAKES_WRITES
     else:
@@ -188,6 +205,7 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         shown_physical_offset=own.shown_offset if own else None,
         shown_by=own.shown_by if own else None,
         configured=_configured(one),
+        clock_ahead=one.clock_ahead,
         epoch=_epoch(one),
         beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
     )
@@ -228,9 +246,14 @@ def _slave_status(
         shown_physical_offset=own.shown_offset if own else None,
         shown_by=own.shown_by if own else None,
         configured=_configured(one),
+        clock_ahead=one.clock_ahead,
         epoch=_epoch(one),
         beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
     )
+
+
+def _unknown_state(one: BrokerAnswers) -> str:
+    return REFUSED if one.is_refused else NOT_REACHABLE
 
 
 def _problem(one: BrokerAnswers, of_replication: str | None) -> str | None:
@@ -244,7 +267,7 @@ def _slave_state(
     one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
 ) -> str | None:
     if one.problem is not None:
-        return NOT_REACHABLE
+        return _unknown_state(one)
     reported = one.ha and one.ha.ha_client_runtime_info.rocketrio_state
     if reported:
         return reported

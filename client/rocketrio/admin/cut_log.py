@@ -19,11 +19,7 @@ from rocketrio.admin.dead_letters import OF_THE_LAST_TIME
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import Message, MessageExt
 from rocketrio_protocol.names import (
-    DEAD_LETTER_PREFIX,
-    NOT_SENDABLE_TOPICS,
-    RETRY_PREFIX,
-    SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
+    is_system_topic,
 )
 from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
 
@@ -58,12 +54,7 @@ class CutRecord:
     @property
     def is_internal(self) -> bool:
         """Whether brokers wrote it for themselves or for a group's retries; such a record is not sent again."""
-        topic = self.message.topic
-        return (
-            topic in SYSTEM_TOPICS
-            or topic in NOT_SENDABLE_TOPICS
-            or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, SYSTEM_TOPIC_PREFIX))
-        )
+        return is_system_topic(self.message.topic)
 
 
 @attrs.frozen

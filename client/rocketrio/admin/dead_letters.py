@@ -8,20 +8,25 @@ Unlike Java: by default only the group gets the message again, by its retry topi
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from rocketrio.admin.browse import pages_of
 from rocketrio.admin.cluster_questions import readable_queues, registered_brokers
 from rocketrio.client import ClientInstance
 from rocketrio.consuming.hand_out import check_batch
-from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.producing.produce import open_producer
+from rocketrio.producing.producer import send_copy
 from rocketrio.producing.send_result import SendResult
-from rocketrio_protocol.errors import RouteNotFound
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    NotReachableError,
+    RouteNotFoundError,
+)
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 from rocketrio_protocol.names import dead_letter_topic, retry_topic
 from rocketrio_protocol.record.properties import (
@@ -35,8 +40,6 @@ from rocketrio_protocol.record.properties import (
 
 ResendTo: TypeAlias = Literal["group", "topic"]
 
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The group that every broker has for tools that only read."""
 VIEW_MAX_MESSAGES: Final = 1000
 OF_THE_LAST_TIME: Final = frozenset(
     {
@@ -47,6 +50,25 @@ OF_THE_LAST_TIME: Final = frozenset(
     }
 )
 """Properties that a message sent again does not take over: it gets new ones, or none."""
+
+
+LAST_HOUR: Final = timedelta(hours=1)
+
+
+@attrs.frozen
+class DeadLetterCount:
+    """How many dead letters a group has."""
+
+    group: str
+    messages: int | None
+    """None if it is unknown, as the others then."""
+    oldest: datetime | None
+    """When the oldest and the newest that are kept were stored; None also without any."""
+    newest: datetime | None
+    last_hour: int | None
+    """How many came in the last hour. Brokers before 5.0 may count one more, see `Admin.reset_to_time`."""
+    problem: str | None = None
+    """Why it is unknown."""
 
 
 @attrs.frozen
@@ -67,8 +89,8 @@ class DeadLetters:
         """Return the oldest dead letters, or the oldest that were stored at `since` or later; none is removed.
 
         The `topic` of each is the one to which it was first sent. The list is empty for a group without dead letters.
-        Raises NotReachable, BrokerError, RouteNotFound while no broker is registered, and ConfigError if the topic may
-        not be read.
+        Raises NotReachableError, BrokerError, RouteNotFoundError while no broker is registered, and ConfigError if the
+        topic may not be read.
         """
         check_batch(max_messages)
         found: list[MessageExt] = []
@@ -82,25 +104,51 @@ class DeadLetters:
     async def pages(self, *, since: datetime | None = None) -> AsyncGenerator[list[MessageExt]]:
         """Yield all dead letters that exist at the start, list by list; otherwise like `messages`."""
         ends = {queue: await self.client.max_offset(queue) for queue in await self._queues()}
-        pulls = PullAPIWrapper(self.client, TOOLS_GROUP)
         for queue, end in ends.items():
-            offset = await self._start(queue, since)
-            while offset < end:
-                wanted = min(VIEW_MAX_MESSAGES, end - offset)
-                result = await pulls.pull_kernel(
-                    queue, offset, max_messages=wanted, suspend_timeout=0
-                )
-                page: list[MessageExt] = [redelivered(message) for message in result.messages()]
-                if page:
-                    yield page
-                if result.status is PullStatus.NO_NEW_MSG or result.next_begin_offset <= offset:
-                    break
-                offset = result.next_begin_offset
+            start = await self._start(queue, since)
+            async with aclosing(pages_of(self.client, queue, start, end)) as pages:
+                async for page in pages:
+                    yield [redelivered(message) for message in page]
+
+    async def count(self) -> int:
+        """Return how many dead letters there are; raises what `messages` raises."""
+        return sum(
+            [
+                max(0, await self.client.max_offset(queue) - await self.client.min_offset(queue))
+                for queue in await self._queues()
+            ]
+        )
+
+    async def counted(self) -> DeadLetterCount:
+        """Return how many there are, since when, and how many are new; raises nothing that a broker is to blame for."""
+        hour_ago = datetime.fromtimestamp(self.client.wall_clock.now_ms() / 1000, UTC) - LAST_HOUR
+        messages = last_hour = 0
+        times: list[datetime] = []
+        try:
+            for queue in await self._queues():
+                first = await self.client.min_offset(queue)
+                end = await self.client.max_offset(queue)
+                if first >= end:
+                    continue
+                messages += end - first
+                last_hour += max(0, end - await self.client.offset_at(queue, hour_ago))
+                for start in {first, end - 1}:
+                    async with aclosing(pages_of(self.client, queue, start, start + 1)) as pages:
+                        times += [message.store_time async for page in pages for message in page]
+        except (NotReachableError, BrokerError, RouteNotFoundError, ConfigError) as error:
+            return DeadLetterCount(self.group, None, None, None, None, error.what)
+        return DeadLetterCount(
+            self.group, messages, min(times, default=None), max(times, default=None), last_hour
+        )
+
+    async def ever(self) -> int:
+        """Return how many dead letters there have ever been, with those that retention has deleted."""
+        return sum([await self.client.max_offset(queue) for queue in await self._queues()])
 
     async def _queues(self) -> list[MessageQueue]:
         try:
             return await readable_queues(self.client, self.topic)
-        except RouteNotFound:
+        except RouteNotFoundError:
             await registered_brokers(self.client)  # Without brokers the answer is unknown.
             return []
 
@@ -120,10 +168,11 @@ class DeadLetters:
         results = []
         async with open_producer(client=self.client) as producer:
             for message in messages:
-                results.append(await producer.send(self._copy(message, to)))
+                results.append(await send_copy(producer, self.copy(message, to)))
         return results
 
-    def _copy(self, message: MessageExt, to: ResendTo) -> Message:
+    def copy(self, message: MessageExt, to: ResendTo) -> Message:
+        """Return a dead letter as it is sent again."""
         properties = {
             name: value
             for name, value in message.properties.items()

@@ -8,7 +8,7 @@ import trio
 from rocketrio import (
     ClientInstance,
     Message,
-    RouteNotFound,
+    RouteNotFoundError,
     open_admin,
     open_consumer,
     open_producer,
@@ -19,7 +19,7 @@ from rocketrio_protocol.bodies.topics import READ_WRITE, Permission, TopicConfig
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
-    ConsumerNotOnline,
+    ConsumerNotOnlineError,
     LocalProtocolError,
 )
 
@@ -34,7 +34,7 @@ async def test_topic_is_created_listed_shown_and_deleted(client: ClientInstance)
         assert [offsets.max_offset for offsets in described.queues] == [0, 0, 0]
         assert await admin.delete_topic("orders") == ["broker-a"]
         assert await admin.topics() == []
-        with pytest.raises(RouteNotFound):
+        with pytest.raises(RouteNotFoundError):
             await admin.topic("orders")
 
 
@@ -82,7 +82,7 @@ async def test_attributes_that_cannot_be_are_refused(
     async with open_admin(client=client) as admin:
         with pytest.raises(error):
             await admin.create_topic("orders", attributes=attributes)
-        with pytest.raises(RouteNotFound):
+        with pytest.raises(RouteNotFoundError):
             await admin.topic("orders")
 
 
@@ -91,7 +91,7 @@ async def test_attributes_that_cannot_be_are_refused(
     [
         ("bad topic", 4, None, ConfigError),
         ("t", 0, None, ConfigError),
-        ("t", 4, "nowhere", RouteNotFound),
+        ("t", 4, "nowhere", RouteNotFoundError),
         ("TBW102", 4, None, BrokerError),
     ],
 )
@@ -114,11 +114,11 @@ async def test_topic_is_not_half_deleted_without_its_master(
         await admin.create_topic("orders")
         await trio.sleep(1)
         await cluster.kill_master()
-        with pytest.raises(RouteNotFound, match="no master"):
+        with pytest.raises(RouteNotFoundError, match="no master"):
             await admin.delete_topic("orders")
 
 
-async def test_topic_that_nobody_knows_any_more_is_not_deleted_where_it_was(
+async def test_topic_without_a_route_is_not_deleted_at_its_former_broker(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     """Somebody else deleted it; the route that is kept may name brokers in other roles by now."""
@@ -130,11 +130,13 @@ async def test_topic_that_nobody_knows_any_more_is_not_deleted_where_it_was(
         await trio.sleep(2)
         await client.name_servers.delete_topic("orders")
         assert "orders" in client.routing.topic_route_table
-        with pytest.raises(RouteNotFound):
+        with pytest.raises(RouteNotFoundError):
             await admin.delete_topic("orders")
 
 
-async def test_brokers_say_what_they_are(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+async def test_brokers_describe_themselves(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b"x"))
     await trio.sleep(1)
@@ -148,12 +150,12 @@ async def test_brokers_say_what_they_are(client: ClientInstance, cluster: Embedd
     assert master.max_physical_offset
 
 
-def test_broker_that_tells_nothing_is_described_by_unknowns() -> None:
+def test_broker_that_reports_nothing_is_described_by_unknowns() -> None:
     broker = BrokerDescription.of("c", "a", 0, "h:1", {"commitLogMaxOffset": "null"}, {})
     assert (broker.ha_address, broker.max_physical_offset, broker.version) == (None, None, None)
 
 
-async def test_offsets_tell_unknown_from_zero(client: ClientInstance) -> None:
+async def test_offsets_distinguish_unknown_from_zero(client: ClientInstance) -> None:
     async with open_admin(client=client) as admin, open_producer(client=client) as producer:
         await admin.create_topic("orders", queues=1)
         for _ in range(5):
@@ -166,7 +168,7 @@ async def test_offsets_tell_unknown_from_zero(client: ClientInstance) -> None:
         assert (after.min_offset, after.committed_offset, after.lag) == (0, 2, 3)
 
 
-async def test_offsets_are_unknown_while_nobody_can_tell(
+async def test_offsets_are_unknown_while_no_broker_answers(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with open_admin(client=client) as admin:
@@ -219,7 +221,7 @@ async def test_message_is_found_by_key_and_time(client: ClientInstance) -> None:
 async def test_group_is_described_by_its_members_and_progress(client: ClientInstance) -> None:
     async with open_admin(client=client) as admin, open_producer(client=client) as producer:
         await producer.send(Message("orders", b""))
-        with pytest.raises(ConsumerNotOnline):
+        with pytest.raises(ConsumerNotOnlineError):
             await admin.consumer_connections("g")
         async with open_consumer("orders", group="g", client=client) as consumer:
             await consumer.receive()

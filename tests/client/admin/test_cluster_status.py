@@ -33,7 +33,7 @@ def master_of(*connections: HAConnectionRuntimeInfo, end: int = 1000) -> BrokerA
     return BrokerAnswers(broker(0), info)
 
 
-def test_where_nobody_knows_the_request_the_ends_of_the_logs_tell() -> None:
+def test_without_the_ha_request_the_ends_of_the_logs_decide() -> None:
     one, other = cluster_status(
         [BrokerAnswers(broker(1, end=700)), BrokerAnswers(broker(0, end=1000))]
     )
@@ -76,13 +76,13 @@ def test_two_slaves_of_one_host_are_not_guessed_at() -> None:
     assert [one.bytes_behind for one in found[1:]] == [1, 7], "one is known, so is the other"
 
 
-def test_a_slave_is_known_by_the_id_it_told() -> None:
+def test_slave_is_known_by_the_id_it_reported() -> None:
     connection = HAConnectionRuntimeInfo(addr="nat:1", diff=3, rocketrio_broker_id=2)
     found = cluster_status([master_of(connection), BrokerAnswers(broker(2, end=0))])
     assert found[1].bytes_behind == 3
 
 
-def test_a_broker_that_cannot_be_asked_says_why() -> None:
+def test_unreachable_broker_has_the_reason_as_its_problem() -> None:
     found = cluster_status([BrokerAnswers(broker(0), problem="no answer")])[0]
     assert (found.state, found.problem, found.max_physical_offset) == (
         NOT_REACHABLE,
@@ -127,7 +127,7 @@ def test_a_second_master_is_none_though_it_is_listed_as_the_slave_it_was() -> No
     )
 
 
-def test_problems_of_the_broker_itself_stand_beside_those_of_replication() -> None:
+def test_problems_of_the_broker_are_listed_beside_those_of_replication() -> None:
     own = OwnStatus(role="sync-master", broker_id=0, problems=["the clock", "the disk"])
     info = HARuntimeInfo(master=True, rocketrio=own)
     assert cluster_status([BrokerAnswers(broker(0), info)])[0].problem == "the clock; the disk"

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, receive, send
 from tests.support.clients import open_admin
+from tests.support.orders import TOPIC, receive, send
 
 from rocketrio import GIVE_UP, ClientInstance, ConsumeLater, MessageExt, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_protocol.bodies.topics import Permission
-from rocketrio_protocol.errors import ConfigError, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import ConfigError, NotReachableError, RouteNotFoundError
 from rocketrio_protocol.names import dead_letter_topic
 
 
@@ -43,7 +43,7 @@ async def test_dead_letters_are_listed_and_stay(client: ClientInstance) -> None:
 async def test_pages_hold_all_of_them_but_those_that_come_meanwhile(
     client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketrio.admin.dead_letters.VIEW_MAX_MESSAGES", 4)
+    monkeypatch.setattr("rocketrio.admin.browse.PAGE_MESSAGES", 4)
     await give_up(client, 10)
     async with open_admin(client=client) as admin:
         letters = admin.dead_letters("g")
@@ -65,7 +65,7 @@ async def test_time_chooses_among_them(client: ClientInstance) -> None:
         assert len(await admin.dead_letters("g").messages(since=between)) == 3
 
 
-async def test_group_gets_what_is_sent_again_and_nobody_else(client: ClientInstance) -> None:
+async def test_resent_dead_letters_go_to_their_group_only(client: ClientInstance) -> None:
     await give_up(client, 3)
     async with open_admin(client=client) as admin:
         letters = admin.dead_letters("g")
@@ -85,7 +85,7 @@ async def test_group_gets_what_is_sent_again_and_nobody_else(client: ClientInsta
         assert len(await letters.messages()) == 3
 
 
-async def test_topic_gets_it_again_for_everybody(client: ClientInstance) -> None:
+async def test_dead_letters_resent_to_the_topic_go_to_all_groups(client: ClientInstance) -> None:
     await give_up(client, 2)
     async with open_admin(client=client) as admin:
         letters = admin.dead_letters("g")
@@ -100,26 +100,30 @@ async def test_topic_gets_it_again_for_everybody(client: ClientInstance) -> None
         assert "RETRY_TOPIC" not in again.properties
 
 
-async def test_topic_that_may_not_be_read_says_what_to_do(client: ClientInstance) -> None:
+async def test_unreadable_dead_letter_topic_is_an_error_with_a_remedy(
+    client: ClientInstance,
+) -> None:
     async with open_admin(client=client) as admin:
         await admin.create_topic(dead_letter_topic("g"), queues=1, perm=int(Permission.WRITE))
         with pytest.raises(ConfigError, match="makes it readable"):
             await admin.dead_letters("g").messages()
 
 
-async def test_without_a_broker_nobody_knows_of_dead_letters(cluster: EmbeddedCluster) -> None:
+async def test_dead_letters_without_a_broker_are_an_error(cluster: EmbeddedCluster) -> None:
     listener = await cluster.listen_on("10.0.0.50")("10.0.0.50:9876")
     await cluster.nursery.start(NameServer([listener]).run)
     async with open_admin(name_servers=[listener.addr], dial=cluster.dial) as admin:
-        with pytest.raises(RouteNotFound, match="no broker is registered"):
+        with pytest.raises(RouteNotFoundError, match="no broker is registered"):
             await admin.dead_letters("g").messages()
-        with pytest.raises(RouteNotFound, match="no broker is registered"):
+        with pytest.raises(RouteNotFoundError, match="no broker is registered"):
             await admin.topics()
 
 
-async def test_nobody_to_ask_is_an_error(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+async def test_unreachable_name_server_is_an_error(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
     await give_up(client, 1)
     async with open_admin(client=client) as admin:
         await cluster.kill_master()
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await admin.dead_letters("g").messages(since=datetime(2020, 1, 1, tzinfo=UTC))

@@ -1,7 +1,7 @@
 """What brokers have given to a group, told apart by broker."""
 
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, open_admin, open_consumer, open_producer
@@ -13,7 +13,7 @@ A_SAMPLE = 11
 """Seconds until what was counted is told."""
 
 
-async def test_what_the_slave_gave_is_told_of_the_slave(
+async def test_messages_that_the_slave_served_are_counted_for_the_slave(
     client: ClientInstance, cluster: EmbeddedCluster, autojump_clock: MockClock
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -21,13 +21,7 @@ async def test_what_the_slave_gave_is_told_of_the_slave(
             await producer.send(Message("orders", b"%d" % number))
     await trio.sleep(1)  # The slave copies them.
     async with (
-        open_client(
-            name_servers=cluster.name_servers,
-            dial=cluster.dial,
-            wall_clock=cluster.wall_clock,
-            connect_broker_by_user=True,
-            default_broker_id=SLAVE_ID,
-        ) as reading,
+        client_of(cluster, connect_broker_by_user=True, default_broker_id=SLAVE_ID) as reading,
         open_consumer("orders", group="archive", start_from="earliest", client=reading) as consumer,
     ):
         for _ in range(5):

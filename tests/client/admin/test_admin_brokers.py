@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from rocketrio import ClientInstance, Message, NotReachable, open_admin, open_producer
-from rocketrio.admin.broker_admin import _is_same
+from rocketrio import ClientInstance, Message, NotReachableError, open_admin, open_producer
+from rocketrio.admin.admin import _is_same
 from rocketrio.admin.cluster_status import (
     NO_WRITES,
     NOT_REACHABLE,
@@ -72,7 +72,7 @@ async def test_role_changes_and_a_master_that_takes_no_writes(
         cluster.master.broker.store.refuse_writes("somebody else is master")
         master = (await admin.status(also=[addr]))[0]
         assert (master.state, master.problem) == (NO_WRITES, "somebody else is master")
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await admin.status(also=["10.0.0.99:10911"])
 
 
@@ -88,7 +88,7 @@ async def test_settings_change_while_the_broker_runs(
             await admin.change_settings(addr, {"slaveReadEnabled": "true"})
 
 
-def test_settings_are_compared_by_what_they_mean() -> None:
+def test_settings_are_compared_by_value() -> None:
     assert _is_same("40", "40.0")
     assert _is_same("True", "true")
     assert not _is_same("x", None)

@@ -24,9 +24,9 @@ from rocketrio_protocol.bodies.stats import ConsumerConnection
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
-    ConsumerNotOnline,
-    GroupNotExist,
-    NotReachable,
+    ConsumerNotOnlineError,
+    GroupNotExistError,
+    NotReachableError,
 )
 
 
@@ -68,9 +68,9 @@ async def test_group_that_cannot_be_is_refused(client: ClientInstance) -> None:
             await admin.create_group("bad group")
         with pytest.raises(ConfigError, match="retry_queue_nums=-1"):
             await admin.create_group("billing", retry_queue_nums=-1)
-        with pytest.raises(GroupNotExist, match="billing"):
+        with pytest.raises(GroupNotExistError, match="billing"):
             await admin.group("billing")
-        with pytest.raises(GroupNotExist, match="billing"):
+        with pytest.raises(GroupNotExistError, match="billing"):
             await admin.delete_group("billing")
 
 
@@ -121,7 +121,7 @@ async def test_reset_changes_nothing_where_a_place_is_unknown(
         await admin.topic("orders")
         for member in cluster.members:
             await member.kill()
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await admin.reset_to_time("orders", "billing", datetime.now(UTC))
 
 
@@ -144,7 +144,7 @@ async def test_members_and_users_of_a_topic_are_listed(client: ClientInstance) -
 class TwoMasters(Admin):
     """Of two brokers' masters."""
 
-    async def _masters(self, cluster: str | None) -> dict[str, str]:
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
         return {"broker-a": "10.0.0.1:1", "broker-b": "10.0.0.2:1"}
 
 
@@ -168,23 +168,23 @@ async def test_member_that_one_master_knows_is_found_though_another_is_silent(
     known = ConsumerConnection()
     answers: dict[str, ConsumerConnection | Exception] = {
         **dict.fromkeys(("10.0.0.1:1", "10.0.0.2:1"), known),
-        silent: NotReachable("silent"),
+        silent: NotReachableError("silent"),
     }
     admin = TwoMasters(client, ByAddress(client.api, answers=answers))
     assert await admin.consumer_connections("g") is known
 
 
 @pytest.mark.parametrize("silent", ["10.0.0.1:1", "10.0.0.2:1"])
-async def test_group_is_without_members_only_if_every_master_says_so(
+async def test_group_is_without_members_only_if_every_master_reports_none(
     client: ClientInstance, silent: str
 ) -> None:
-    nobody = ConsumerNotOnline("nobody")
+    nobody = ConsumerNotOnlineError("nobody")
     answers: dict[str, ConsumerConnection | Exception] = {
         "10.0.0.1:1": nobody,
         "10.0.0.2:1": nobody,
     }
-    with pytest.raises(ConsumerNotOnline):
+    with pytest.raises(ConsumerNotOnlineError):
         await TwoMasters(client, ByAddress(client.api, answers=answers)).consumer_connections("g")
-    answers[silent] = NotReachable("silent")
-    with pytest.raises(NotReachable):
+    answers[silent] = NotReachableError("silent")
+    with pytest.raises(NotReachableError):
         await TwoMasters(client, ByAddress(client.api, answers=answers)).consumer_connections("g")

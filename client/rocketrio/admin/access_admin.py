@@ -1,0 +1,322 @@
+"""Administration of access control: users and their rights on all brokers of a cluster, or on one.
+
+    access = admin.access()
+    await access.create_user("producer1", password)
+    await access.grant("producer1", ["Topic:orders"], ["Pub"])
+
+Apache's brokers do not share users: each one is changed, masters first. Slaves of rocketrio copy their master's.
+
+Invariant: no value and no text has a password in it.
+Invariant: a change is complete when every broker concerned has confirmed it; an error names the first that did not.
+Answers to: DefaultMQAdminExt (createUser, createAcl, createAndUpdatePlainAccessConfig and their neighbours).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import attrs
+
+from rocketrio.admin.access_calls import AccessCalls
+from rocketrio.admin.cluster_questions import registered_brokers
+from rocketrio.client import ClientInstance
+from rocketrio.live import Live
+from rocketrio_protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.commands.access import UpdateAccessConfigRequestHeader
+from rocketrio_protocol.errors import (
+    ConfigError,
+    RequestCodeNotSupportedError,
+    RouteNotFoundError,
+    ServiceNotAvailableError,
+)
+
+SUBJECT_PREFIX: Final = "User:"
+ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+"""What may be granted on a resource."""
+CUSTOM, DEFAULT = "Custom", "Default"
+"""The types of policies: entries of the first that match decide before all of the second."""
+
+T = TypeVar("T")
+
+logger = logging.getLogger("rocketrio.admin")
+
+
+@attrs.frozen
+class AccessUser:
+    """A user as brokers show it."""
+
+    name: str
+    is_super: bool
+    """Whether it may do everything."""
+    is_enabled: bool
+    brokers: tuple[str, ...] = ()
+    """The addresses of the masters that have it so."""
+
+
+@attrs.frozen
+class AccessRight:
+    """The decision about some actions of a user on one resource."""
+
+    user: str
+    resource: str
+    """As `Topic:orders`, `Group:pay*`, `Cluster:*` or `*`."""
+    actions: tuple[str, ...]
+    is_allowed: bool = True
+    source_ips: tuple[str, ...] = ()
+    """Addresses and networks that requests must come from; empty for any."""
+    policy: str = CUSTOM
+    """`Custom`, or `Default` for what counts where no custom entry matches."""
+    brokers: tuple[str, ...] = ()
+    """The addresses of the masters that have it so."""
+
+
+@attrs.define(eq=False)
+class AccessAdmin(Live):
+    """Users and rights of a cluster; `Admin.access` creates it.
+
+    Brokers without access control of 5.x raise RequestCodeNotSupportedError; the methods for accounts are for those of
+    4.x.
+    """
+
+    client: ClientInstance
+    calls: AccessCalls
+    cluster: str | None = None
+    """The cluster whose brokers are asked; None means all."""
+    broker_addr: str | None = None
+    """The only broker that is asked; None means all of the cluster."""
+
+    # ---------------------------------------------------------------------------------------- users
+
+    async def users(self, name_part: str = "") -> list[AccessUser]:
+        """Return the users whose names contain a text, by name."""
+        found: dict[AccessUser, list[str]] = {}
+        for addr in await self._masters():
+            for info in await self.calls.users(addr, name_part):
+                found.setdefault(_user(info), []).append(addr)
+        users = [attrs.evolve(user, brokers=tuple(addrs)) for user, addrs in found.items()]
+        return sorted(users, key=lambda user: user.name)
+
+    async def user(self, name: str) -> list[AccessUser]:
+        """Return how the masters have a user: nothing if none knows it, several if they differ."""
+        found: dict[AccessUser, list[str]] = {}
+        for addr in await self._masters():
+            info = await self.calls.user(addr, name)
+            if info is not None:
+                found.setdefault(_user(info), []).append(addr)
+        return [attrs.evolve(user, brokers=tuple(addrs)) for user, addrs in found.items()]
+
+    async def create_user(self, name: str, password: str, *, is_super: bool = False) -> list[str]:
+        """Create a user without rights; return the addresses of the brokers that have it.
+
+        A broker that has it already refuses.
+        """
+        _check_name(name)
+        user = UserInfo(name, password, _type(is_super), "enable")
+        return await self._each(lambda addr: self.calls.create_user(addr, user))
+
+    async def update_user(
+        self,
+        name: str,
+        *,
+        password: str | None = None,
+        is_super: bool | None = None,
+        is_enabled: bool | None = None,
+    ) -> list[str]:
+        """Change what is given of a user; return the addresses of the brokers that changed it.
+
+        At a rocketrio broker a former password remains valid until the new one is given a second time.
+        """
+        _check_name(name)
+        if password is None and is_super is None and is_enabled is None:
+            raise ConfigError("give one of password, is_super and is_enabled")
+        changes = UserInfo(
+            name,
+            password,
+            None if is_super is None else _type(is_super),
+            None if is_enabled is None else "enable" if is_enabled else "disable",
+        )
+        return await self._each(lambda addr: self.calls.update_user(addr, changes))
+
+    async def delete_user(self, name: str) -> list[str]:
+        """Remove a user and its rights; return the addresses of the brokers that did."""
+        _check_name(name)
+        return await self._each(lambda addr: self.calls.delete_user(addr, name))
+
+    # --------------------------------------------------------------------------------------- rights
+
+    async def rights(self, user_part: str = "", resource_part: str = "") -> list[AccessRight]:
+        """Return the rights of users and on resources whose names contain these texts."""
+        found: dict[AccessRight, list[str]] = {}
+        for addr in await self._masters():
+            for acl in await self.calls.acls(addr, user_part, resource_part):
+                for right in rights_in(acl):
+                    found.setdefault(right, []).append(addr)
+        return _sorted(found)
+
+    async def rights_of(self, user: str) -> list[AccessRight]:
+        """Return the rights of one user."""
+        _check_name(user)
+        found: dict[AccessRight, list[str]] = {}
+        for addr in await self._masters():
+            acl = await self.calls.acl(addr, SUBJECT_PREFIX + user)
+            for right in [] if acl is None else rights_in(acl):
+                found.setdefault(right, []).append(addr)
+        return _sorted(found)
+
+    async def grant(
+        self,
+        user: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        source_ips: Sequence[str] = (),
+        is_allowed: bool = True,
+        policy: str = CUSTOM,
+    ) -> list[str]:
+        """Decide about actions of a user on resources, such as `Topic:orders`; return the brokers that took it.
+
+        A right for the same resource and policy is replaced. With `is_allowed=False` the actions are forbidden.
+        """
+        rights = [
+            AccessRight(user, each, tuple(actions), is_allowed, tuple(source_ips), policy)
+            for each in resources
+        ]
+        return await self.grant_all(rights)
+
+    async def grant_all(self, rights: Sequence[AccessRight]) -> list[str]:
+        """Grant several rights of one user with one request to each broker."""
+        for right in rights:
+            _check_name(right.user)
+            wrong = set(right.actions) - set(ACTIONS)
+            if wrong or not right.actions:
+                raise ConfigError(
+                    f"actions {', '.join(sorted(wrong)) or 'none'} cannot be granted: use {', '.join(ACTIONS)}"
+                )
+        acl = acl_info(rights)
+        return await self._each(lambda addr: self.calls.create_acl(addr, acl))
+
+    async def revoke(
+        self, user: str, resource: str | None = None, *, policy: str | None = None
+    ) -> list[str]:
+        """Remove a user's rights on one resource, or all; return the brokers that did."""
+        _check_name(user)
+        subject = SUBJECT_PREFIX + user
+        return await self._each(lambda addr: self.calls.delete_acl(addr, subject, policy, resource))
+
+    # ----------------------------------------------------------------------------- accounts of 4.x
+
+    async def update_account(self, account: UpdateAccessConfigRequestHeader) -> list[str]:
+        """Create or change an account of 4.x; Apache's brokers want both keys for any change."""
+        return await self._each(lambda addr: self.calls.update_account(addr, account))
+
+    async def delete_account(self, access_key: str) -> list[str]:
+        """Remove an account of 4.x."""
+        return await self._each(lambda addr: self.calls.delete_account(addr, access_key))
+
+    async def account_versions(self) -> dict[str, str]:
+        """Return the version of each broker's accounts by its address, in JSON: one for each file that holds some."""
+        found = {}
+        for addr in await self.broker_addrs():
+            answer = await self.calls.account_version(addr)
+            found[addr] = answer.all_acl_file_version or answer.version
+        return found
+
+    async def set_white_addresses(
+        self, addresses: Sequence[str], *, file: str | None = None
+    ) -> list[str]:
+        """Replace the addresses from which requests to 4.x brokers need no signature and no rights at all."""
+        text = ",".join(addresses)
+        return await self._each(lambda addr: self.calls.set_white_addresses(addr, text, file))
+
+    # ------------------------------------------------------------------------------------- brokers
+
+    async def broker_addrs(self) -> list[str]:
+        """Return the addresses that a change goes to, masters first. Raises RouteNotFoundError if there are none."""
+        masters, slaves = await self._addrs()
+        return masters + slaves
+
+    async def _masters(self) -> list[str]:
+        return (await self._addrs())[0]
+
+    async def _addrs(self) -> tuple[list[str], list[str]]:
+        if self.broker_addr is not None:
+            return [self.broker_addr], []
+        info = await registered_brokers(self.client)
+        masters: list[str] = []
+        slaves: list[str] = []
+        for _, broker in sorted(info.broker_addr_table.items()):
+            if self.cluster in (None, broker.cluster):
+                for broker_id, addr in sorted(broker.broker_addrs.items()):
+                    (masters if broker_id == MASTER_ID else slaves).append(addr)
+        if not masters:
+            where = "" if self.cluster is None else f" in cluster {self.cluster!r}"
+            raise RouteNotFoundError(f"no master is registered{where}")
+        return masters, slaves
+
+    async def _each(self, change: Callable[[str], Awaitable[None]]) -> list[str]:
+        masters, slaves = await self._addrs()
+        for addr in masters:
+            await change(addr)
+        changed = list(masters)
+        for addr in slaves:
+            try:
+                await change(addr)
+            except (ServiceNotAvailableError, RequestCodeNotSupportedError) as error:
+                logger.info("slave copies users from its master addr=%s error=%s", addr, error)
+            else:
+                changed.append(addr)
+        return changed
+
+
+def acl_info(rights: Sequence[AccessRight]) -> AclInfo:
+    """Return rights of one user as requests have them."""
+    [user] = {right.user for right in rights}
+    policies: dict[str, PolicyInfo] = {}
+    for right in rights:
+        entry = PolicyEntryInfo(
+            right.resource,
+            list(right.actions),
+            list(right.source_ips),
+            "Allow" if right.is_allowed else "Deny",
+        )
+        policies.setdefault(right.policy, PolicyInfo(right.policy, [])).entries.append(entry)
+    return AclInfo(SUBJECT_PREFIX + user, list(policies.values()))
+
+
+def rights_in(acl: AclInfo) -> list[AccessRight]:
+    """Return the rights that an answer has."""
+    return [
+        AccessRight(
+            (acl.subject or "").removeprefix(SUBJECT_PREFIX),
+            entry.resource or "",
+            tuple(entry.actions),
+            (entry.decision or "").lower() == "allow",
+            tuple(entry.source_ips),
+            policy.policy_type or CUSTOM,
+        )
+        for policy in acl.policies
+        for entry in policy.entries
+    ]
+
+
+def _user(info: UserInfo) -> AccessUser:
+    return AccessUser(
+        info.username or "",
+        is_super=(info.user_type or "").lower() == "super",
+        is_enabled=(info.user_status or "enable").lower() != "disable",
+    )
+
+
+def _type(is_super: bool) -> str:
+    return "Super" if is_super else "Normal"
+
+
+def _sorted(found: dict[AccessRight, list[str]]) -> list[AccessRight]:
+    rights = [attrs.evolve(right, brokers=tuple(addrs)) for right, addrs in found.items()]
+    return sorted(rights, key=lambda right: (right.user, right.policy, right.resource))
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or ":" in name:
+        raise ConfigError(f"{name!r} cannot be a user's name: it is empty, or has a colon")

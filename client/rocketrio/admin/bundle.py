@@ -1,0 +1,132 @@
+"""What someone who helps needs to know of a cluster, in one archive: `write_bundle`.
+
+Invariant: no value of a setting that may be a secret is in it, and no user and no message.
+Invariant: only the user of this process may read the archive.
+"""
+
+import gzip
+import io
+import json
+import math
+import os
+import platform
+import re
+import tarfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from rocketrio import __version__
+from rocketrio.admin.cluster_status import BrokerStatus
+from rocketrio.admin.doctor import Diagnosis
+from rocketrio.admin.doctor_answers import DoctorAnswers
+from rocketrio.admin.events import BrokerEvent
+from rocketrio_protocol.errors import ConfigError
+
+CUT: Final = "(cut)"
+_SECRET_NAME: Final = re.compile(r"secret|passw|pwd|token|credential|key|sign", re.IGNORECASE)
+_SECRET_VALUE: Final = re.compile(
+    r"(secret|passw|pwd|token|credential|key)\w*[\"']?\s*[:=]|://[^/@\s]*:[^/@\s]*@|-----BEGIN",
+    re.IGNORECASE,
+)
+"""Apache's brokers keep accounts in settings like initAuthenticationUser={"username":…,"password":…}."""
+
+
+def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings in which each value that may be a secret is replaced, sorted by name."""
+    return {
+        name: CUT if value and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value)) else value
+        for name, value in sorted(settings.items())
+    }
+
+
+def bundle_of(
+    answers: DoctorAnswers,
+    found: Diagnosis,
+    *,
+    events: Sequence[BrokerEvent] = (),
+    log: str = "",
+    more: Mapping[str, Any] = {},
+) -> dict[str, Any]:
+    """Return what belongs into a bundle, by file name: values for JSON, or text."""
+    cluster = answers.cluster
+    files: dict[str, Any] = {
+        "about.json": {
+            "time": datetime.fromtimestamp(answers.now_ms / 1000, UTC).isoformat(),
+            "rocketrio": __version__,
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
+        "findings.json": found,
+        "status.json": cluster.brokers,
+        "name_servers.json": {
+            name: str(one) if isinstance(one, Exception) else one
+            for name, one in cluster.name_servers.items()
+        },
+        "routes.json": answers.routes,
+        "lag.json": answers.lag,
+        "groups.json": [one.answers for one in answers.groups],
+        "transactions.json": answers.transactions,
+        "events.json": events,
+        "log.txt": log,
+    }
+    for one in cluster.brokers:
+        folder = folder_of(one)
+        if one.address in cluster.runtimes:
+            files[f"{folder}/runtime.json"] = without_secrets(cluster.runtimes[one.address])
+        if one.address in answers.settings:
+            files[f"{folder}/settings.json"] = without_secrets(answers.settings[one.address])
+        if one.role != "slave" and one.broker_name in answers.topics:
+            files[f"{folder}/topics.json"] = answers.topics[one.broker_name]
+    return files | dict(more)
+
+
+def folder_of(broker: BrokerStatus) -> str:
+    """Return the folder of a broker's files in a bundle."""
+    address = broker.address.replace(":", "_")
+    return f"brokers/{broker.broker_name}-{broker.broker_id}-{address}"
+
+
+def write_bundle(path: Path, files: Mapping[str, Any]) -> None:
+    """Write an archive that only this user can read; blocks. Raises ConfigError if there is a file at this place."""
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise ConfigError(f"{path} exists", remedy="Name another file") from error
+    with (
+        open(opened, "wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(mode="w|", fileobj=packed) as archive,
+    ):
+        for name, value in files.items():
+            text = value if isinstance(value, str) else json.dumps(_plain(value), indent=1)
+            content = text.encode()
+            entry = tarfile.TarInfo(f"rocketrio-doctor/{name}")
+            entry.size, entry.mode = len(content), 0o600
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can have it: keys of tables become texts."""
+    if attrs.has(type(value)):
+        return {one.name: _plain(getattr(value, one.name)) for one in attrs.fields(type(value))}
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no infinity.
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Sequence | set | frozenset):
+        return [_plain(one) for one in value]
+    return str(value)

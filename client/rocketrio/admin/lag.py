@@ -1,0 +1,142 @@
+"""How far behind consumer groups are, and whether that is a problem: `admin.lag()`.
+
+A window collects samples of all groups (lag_window.py), and rocketrio_protocol.lag judges each queue (lag_rows.py).
+Only rows that are shown cost more requests (lag_details.py).
+
+Invariant: what is unknown is None, never zero, and a broker that is silent makes unknown what it stores.
+Answers to: ConsumerProgressSubCommand (`mqadmin consumerProgress`), which shows 0 for what it could not ask for.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.admin.lag_details import LagDetails
+from rocketrio.admin.lag_rows import LagRows
+from rocketrio.admin.lag_sample import GroupTopic
+from rocketrio.admin.lag_values import GroupLag, LagReport
+from rocketrio.admin.lag_window import LagWindow
+from rocketrio_protocol.errors import GroupNotExistError
+from rocketrio_protocol.lag import SAMPLE_EVERY, Verdict
+
+DETAILED_ROWS: Final = 200
+"""The rows of a report for which brokers are asked for details; the worst come first."""
+ROUTES_ASKED: Final = 16
+"""The routes that are asked for at the same time, after a broker was silent."""
+
+
+async def lag_report(
+    window: LagWindow, *, worst: int | None = None, owners: bool = False
+) -> LagReport:
+    """Return the verdicts on what a window has sampled; `owners` names the owner of each queue.
+
+    Raises GroupNotExistError if a group was named that no broker knows.
+    """
+    _refuse_unknown_groups(window)
+    missing = await _missing_brokers(window)
+    answering = {name: addr for name, addr in window.masters.items() if name not in window.silent}
+    details = LagDetails(window.calls, answering, is_whole=not window.silent)
+    await details.ask_bounds(
+        (name, topic)
+        for (_, topic), names in missing.items()
+        for name in names
+        if name not in window.silent
+    )
+    rows_of = LagRows(window, details, missing)
+    rows = sorted(rows_of.rows(), key=_rank)
+    shown = rows[:worst]
+    await _explain(window, rows_of, shown[:DETAILED_ROWS], owners=owners)
+    rows_of.is_detailed = True
+    return LagReport(
+        rows=[_short(window, row) for row in sorted(map(rows_of.again, shown), key=_rank)],
+        rows_in_all=len(rows),
+        silent=dict(sorted(window.silent.items())),
+        window=window.times[-1] - window.times[0],
+        samples=len(window.times),
+    )
+
+
+def _refuse_unknown_groups(window: LagWindow) -> None:
+    if window.silent:
+        return
+    known = {group for facts in window.facts.values() for group in facts.groups}
+    known |= {group for group, _ in window.samples}
+    for group in window.groups:
+        if window.client.namespace.wrapped(group) not in known:
+            raise GroupNotExistError(
+                f"no master knows the group {group!r}",
+                remedy="`rocketrio group list` shows the groups",
+            )
+
+
+async def _missing_brokers(window: LagWindow) -> dict[GroupTopic, list[str]]:
+    """Return the brokers that store a row's topic, but reported no progress of the group there."""
+    missing: dict[GroupTopic, list[str]] = defaultdict(list)
+    routes: dict[str, set[str]] = {}
+    waiting = iter({topic for _, topic in window.samples} if window.silent else ())
+
+    async def ask() -> None:
+        for topic in waiting:
+            route = await window.client.name_servers.topic_route(topic)
+            routes[topic] = {one.broker_name for one in route.broker_datas} if route else set()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(ROUTES_ASKED):
+            nursery.start_soon(ask)
+    for key, queues in window.samples.items():
+        at = {queue.broker_name for queue in queues}
+        for name, facts in window.facts.items():
+            if name not in at and name not in window.silent and key[1] in facts.topics:
+                missing[key].append(name)
+        for name in window.silent:
+            if name not in at and name in routes[key[1]]:
+                missing[key].append(name)
+    return missing
+
+
+async def _explain(
+    window: LagWindow, rows_of: LagRows, rows: Sequence[GroupLag], *, owners: bool
+) -> None:
+    """Ask brokers for what the verdicts on these rows depend on."""
+    details = rows_of.details
+    brokers = defaultdict[str, list[str]](list)
+    behind: list[tuple[str, GroupTopic]] = []
+    for row in rows:
+        brokers[row.group] += {one.queue.broker_name for one in row.queues}
+        if row.topic is not None:
+            names = {one.queue.broker_name for one in row.queues if one.lag != 0}
+            behind += [(name, (row.group, row.topic)) for name in names]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(details.ask_members, brokers)
+        nursery.start_soon(details.ask_ages, behind)
+        nursery.start_soon(details.ask_bounds, [(name, topic) for name, (_, topic) in behind])
+        if window.length == 0:
+            nursery.start_soon(details.ask_rates, behind)
+    again = [rows_of.again(row) for row in rows]
+    rewound = [row for row in again if row.verdict == Verdict.REWOUND]
+    since_ms = rows_of.now_ms - round(1000 * (window.length + SAMPLE_EVERY))
+    await details.ask_resets(
+        {one.queue.broker_name for row in rewound for one in row.queues}, since_ms
+    )
+    standing = [row for row in again if row.verdict == Verdict.STALLED]
+    await details.ask_owners({row.group for row in (rows if owners else standing)})
+
+
+def _rank(row: GroupLag) -> tuple[int, int, str, str]:
+    return -row.verdict.severity, -row.lag_at_least, row.group, row.topic or ""
+
+
+def _short(window: LagWindow, row: GroupLag) -> GroupLag:
+    """Return the row with the names of its namespace."""
+    space = window.client.namespace
+    if not space:
+        return row
+    queues = [
+        attrs.evolve(one, queue=attrs.evolve(one.queue, topic=space.unwrapped(one.queue.topic)))
+        for one in row.queues
+    ]
+    topic = None if row.topic is None else space.unwrapped(row.topic)
+    return attrs.evolve(row, group=space.unwrapped(row.group), topic=topic, queues=queues)

@@ -1,0 +1,189 @@
+"""What `rocketrio top` shows: brokers, groups or topics, with rates since the last sample.
+
+Invariant: a rate is the difference of two samples, divided by the time between them; it is None after one sample, and
+if a number is unknown.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from rocketrio.admin.admin import Admin
+from rocketrio.admin.cluster_questions import ask_each
+from rocketrio.admin.health import ClusterAnswers, health_of, number_of
+from rocketrio.admin.lag import lag_report
+from rocketrio.admin.lag_window import LagWindow
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.names import is_system_topic
+
+TOPICS_ASKED: Final = 300
+"""The topics whose ends are asked for at each sample."""
+PARALLEL_TOPICS: Final = 16
+WINDOW: Final = 60.0
+
+Row = Mapping[str, Any]
+
+
+@attrs.frozen
+class Sample:
+    """What one sample found."""
+
+    rows: Sequence[Row]
+    silent: Mapping[str, str]
+    """What did not answer, and why."""
+    note: str = ""
+
+
+class Rates:
+    """Remembers counters, and returns how fast they grow."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def of(self, name: str, count: int | None, now: float) -> float | None:
+        """Return the growth per second since the last sample; a counter that fell has begun again, and has no rate."""
+        last = self._last.pop(name, None)
+        if count is not None:
+            self._last[name] = now, count
+        if last is None or count is None or count < last[1] or now <= last[0]:
+            return None
+        return (count - last[1]) / (now - last[0])
+
+
+@attrs.define
+class ClusterSampler:
+    """Samples the brokers."""
+
+    admin: Admin
+    _rates: Rates = attrs.Factory(Rates)
+
+    async def sample(self) -> Sample:
+        """Ask all brokers. Raises NotReachableError without a name server."""
+        answers = await self.admin.answers()
+        found = health_of(answers)
+        rows = self.rows(answers, trio.current_time())
+        wrong = len(found.findings)
+        return Sample(rows, found.silent, f"{wrong} findings" if wrong else "no findings")
+
+    def rows(self, answers: ClusterAnswers, now: float) -> list[Row]:
+        """Return a row for each broker."""
+        rows: list[Row] = []
+        for one in answers.brokers:
+            runtime = answers.runtimes.get(one.address, {})
+            ratio = number_of(runtime.get("commitLogDiskRatio"))
+            put = number_of(runtime.get("msgPutTotalTodayNow"))
+            got = number_of(runtime.get("msgGetTotalTodayNow"))
+            rows.append(
+                {
+                    "broker": one.broker_name,
+                    "id": one.broker_id,
+                    "role": one.role,
+                    "in/s": self._rates.of(f"{one.address} put", _whole(put), now),
+                    "out/s": self._rates.of(f"{one.address} get", _whole(got), now),
+                    "disk %": None if ratio is None or ratio < 0 else round(100 * ratio),
+                    "behind s": 0.0 if one.role != "slave" else one.seconds_behind,
+                    "state": one.problem or one.state,
+                }
+            )
+        return rows
+
+
+@attrs.define
+class GroupSampler:
+    """Samples the groups, with a verdict on each."""
+
+    admin: Admin
+    _window: LagWindow = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._window = self.admin.lag_window(seconds=WINDOW)
+
+    async def sample(self) -> Sample:
+        """Ask all masters. Raises NotReachableError without a name server."""
+        await self._window.sample()
+        report = await lag_report(self._window)
+        rows = [
+            {
+                "group": row.group,
+                "topic": row.topic or "-",
+                "lag": row.lag,
+                "in/s": row.judgement.in_per_second,
+                "out/s": row.judgement.out_per_second,
+                "members": row.members,
+                "verdict": row.verdict.value,
+                "why": row.judgement.why,
+            }
+            for row in report.rows
+        ]
+        return Sample(rows, report.silent, f"window {report.window:.0f} s")
+
+
+@attrs.define
+class TopicSampler:
+    """Samples the ends of the topics."""
+
+    admin: Admin
+    _rates: Rates = attrs.Factory(Rates)
+
+    async def sample(self) -> Sample:
+        """Ask the masters for the ends of all topics. Raises NotReachableError without a name server."""
+        info = await self.admin.cluster_info()
+        owners = {*info.cluster_addr_table, *info.broker_addr_table}
+        masters = {
+            name: one.broker_addrs[0]
+            for name, one in info.broker_addr_table.items()
+            if 0 in one.broker_addrs
+        }
+        silent = dict.fromkeys(info.broker_addr_table.keys() - masters, "it has no master now")
+        counts: dict[str, int | None] = {}
+        queues: dict[str, int] = {}
+        places: dict[str, list[str]] = {}
+        space = self.admin.client.namespace
+        answers, failed = await ask_each(dict(sorted(masters.items())), self.admin.calls.topics)
+        silent.update((name, error.what) for name, error in failed.items())
+        for name, configs in answers.items():
+            addr = masters[name]
+            for topic in space.known(configs):
+                if not is_system_topic(topic, owners):
+                    places.setdefault(topic, []).append(addr)
+                    queues[topic] = (
+                        queues.get(topic, 0) + configs[space.wrapped(topic)].read_queue_nums
+                    )
+        waiting = iter(sorted(places)[:TOPICS_ASKED])
+
+        async def ask() -> None:
+            for topic in waiting:
+                counts[topic] = await self._count(topic, places[topic])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(PARALLEL_TOPICS):
+                nursery.start_soon(ask)
+        now = trio.current_time()
+        rows = [
+            {
+                "topic": topic,
+                "queues": queues[topic],
+                "messages": count,
+                "in/s": self._rates.of(topic, count, now),
+            }
+            for topic, count in sorted(counts.items())
+        ]
+        left = len(places) - len(rows)
+        return Sample(rows, silent, f"the first {TOPICS_ASKED}, {left} more" if left > 0 else "")
+
+    async def _count(self, topic: str, addrs: Sequence[str]) -> int | None:
+        """Return how many messages a topic has ever had; None if a broker does not say."""
+        total = 0
+        for addr in addrs:
+            try:
+                table = await self.admin.calls.topic_stats(addr, topic)
+            except Error:
+                return None
+            total += sum(one.max_offset for one in table.offset_table.values())
+        return total
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)

@@ -1,0 +1,114 @@
+"""The doctor's bundle: what is in it, who may read it, and that no secret is in it."""
+
+import io
+import json
+import logging
+import stat
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.admin.test_doctor import ALL_WRONG
+from tests.support.clients import open_admin, open_consumer, open_producer
+from tests.support.secured_broker import INNER, SECRET, secured
+from trio.testing import MockClock
+
+from rocketrio import Message
+from rocketrio.admin.bundle import CUT, bundle_of, without_secrets, write_bundle
+from rocketrio.admin.bundle_answers import more_for_bundle
+from rocketrio.admin.doctor import diagnosis_of
+from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, put_text
+from rocketrio_protocol.errors import ConfigError
+
+MARK = "marker-9f2c"
+APACHE = {
+    "accessKey": MARK,
+    "secretKey": MARK,
+    "aclEnable": "true",
+    "brokerName": "broker-a",
+    "haListenPort": "10912",
+    "innerClientAuthenticationCredentials": f'{{"accessKey":"a","secretKey":"{MARK}"}}',
+    "initAuthenticationUser": f'{{"username":"root","password":"{MARK}"}}',
+    "metricsGrpcExporterHeader": f"authorization token={MARK}",
+    "metricsGrpcExporterTarget": f"https://user:{MARK}@host/",
+    "pem": f"-----BEGIN PRIVATE KEY-----{MARK}",
+    "tlsKeyPassword": MARK,
+    "empty": "",
+}
+
+
+def test_settings_that_may_be_secrets_are_cut_and_the_others_stay() -> None:
+    shown = without_secrets(APACHE)
+    assert MARK not in str(shown)
+    kept = {name: value for name, value in shown.items() if value != CUT}
+    assert kept == {
+        "aclEnable": "true",
+        "brokerName": "broker-a",
+        "empty": "",
+        "haListenPort": "10912",
+    }
+
+
+def read(path: Path) -> dict[str, str]:
+    with tarfile.open(path) as archive:
+        return {
+            entry.name: io.TextIOWrapper(archive.extractfile(entry) or io.BytesIO()).read()
+            for entry in archive.getmembers()
+        }
+
+
+def test_bundle_is_json_that_only_its_owner_reads(tmp_path: Path) -> None:
+    path = tmp_path / "case.tar.gz"
+    write_bundle(path, bundle_of(ALL_WRONG, diagnosis_of(ALL_WRONG), log="one line\n"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    files = read(path)
+    assert files.pop("rocketrio-doctor/log.txt") == "one line\n"
+    found: dict[str, Any] = {name: json.loads(text) for name, text in files.items()}
+    findings = found["rocketrio-doctor/findings.json"]["findings"]
+    assert {one["code"] for one in findings} >= {"R04", "S02", "T01"}
+    assert found["rocketrio-doctor/brokers/broker-a-0-h_1/settings.json"]["haListenPort"] == "10912"
+    with pytest.raises(ConfigError, match="exists"):
+        write_bundle(path, {})
+
+
+async def test_no_secret_and_no_message_is_in_the_bundle_of_a_secured_cluster(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret_file = tmp_path / "ha.secret"
+    secret_file.touch(0o600)
+    secret_file.write_text(f"{MARK}-of-replication")
+    async with secured(tmp_path, slaves=1, ha_secret_file=secret_file) as here:
+        await here.add_user("ordinary", {"Topic:*": ["Pub", "Sub"], "Group:*": ["Sub"]})
+        names = {"name_servers": here.cluster.name_servers, "dial": here.cluster.dial}
+        async with open_admin(
+            **names, credentials=INNER, wall_clock=here.cluster.wall_clock
+        ) as admin:
+            await admin.create_topic("orders", queues=1)
+            async with (
+                open_producer(client=admin.client) as producer,
+                open_consumer(
+                    "orders", group="billing", start_from="earliest", client=admin.client
+                ) as consumer,
+            ):
+                await producer.send(Message("orders", f"{MARK}-body".encode()))
+                await consumer.receive()
+                answers = await admin.doctor_answers(seconds=0)
+                events = await admin.events().poll()
+                await put_text(admin, ORDER_NAMESPACE, "password", f"{MARK}-text")
+                more = await more_for_bundle(admin, answers)
+        ours = ("rocketrio", "rocketrio_protocol")  # Brokers log to their own files.
+        lines = [one.getMessage() for one in caplog.records if one.name.split(".")[0] in ours]
+        log = "\n".join(lines)
+        files = bundle_of(answers, diagnosis_of(answers), events=events, log=log, more=more)
+        write_bundle(tmp_path / "case.tar.gz", files)
+    files = read(tmp_path / "case.tar.gz")
+    names = [name.rpartition("/")[2] for name in files]
+    assert names.count("replication.json") == 2
+    assert {"groups.json", "offsets.json", "settings.json", "runtime.json"} <= set(names)
+    text = str(files)
+    assert "billing" in text
+    assert "haSecretFile" in text
+    for marker in (MARK, SECRET, INNER.secret_key):
+        assert marker not in text, marker

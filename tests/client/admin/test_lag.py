@@ -1,0 +1,589 @@
+"""Lag of groups: on a cluster in memory, and on brokers that answer what a test wants."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import attrs
+import pytest
+import trio
+from tests.support.clients import open_client
+
+from rocketrio import (
+    ClientInstance,
+    Message,
+    MessageQueue,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.admin import GroupLag, LagReport, Owner, lag_report
+from rocketrio.admin.admin_calls import AdminCalls
+from rocketrio.admin.lag_window import LagWindow
+from rocketrio.cluster.connections import Connections
+from rocketrio.cluster.namespace import NO_NAMESPACE, Namespace
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketrio_protocol.bodies.stats import (
+    BrokerStatsItem,
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    OffsetWrapper,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rocketrio_protocol.bodies.topics import TopicConfig
+from rocketrio_protocol.errors import (
+    ConsumerNotOnlineError,
+    GroupNotExistError,
+    NotReachableError,
+    RequestCodeNotSupportedError,
+    RequestTimeoutError,
+)
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+def row(report: LagReport, group: str, topic: str | None = "orders") -> GroupLag:
+    [found] = [one for one in report.rows if (one.group, one.topic) == (group, topic)]
+    return found
+
+
+# ------------------------------------------------------------------------------ a cluster in memory
+
+
+async def filled(client: ClientInstance, *, messages: int = 6, queues: int = 1) -> None:
+    async with open_admin(client=client) as admin, open_producer(client=client) as producer:
+        await admin.create_topic("orders", queues=queues)
+        await admin.create_group("billing")
+        for _ in range(messages):
+            await producer.send(Message("orders", b"x"), queue=QUEUE)
+
+
+async def test_group_that_read_everything_is_ok_after_one_sample(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with open_admin(client=client) as admin:
+        await admin.reset_offsets("billing", {QUEUE: 6})
+        report = await admin.lag()
+    found = row(report, "billing")
+    assert (found.verdict, found.lag, found.members, found.oldest_seconds) == ("ok", 0, 0, 0)
+    assert (report.samples, report.window) == (1, 0)
+
+
+async def test_group_without_members_that_has_unread_messages_is_stopped(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with open_admin(client=client) as admin:
+        await admin.reset_offsets("billing", {QUEUE: 2})
+        await trio.sleep(30)
+        report = await admin.lag()
+    found = row(report, "billing")
+    assert (found.verdict, found.lag, found.members) == ("stopped", 4, 0)
+    assert found.judgement.why == "queue 0 of broker-a stands at 2 for 60 s; no member owns it"
+    assert found.oldest_seconds == pytest.approx(90, abs=1)
+    assert (report.samples, report.window) == (13, 60)
+    assert report.worst == "stopped"
+
+
+async def test_member_that_makes_no_progress_is_named(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with (
+        open_admin(client=client) as admin,
+        open_consumer(
+            "orders", group="billing", start_from="earliest", client=client, auto_commit=False
+        ) as consumer,
+    ):
+        await consumer.receive()
+        await consumer.commit()
+        report = await admin.lag("billing")
+        found = row(report, "billing")
+        assert (found.verdict, found.lag, found.members) == ("stalled", 5, 1)
+        assert found.judgement.why.endswith(f"stands at 1 for 60 s; owner {client.client_id}")
+        assert found.queues[0].owner == client.client_id
+
+
+async def test_member_that_is_slower_than_producers_is_behind(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with (
+        open_admin(client=client) as admin,
+        open_producer(client=client) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await admin.reset_offsets("billing", {QUEUE: 0})
+
+        async def trade() -> None:
+            for done in range(1, 100):
+                await trio.sleep(1)
+                for _ in range(4):
+                    await producer.send(Message("orders", b"x"), queue=QUEUE)
+                await admin.reset_offsets("billing", {QUEUE: done})
+
+        nursery.start_soon(trade)
+        found = row(await admin.lag("billing", topic="orders"), "billing")
+        nursery.cancel_scope.cancel()
+    assert found.verdict == "behind"
+    assert found.judgement.in_per_second == pytest.approx(4, abs=0.3)
+    assert found.judgement.out_per_second == pytest.approx(1, abs=0.1)
+    assert found.catches_up is False
+
+
+async def test_counters_replace_the_window_if_brokers_are_asked_once(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with open_admin(client=client) as admin:
+        await admin.reset_offsets("billing", {QUEUE: 2})
+        await trio.sleep(90)
+        began = trio.current_time()
+        found = row(await admin.lag(seconds=0), "billing")
+        assert trio.current_time() - began < 1
+    assert (found.verdict, found.lag, found.source) == ("stopped", 4, "counters")
+    assert found.judgement.why == (
+        "queue 0 of broker-a stands at 2 in the last minute; no member owns it"
+    )
+
+
+async def test_reset_by_an_operator_is_not_rewound(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with open_admin(client=client) as admin:
+        await admin.reset_offsets("billing", {QUEUE: 5})
+        window = admin.lag_window()
+        await window.sample()
+        await trio.sleep(5)
+        await admin.reset_offsets("billing", {QUEUE: 2})
+        await window.sample()
+        report = await lag_report(window)
+    assert row(report, "billing").verdict == "unknown"  # Two samples are too few for more.
+
+
+async def test_queue_in_which_nothing_was_committed_is_unknown(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client, queues=2)
+    other = attrs.evolve(QUEUE, queue_id=1)
+    async with open_admin(client=client) as admin, open_producer(client=client) as producer:
+        await producer.send(Message("orders", b"x"), queue=other)
+        await admin.reset_offsets("billing", {QUEUE: 6})
+        report = await admin.lag()
+    found = row(report, "billing")
+    assert (found.verdict, found.lag, found.lag_at_least) == ("unknown", None, 0)
+    assert [one.lag for one in found.queues] == [0, None]
+    assert "nothing is committed in queue 1 of broker-a" in found.judgement.why
+
+
+async def test_broadcasting_group_is_unknown(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with (
+        open_admin(client=client) as admin,
+        open_consumer("orders", group="billing", mode="broadcasting", client=client),
+    ):
+        await trio.sleep(1)
+        found = row(await admin.lag("billing"), "billing", topic=None)
+    assert (found.verdict, found.lag, found.members) == ("unknown", None, 1)
+    assert "broadcasting" in found.judgement.why
+
+
+async def test_unknown_group_is_an_error_and_not_an_empty_report(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with open_admin(client=client) as admin:
+        with pytest.raises(GroupNotExistError, match="biling"):
+            await admin.lag("biling")
+
+
+async def test_master_that_is_away_makes_its_groups_unknown(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    async with open_admin(client=client) as admin:
+        await admin.reset_offsets("billing", {QUEUE: 6})
+        window = admin.lag_window()
+        await window.sample()
+        await cluster.kill_master()
+        await window.sample()
+        report = await lag_report(window)
+    found = row(report, "billing")
+    assert (found.verdict, found.lag) == ("unknown", None)
+    assert list(report.silent) == ["broker-a"]
+    assert "broker-a did not answer" in found.judgement.why
+
+
+async def test_namespace_shows_its_own_groups_by_their_short_names(
+    cluster: EmbeddedCluster,
+) -> None:
+    async with open_client(
+        name_servers=cluster.name_servers,
+        dial=cluster.dial,
+        wall_clock=cluster.wall_clock,
+        namespace="lab",
+    ) as client:
+        await filled(client)
+        async with open_admin(client=client) as admin:
+            await admin.reset_offsets("billing", {QUEUE: 6})
+            report = await admin.lag("billing", topic="orders")
+            [found] = report.rows
+            assert (found.group, found.topic, found.queues[0].queue) == ("billing", "orders", QUEUE)
+    async with (
+        open_client(
+            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
+        ) as other,
+        open_admin(client=other) as admin,
+    ):
+        assert (await admin.lag("lab%billing")).rows
+
+
+async def test_number_of_requests_does_not_grow_with_groups(
+    client: ClientInstance, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(client)
+    async with open_admin(client=client) as admin:
+        for number in range(40):
+            await admin.create_group(f"group-{number}")
+            await admin.reset_offsets(f"group-{number}", {QUEUE: 6})
+        asked: Counter[int] = Counter()
+        with counting(monkeypatch, asked):
+            await admin.lag(worst=0)
+    assert asked == {106: 1, 21: 1, 201: 1, 28: 1, 43: 1, 317: 1}
+
+
+@contextmanager
+def counting(monkeypatch: pytest.MonkeyPatch, asked: Counter[int]) -> Iterator[None]:
+    """Count requests by code."""
+    call = Connections.call
+
+    async def counted(self: Connections, addr: str, request: Any, *rest: Any, **more: Any) -> Any:
+        asked[int(request.code)] += 1
+        return await call(self, addr, request, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connections, "call", counted)
+        yield
+
+
+# ------------------------------------------------------------------- brokers that answer as wanted
+
+
+@attrs.define
+class Clock:
+    now: int = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+@attrs.define
+class Names:
+    """A name server of brokers `a`, `b`, … at `a:1`, `b:1`, …, all of which store `orders`."""
+
+    brokers: list[str]
+    addresses: tuple[str, ...] = ("names:1",)
+
+    async def cluster_info(self) -> ClusterInfo:
+        table = {name: BrokerData("c", name, {0: f"{name}:1"}) for name in self.brokers}
+        return ClusterInfo(table, {"c": self.brokers})
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        return TopicRouteData(
+            [QueueData(name, 1, 1, 6, 0) for name in self.brokers],
+            [BrokerData("c", name, {0: f"{name}:1"}) for name in self.brokers],
+        )
+
+
+@attrs.define
+class FakeClient:
+    name_servers: Names
+    wall_clock: Clock = attrs.Factory(Clock)
+    namespace: Namespace = NO_NAMESPACE
+
+
+@attrs.define
+class FakeCalls(AdminCalls):
+    """Brokers with one queue of `orders` each, in which `billing` has committed 5 of 9."""
+
+    api: Any = None
+    committed: dict[str, dict[tuple[str, str], dict[int, int]]] = attrs.Factory(dict)
+    ends: dict[str, int] = attrs.Factory(dict)
+    extra_topics: tuple[str, ...] = ()
+    runtime: dict[str, str] = attrs.Factory(dict)
+    last_consumed: int = 0
+    delay_ms: int = -1
+    min_offset: int = 0
+    members: ConsumerConnection | None = None
+    silent: set[str] = attrs.Factory(set)
+    slow_walk: bool = False
+    asked: list[tuple[str, str]] = attrs.Factory(list)
+
+    def _ask(self, what: str, addr: str) -> str:
+        self.asked.append((what, addr))
+        if addr in self.silent:
+            raise NotReachableError(f"{addr} is away")
+        return addr.partition(":")[0]
+
+    async def topics(self, addr: str) -> dict[str, TopicConfig]:
+        self._ask("topics", addr)
+        return {name: TopicConfig(name, 1, 1) for name in ("orders", *self.extra_topics)}
+
+    async def groups(self, addr: str) -> dict[str, dict[str, Any]]:
+        self._ask("groups", addr)
+        return {"billing": {}}
+
+    async def runtime_info(self, addr: str) -> dict[str, str]:
+        self._ask("runtime", addr)
+        return self.runtime
+
+    async def all_offsets(self, addr: str) -> dict[tuple[str, str], dict[int, int]]:
+        return self.committed.get(self._ask("offsets", addr), {("billing", "orders"): {0: 5}})
+
+    async def all_progress(self, addr: str) -> dict[str, list[ConsumeStats]]:
+        self._ask("walk", addr)
+        if self.slow_walk:
+            raise RequestTimeoutError("no answer within 30 s")
+        return {
+            group: [await self.consume_stats(addr, group, None)]
+            for group, _ in await self.all_offsets(addr)
+        }
+
+    async def consume_stats(self, addr: str, group: str, topic: str | None) -> ConsumeStats:
+        name = self._ask(f"group {group}", addr)
+        await trio.lowlevel.checkpoint()
+        return ConsumeStats(
+            {
+                MessageQueue(topic, name, queue_id): OffsetWrapper(
+                    self.ends.get(name, 9), offset, self.last_consumed
+                )
+                for (owner, topic), table in (await self.all_offsets(addr)).items()
+                if owner == group
+                for queue_id, offset in table.items()
+            }
+        )
+
+    async def consumer_connections(self, addr: str, group: str) -> ConsumerConnection:
+        self._ask("members", addr)
+        if self.members is None:
+            raise ConsumerNotOnlineError("none")
+        return self.members
+
+    async def time_spans(self, addr: str, group: str, topic: str) -> list[QueueTimeSpan]:
+        span = QueueTimeSpan.of(MessageQueue(topic, self._ask("times", addr), 0))
+        span.delay_time = self.delay_ms
+        return [span]
+
+    async def topic_stats(self, addr: str, topic: str) -> TopicStatsTable:
+        name = self._ask("bounds", addr)
+        bounds = TopicOffset(self.min_offset, self.ends.get(name, 9), 0)
+        return TopicStatsTable({MessageQueue(topic, name, 0): bounds})
+
+    async def events(self, addr: str, **asked: Any) -> Any:
+        raise RequestCodeNotSupportedError("Apache's brokers keep no events")
+
+    async def counted(self, addr: str, name: str, key: str, period: Any) -> BrokerStatsItem:
+        return BrokerStatsItem({"TOPIC_PUT_NUMS": 60, "GROUP_GET_NUMS": 120}[name])
+
+
+def window_of(
+    calls: FakeCalls, *brokers: str, clock: Clock | None = None, **options: Any
+) -> LagWindow:
+    client = FakeClient(Names(list(brokers)), clock or Clock())
+    return LagWindow(cast(Any, client), calls, **options)
+
+
+async def reported(window: LagWindow, **options: Any) -> LagReport:
+    await window.run()
+    return await lag_report(window, **options)
+
+
+async def test_silent_broker_makes_unknown_what_it_stores_and_hides_no_other_lag(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    report = await reported(window_of(FakeCalls(silent={"b:1"}), "a", "b"))
+    found = row(report, "billing")
+    assert (found.lag, found.lag_at_least) == (None, 4)
+    assert found.verdict == "stopped"
+    assert report.silent == {"b": "b:1 is away"}
+    quiet = await reported(window_of(FakeCalls(silent={"b:1"}, ends={"a": 5}), "a", "b"))
+    assert (quiet.rows[0].verdict, quiet.rows[0].lag) == ("unknown", None)
+    assert quiet.rows[0].judgement.why == "b did not answer: b:1 is away"
+
+
+async def test_broker_that_is_slow_to_fail_costs_no_answer_of_the_others(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Hanging(FakeCalls):
+        async def topics(self, addr: str) -> dict[str, TopicConfig]:
+            if addr == "b:1":
+                await trio.sleep(20)
+                raise NotReachableError("no answer within 20 s")
+            return await super().topics(addr)
+
+    calls = Hanging()
+    report = await reported(window_of(calls, "a", "b", length=0))
+    assert row(report, "billing").lag_at_least == 4
+    assert row(report, "billing").members is None
+    assert {addr for _, addr in calls.asked} == {"a:1"}
+    assert list(report.silent) == ["b"]
+
+
+async def test_broker_on_which_the_group_has_no_offset_counts(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    calls = FakeCalls(committed={"b": {("other", "orders"): {0: 9}}}, ends={"a": 5})
+    found = row(await reported(window_of(calls, "a", "b")), "billing")
+    assert (found.verdict, found.lag) == ("unknown", None)
+    empty = FakeCalls(committed={"b": {("other", "orders"): {0: 0}}}, ends={"a": 5, "b": 0})
+    found = row(await reported(window_of(empty, "a", "b")), "billing")
+    assert (found.verdict, found.lag) == ("ok", 0)
+
+
+async def test_zero_that_was_never_committed_is_unknown(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Apache(FakeCalls):
+        async def consume_stats(self, addr: str, group: str, topic: str | None) -> ConsumeStats:
+            return ConsumeStats({MessageQueue("orders", "a", 0): OffsetWrapper(9, 0)})
+
+    calls = Apache(committed={"a": {("billing", "orders"): {}}})
+    found = row(await reported(window_of(calls, "a")), "billing")
+    assert (found.verdict, found.lag) == ("unknown", None)
+    calls = Apache(committed={"a": {("billing", "orders"): {0: 0}}})
+    assert row(await reported(window_of(calls, "a")), "billing").lag == 9
+
+
+async def test_groups_are_asked_for_one_by_one_the_worst_first_if_the_walk_takes_too_long(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    offsets = {(f"g{number:02}", "orders"): {0: number} for number in range(9)}
+    calls = FakeCalls(committed={"a": offsets})
+    window = window_of(calls, "a")
+    await window.sample()
+    calls.slow_walk = True
+    calls.asked.clear()
+    await window.sample()
+    asked = [what.removeprefix("group ") for what, _ in calls.asked if what.startswith("group")]
+    # Eight requests are under way at once, and begin in any order.
+    assert set(asked[:8]) == {f"g{number:02}" for number in range(8)}
+    assert asked[8] == "g08"
+    report = await lag_report(window)
+    assert row(report, "g00").lag == 9
+
+
+async def test_offset_that_went_back_without_a_known_reset_is_rewound(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    calls = FakeCalls()
+    window = window_of(calls, "a")
+    await window.sample()
+    calls.committed = {"a": {("billing", "orders"): {0: 3}}}
+    await window.sample()
+    found = row(await lag_report(window), "billing")
+    assert (found.verdict, found.judgement.why) == ("rewound", "queue 0 of a went back from 5 to 3")
+
+
+async def test_walk_is_left_out_if_few_groups_are_named(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    calls = FakeCalls()
+    await reported(window_of(calls, "a", groups=["billing"]))
+    assert "walk" not in {what for what, _ in calls.asked}
+
+
+@pytest.mark.parametrize(("delay_hours", "verdict"), [(41, "losing"), (39, "stopped")])
+async def test_message_that_is_nearly_as_old_as_the_log_is_losing(
+    autojump_clock: trio.testing.MockClock, delay_hours: int, verdict: str
+) -> None:
+    clock = Clock()
+    runtime = {
+        "commitLogMinOffset": "1024",
+        "earliestMessageTimeStamp": str(clock.now - 50 * 3_600_000),
+    }
+    calls = FakeCalls(runtime=runtime, delay_ms=delay_hours * 3_600_000)
+    found = row(await reported(window_of(calls, "a", clock=clock)), "billing")
+    assert (found.verdict, found.oldest_seconds) == (verdict, delay_hours * 3600)
+
+
+async def test_log_that_deleted_nothing_yet_loses_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    clock = Clock()
+    runtime = {"commitLogMinOffset": "0", "earliestMessageTimeStamp": str(clock.now - 3_600_000)}
+    calls = FakeCalls(runtime=runtime, delay_ms=3_600_000)
+    found = row(await reported(window_of(calls, "a", clock=clock)), "billing")
+    assert found.verdict == "stopped"
+
+
+async def test_next_message_below_the_first_of_its_queue_is_losing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    found = row(await reported(window_of(FakeCalls(min_offset=7), "a")), "billing")
+    assert found.verdict == "losing"
+    assert "deleted before it was read" in found.judgement.why
+
+
+async def test_age_of_a_deleted_message_is_unknown_and_not_fifty_years(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    calls = FakeCalls(delay_ms=4 * 10**12)
+    assert row(await reported(window_of(calls, "a")), "billing").oldest_seconds is None
+
+
+@pytest.mark.parametrize("retry", ["%RETRY%billing_orders", "%RETRY%billing+orders"])
+async def test_group_with_a_retry_topic_of_pop_is_unknown(
+    autojump_clock: trio.testing.MockClock, retry: str
+) -> None:
+    found = row(await reported(window_of(FakeCalls(extra_topics=(retry,)), "a")), "billing")
+    assert (found.verdict, found.lag) == ("unknown", None)
+    assert "POP" in found.judgement.why
+
+
+async def test_group_whose_members_receive_by_pop_is_unknown(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    members = ConsumerConnection([Connection("c", "h:1", "JAVA", 1)], consume_type="CONSUME_POP")
+    found = row(await reported(window_of(FakeCalls(members=members), "a")), "billing")
+    assert (found.verdict, found.members) == ("unknown", 1)
+
+
+async def test_group_of_which_no_broker_reports_members_counts_as_having_some(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Mute(FakeCalls):
+        async def consumer_connections(self, addr: str, group: str) -> ConsumerConnection:
+            raise NotReachableError("away")
+
+    found = row(await reported(window_of(Mute(), "a")), "billing")
+    assert (found.verdict, found.members) == ("stalled", None)
+    assert found.queues[0].owner is Owner.A_MEMBER
+
+
+async def test_counters_decide_whether_more_is_delivered_than_stored() -> None:
+    found = row(await reported(window_of(FakeCalls(), "a", length=0)), "billing")
+    assert (found.verdict, found.source) == ("ok", "counters")
+    assert (found.judgement.in_per_second, found.judgement.out_per_second) == (1, 2)
+    assert (found.judgement.eta, found.catches_up) == (4, True)
+
+
+async def test_report_counts_the_rows_that_it_omits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    offsets: Mapping[tuple[str, str], dict[int, int]] = {
+        (f"g{number}", "orders"): {0: number} for number in range(9)
+    }
+    calls = FakeCalls(committed={"a": dict(offsets)})
+    report = await reported(window_of(calls, "a"), worst=2)
+    assert [(one.group, one.lag) for one in report.rows] == [("g0", 9), ("g1", 8)]
+    assert report.rows_in_all == 10  # billing has no offset.
+    assert sum(what == "members" for what, _ in calls.asked) == 2
