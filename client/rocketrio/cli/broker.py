@@ -6,24 +6,25 @@ from collections.abc import Mapping
 import attrs
 import click
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.cli.common import (
-    ADDRESS,
-    fail,
-    json_option,
-    namesrv_option,
-    print_json,
-    print_table,
-    run,
-)
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.cli.broker_drain import drain, undrain
+from rocketrio.cli.broker_show import clean, show, stats
+from rocketrio.cli.commands import Group
+from rocketrio.cli.common import ADDRESS, BROKER, changes, changes_with, client_options, reads, run
 from rocketrio.cli.cut import cut
+from rocketrio.cli.output import Output
+from rocketrio.cli.shell import fail
+from rocketrio.connect import ClientOptions
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import NotReachableError
 
 ROLES = ("async-master", "sync-master", "slave")
 
 
-@click.group()
+@click.group(
+    cls=Group, most_used=("show 10.0.0.1:10911", "drain broker-a --wait", "settings 10.0.0.1:10911")
+)
 def broker() -> None:
     """Change or check a running broker.
 
@@ -38,6 +39,11 @@ def broker() -> None:
 
 
 broker.add_command(cut)
+broker.add_command(drain)
+broker.add_command(undrain)
+broker.add_command(show)
+broker.add_command(stats)
+broker.add_command(clean)
 
 
 @broker.command()
@@ -49,14 +55,15 @@ broker.add_command(cut)
     type=click.IntRange(0),
     help="Broker id: needed for a slave (1 and up, unique within the broker name); a master has 0.",
 )
-@json_option
-@namesrv_option
+@changes
+@client_options
 def role(
     address: str,
     role: str,
     broker_id: int | None,
-    as_json: bool,
-    namesrv: tuple[str, ...],
+    dry_run: bool,
+    output: Output,
+    client: ClientOptions,
     verbose: int,
 ) -> None:
     """Give the broker at ADDR another role, and wait until it serves in it.
@@ -79,34 +86,57 @@ def role(
     wanted = broker_id or MASTER_ID
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
+            if dry_run:
+                await _show_role(admin, output, address, role, wanted)
+                return
             await admin.change_role(address, role, wanted)
             status = await admin.calls.ha_status(address)
         own = status and status.rocketrio
         if own and own.refusal:
             fail(f"{address} is {role} now, but takes no writes: {own.refusal}")
-        if as_json:
-            print_json({"address": address, "role": role, "broker_id": wanted})
-        else:
-            click.echo(f"{address} is {role} now, with id {wanted}")
+        output.show(
+            [{"address": address, "role": role, "broker_id": wanted}],
+            document=lambda rows: rows[0],
+            people=f"{address} is {role} now, with id {wanted}",
+        )
 
     run(work, verbose=verbose)
 
 
+async def _show_role(admin: Admin, output: Output, address: str, role: str, wanted: int) -> None:
+    """Say what a broker is now, what it would become, and what would be lost with the master that it follows."""
+    statuses = await admin.status(also=[address])
+    before = next((one for one in statuses if one.address == address), None)
+    if before is None or before.role is None:
+        raise NotReachableError(f"{address} did not report its role")
+    behind = before.bytes_behind
+    row = {
+        "address": address,
+        "role": role,
+        "broker_id": wanted,
+        "role_before": before.role,
+        "broker_id_before": before.broker_id,
+        "bytes_behind": behind,
+    }
+    text = f"{address} is {before.role} with id {before.broker_id}, and would be {role} with id {wanted}"
+    if before.role == "slave" and role != "slave":
+        lack = "an unknown number of" if behind is None else f"{behind:,}"
+        text += f"; it lacks {lack} bytes of its master's log"
+    output.show([row], document=lambda rows: rows[0], people=text)
+
+
 @broker.command("hand-over")
-@click.argument("name")
+@click.argument("name", type=BROKER, metavar="NAME")
 @click.option(
     "--to",
     type=click.IntRange(1),
     help="Id of the slave; by default the slave that has most of the log.",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Say what would happen, or what prevents it; change nothing."
-)
-@json_option
-@namesrv_option
+@changes
+@client_options
 def hand_over(
-    name: str, to: int | None, dry_run: bool, as_json: bool, namesrv: tuple[str, ...], verbose: int
+    name: str, to: int | None, dry_run: bool, output: Output, client: ClientOptions, verbose: int
 ) -> None:
     """Make the master of the broker NAME change places with a slave.
 
@@ -122,31 +152,35 @@ def hand_over(
     """
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             done = await admin.hand_over(name, to=to, dry_run=dry_run)
-        if as_json:
-            print_json(attrs.asdict(done))
-        elif dry_run:
-            click.echo(
+        if dry_run:
+            text = (
                 f"slave {done.slave_id} at {done.new_address} would become master of {name}, "
                 f"{done.old_address} its slave {done.slave_id}; it is {done.bytes_behind} B behind"
             )
         else:
-            click.echo(
+            text = (
                 f"{done.new_address} is master of {name} now, {done.old_address} its slave {done.slave_id}; "
                 f"writes waited {done.seconds:.3f} s"
             )
+        output.show([attrs.asdict(done)], document=lambda rows: rows[0], people=text)
 
     run(work, verbose=verbose)
 
 
 @broker.command()
 @click.argument("address", type=ADDRESS, metavar="ADDR")
-@click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
-@json_option
-@namesrv_option
+@click.argument("changed", nargs=-1, metavar="[KEY=VALUE]...")
+@changes_with("changed")
+@client_options
 def settings(
-    address: str, changes: tuple[str, ...], as_json: bool, namesrv: tuple[str, ...], verbose: int
+    address: str,
+    changed: tuple[str, ...],
+    dry_run: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
 ) -> None:
     """Show the settings of the broker at ADDR under RocketMQ's names, or change some while it runs.
 
@@ -158,19 +192,29 @@ def settings(
       rocketrio broker settings 10.0.0.1:10911
       rocketrio broker settings 10.0.0.1:10911 slaveReadEnable=true accessMessageInMemoryMaxRatio=20
     """
-    wanted = dict(_setting(change) for change in changes)
+    if dry_run and not changed:
+        raise click.UsageError("--dry-run shows what KEY=VALUE would change; give that too")
+    wanted = dict(_setting(change) for change in changed)
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
+            if dry_run:
+                before = await admin.calls.broker_config(address)
+                rows = [
+                    {"setting": name, "before": before.get(name), "value": value}
+                    for name, value in wanted.items()
+                ]
+                output.show(rows, notes=["nothing was changed"])
+                return
             if wanted:
                 found: Mapping[str, str] = await admin.change_settings(address, wanted)
             else:
                 found = await admin.calls.broker_config(address)
         shown = {name: found[name] for name in wanted} if wanted else dict(sorted(found.items()))
-        if as_json:
-            print_json(shown)
-        else:
-            print_table(("setting", "value"), shown.items())
+        output.show(
+            [{"setting": name, "value": value} for name, value in shown.items()],
+            document=lambda rows: {row["setting"]: row["value"] for row in rows},
+        )
 
     run(work, verbose=verbose)
 
@@ -182,10 +226,10 @@ def settings(
     type=click.IntRange(1),
     help="Bytes of the log per second.  [default: 32 MiB]",
 )
-@json_option
-@namesrv_option
+@reads
+@client_options
 def verify(
-    broker: str, rate: int | None, as_json: bool, namesrv: tuple[str, ...], verbose: int
+    broker: str, rate: int | None, output: Output, client: ClientOptions, verbose: int
 ) -> None:
     """Make the broker at ADDR, or all brokers of a NAME, check the whole log; exit code 1 if anything is wrong.
 
@@ -202,17 +246,16 @@ def verify(
 
     async def work() -> None:
         found: dict[str, LogCheckStatus] = {}
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             addresses = [broker] if ":" in broker else await admin.broker_addresses(broker)
             for address in addresses:
                 async for status in admin.check_log(address, rate=rate):
                     _show_progress(address, status)
                     found[address] = status
-        if as_json:
-            print_json([_check_json(address, status) for address, status in found.items()])
-        else:
-            for address, status in found.items():
-                click.echo(_check_text(address, status))
+        output.show(
+            [_check_json(address, status) for address, status in found.items()],
+            people="\n".join(_check_text(address, status) for address, status in found.items()),
+        )
         wrong = [address for address, status in found.items() if status.problem_count]
         if wrong:
             fail(f"the log is not as it should be at {', '.join(wrong)}")

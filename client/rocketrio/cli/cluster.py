@@ -1,24 +1,29 @@
-"""The commands `rocketrio cluster list|status`."""
+"""The commands `rocketrio cluster list|status|health`; `cluster_events.py` has `events`."""
 
 import sys
 from typing import Final
 
+import attrs
 import click
 import trio
-from rich.console import Console
 from rich.live import Live
 
 from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.cli.cluster_table import status_json, status_table
+from rocketrio.admin.health import Health
+from rocketrio.cli.cluster_events import events
+from rocketrio.cli.cluster_rtt import rtt
+from rocketrio.cli.cluster_table import STATUS_KEYS, status_rows, status_table
+from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     ADDRESS,
-    PIPED_WIDTH,
-    json_option,
-    namesrv_option,
-    print_json,
-    print_table,
+    client_options,
+    end_in_part,
+    reads,
     run,
 )
+from rocketrio.cli.output import UNKNOWN, Column, Output, Row, console
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.lag import duration
 
 _COLUMNS = (
     "cluster",
@@ -31,11 +36,19 @@ _COLUMNS = (
     "max_physical_offset",
 )
 
+_HEADINGS = ("cluster", "broker", "id", "role", "address", "ha address", "log begin", "log end")
+"""Shorter than the keys in JSON, so that a line fits a terminal of 110 columns."""
+
+_SINCE = Column(
+    "seconds",
+    "since",
+    lambda row: "-" if row["seconds"] is None else duration(row["seconds"]),
+)
 WATCH_INTERVAL: Final = 2.0
 """Seconds between two updates."""
 
 
-@click.group()
+@click.group(cls=Group, most_used=("status", "health", "list"))
 def cluster() -> None:
     """Show the state of brokers.
 
@@ -43,17 +56,23 @@ def cluster() -> None:
     Examples:
       rocketrio cluster list
       rocketrio cluster status --watch
+      rocketrio cluster health
+      rocketrio cluster events --since -1h
     """
 
 
+cluster.add_command(events)
+cluster.add_command(rtt)
+
+
 @cluster.command(name="list")
-@json_option
-@namesrv_option
-def list_brokers(as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
+@reads
+@client_options
+def list_brokers(output: Output, client: ClientOptions, verbose: int) -> None:
     """List the registered brokers, one per line.
 
-    A slave has caught up when its max_physical_offset is its master's. A value that a broker does not report is
-    `unknown`, in JSON null.
+    A slave has caught up when its log ends where its master's ends (in JSON max_physical_offset). `:10912` as ha
+    address is a port of the broker's host. A value that a broker does not report is `unknown`, in JSON null.
 
     \b
     Examples:
@@ -62,15 +81,22 @@ def list_brokers(as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
     """
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             brokers = await admin.brokers()
-        rows = [[getattr(broker, column) for column in _COLUMNS] for broker in brokers]
-        if as_json:
-            print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
-        else:
-            print_table(_COLUMNS, rows)
+        output.show(
+            [{name: getattr(broker, name) for name in _COLUMNS} for broker in brokers],
+            [
+                Column(name, heading, _short_address if name == "ha_address" else None)
+                for name, heading in zip(_COLUMNS, _HEADINGS, strict=True)
+            ],
+        )
 
     run(work, verbose=verbose)
+
+
+def _short_address(row: Row) -> str:
+    host = row["address"].rpartition(":")[0]
+    return UNKNOWN if row["ha_address"] is None else row["ha_address"].removeprefix(host)
 
 
 @cluster.command()
@@ -87,14 +113,14 @@ def list_brokers(as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
     multiple=True,
     help="Ask this broker too, though it may not be registered. May be repeated.",
 )
-@json_option
-@namesrv_option
+@reads
+@client_options
 def status(
     watch: bool,
     every: float | None,
     also: tuple[str, ...],
-    as_json: bool,
-    namesrv: tuple[str, ...],
+    output: Output,
+    client: ClientOptions,
     verbose: int,
 ) -> None:
     """Show the replication of the brokers: roles, who follows whom and how far behind, what is wrong.
@@ -115,30 +141,81 @@ def status(
         raise click.UsageError("--every needs --watch")
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             if watch:
-                await _watch(admin, also, WATCH_INTERVAL if every is None else every, as_json)
+                await _watch(admin, also, WATCH_INTERVAL if every is None else every, output)
                 return
             statuses = await admin.status(also=also)
-        if as_json:
-            print_json(status_json(statuses))
-        else:
-            _console().print(status_table(statuses))
+        output.show(
+            status_rows(statuses), STATUS_KEYS, people=status_table(statuses, width=console().width)
+        )
 
     run(work, verbose=verbose, interrupted_is_done=watch)
 
 
-async def _watch(admin: Admin, also: tuple[str, ...], interval: float, as_json: bool) -> None:
-    if as_json:
+@cluster.command()
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option("-e", "--exit-code", is_flag=True, help="Exit with 1 if anything is wrong.")
+@reads
+@client_options
+def health(
+    watch: bool, exit_code: bool, output: Output, client: ClientOptions, verbose: int
+) -> None:
+    """Show what is wrong with name servers, brokers and replication, one finding per line, the worst first.
+
+    A number that a broker does not report leads to no finding; a broker that does not answer is one, and the exit code
+    is then 3. `rocketrio lag` shows what is wrong with groups. With --watch and --json each update is one line.
+
+    \b
+    Examples:
+      rocketrio cluster health
+      rocketrio cluster health -e && echo well
+      rocketrio cluster health --watch
+    """
+    if watch and exit_code:
+        raise click.UsageError("--watch has no end, and so no --exit-code")
+    found: list[Health] = []
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            while watch:
+                _show_health(await admin.health(), output)
+                await trio.sleep(WATCH_INTERVAL)
+            found.append(await admin.health())
+            _show_health(found[0], output)
+
+    run(work, verbose=verbose, interrupted_is_done=watch)
+    if found and exit_code and not found[0].is_well:
+        sys.exit(1)
+    if found:
+        end_in_part(found[0].silent)
+
+
+def _show_health(found: Health, output: Output) -> None:
+    well = f"nothing is wrong; {found.brokers} brokers answered"
+    if found.silent:
+        well = f"nothing is wrong as far as is known; {len(found.silent)} servers did not tell"
+    output.show(
+        [attrs.asdict(one) for one in found.findings],
+        ("severity", "code", "where", "what", _SINCE, "advice"),
+        document=lambda rows: {
+            "is_well": found.is_well,
+            "findings": rows,
+            "brokers": found.brokers,
+            "silent": dict(found.silent),
+        },
+        people=None if found.findings else well,
+    )
+
+
+async def _watch(admin: Admin, also: tuple[str, ...], interval: float, output: Output) -> None:
+    if not output.is_plain:
         while True:
-            print_json(status_json(await admin.status(also=also)))
+            output.show(status_rows(await admin.status(also=also)), STATUS_KEYS)
             await trio.sleep(interval)
     # No refresh thread: each status is shown when it arrives.
-    with Live(console=_console(), auto_refresh=False) as live:
+    with Live(console=console(), auto_refresh=False) as live:
         while True:
-            live.update(status_table(await admin.status(also=also)), refresh=True)
+            shown = status_table(await admin.status(also=also), width=console().width)
+            live.update(shown, refresh=True)
             await trio.sleep(interval)
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)

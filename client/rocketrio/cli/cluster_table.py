@@ -9,17 +9,24 @@ from rich.table import Table
 from rich.text import Text
 
 from rocketrio.admin.cluster_status import TAKES_WRITES, BrokerStatus
-from rocketrio.cli.common import UNKNOWN
+from rocketrio.cli.output import UNKNOWN, records
 from rocketrio_protocol.ha.status import LastWait
 
 _COLUMNS: Final = (
     *("broker", "id", "role", "address", "log end", "follows"),
     *("behind", "seconds", "state"),
 )
+STATUS_KEYS: Final = (
+    *("broker_name", "broker_id", "role", "address", "max_physical_offset", "follows"),
+    *("bytes_behind", "seconds_behind", "state", "problem"),
+)
+"""The columns of a table that --columns, --sort and the like ask for."""
 _RIGHT: Final = frozenset({"id", "log end", "behind", "seconds"})
 _WELL: Final = frozenset({TAKES_WRITES, "following", "connected"})
 _COPYING_LEFT: Final = 1.0
 """Seconds: a slave that has at least this much time left is shown as copying."""
+NARROW: Final = 90
+"""Below this number of columns the table would fold until it cannot be read."""
 _NOT_THERE: Final = "-"
 _SHOWN_BY: Final = {
     "slaves": "slaves have not acknowledged the rest yet",
@@ -30,7 +37,7 @@ _SHOWN_BY: Final = {
 """Why readers see less than is stored."""
 
 
-def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
+def status_rows(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
     """Return the statuses for programs: stable names, null for unknown, times in seconds, sizes in bytes."""
     return [
         {
@@ -62,8 +69,17 @@ def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
     ]
 
 
-def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
-    """Return the statuses as a table with notes."""
+def status_table(statuses: Sequence[BrokerStatus], *, width: int | None = None) -> RenderableType:
+    """Return the statuses as a table with notes; in a terminal of this width as records if it is narrow."""
+    notes = [Text(line, style=style) for line, style in _notes(statuses)]
+    if width is not None and width < NARROW:
+        shown: RenderableType = records(_COLUMNS, [list(_cells(one)) for one in statuses])
+    else:
+        shown = _table(statuses)
+    return Group(shown, *([Text("")] if notes else []), *notes)
+
+
+def _table(statuses: Sequence[BrokerStatus]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in _COLUMNS:
         right = column in _RIGHT
@@ -76,8 +92,7 @@ def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
         )
     for one in statuses:
         table.add_row(*_cells(one))
-    notes = [Text(line, style=style) for line, style in _notes(statuses)]
-    return Group(table, *([Text("")] if notes else []), *notes)
+    return table
 
 
 def _cells(one: BrokerStatus) -> Iterator[RenderableType]:

@@ -1,41 +1,97 @@
-"""What all commands share: the name server option, the handling of errors and Ctrl-C, tables and JSON.
+"""What all commands share: the options for cluster and output, the handling of errors and Ctrl-C.
 
-Invariant: an error is one line on standard error; the exit code is 2 for wrong usage, 1 for any other error.
+A command that reads:
+
+    @topic.command()                                    # groups are made with @click.group(cls=Group)
+    @click.argument("name", type=TOPIC, metavar="TOPIC")
+    @reads                                              # the mark, and the options of output
+    @client_options                                     # the options of the cluster
+    def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None:
+        async def work() -> None:
+            async with open_admin(**client) as admin:
+                rows = [{"broker_name": one.name, "lag": one.lag} for one in await admin.…]
+            output.show(rows, ("broker_name", Column("lag", "behind")))
+
+        run(work, verbose=verbose)
+
+One that changes topics, groups, offsets, rights or brokers has `@changes` in its place: it gets `dry_run: bool` and
+`output` too, and is refused in a protected context unless the user confirms. One that stores messages or commits as
+programs do has `@sends`: no --dry-run, and no options of output. Without a cluster it has `@reads` or `@local` alone.
+`output.show` is in `output.py`; a stream has `@streams`, and prints each row by `output.line`. A command outside of a
+group is `@click.command(cls=Command)`.
+
+Invariant: an error is one line on standard error; the exit code is 2 for wrong usage, 3 if some brokers did not
+answer, 4 if a plan does not hold any more, 130 after an interrupt, 1 for any other error.
 """
 
-import io
-import json
+import base64
+import functools
 import logging
 import os
 import signal
+import ssl
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from math import inf
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import click
 import trio
-from rich.console import Console
-from rich.table import Table
+from click.shell_completion import CompletionItem
 
+from rocketrio.admin.admin_values import QueueOffsets
+from rocketrio.cli.commands import CallableT, Effect, Kind, Option, mark
+from rocketrio.cli.contexts import (
+    CONTEXT_VARIABLE,
+    Choice,
+    choose,
+    contexts_path,
+    read_contexts,
+)
+from rocketrio.cli.format_strings import RecordReader, message_printer
+from rocketrio.cli.output import FORMS, PIPED_WIDTH, UNKNOWN, Output, json_text, utc_text
+from rocketrio.cli.shell import fail
+from rocketrio.cluster.account import (
+    SECRET_KEY_VARIABLE,
+    SECURITY_TOKEN_VARIABLE,
+    GivenCredentials,
+    file_provider,
+)
 from rocketrio.cluster.name_servers import (
     DEFAULT_NAME_SERVER,
     NAME_SERVERS_VARIABLE,
     name_server_addresses,
 )
+from rocketrio.cluster.tls import TLS_CA_FILE_VARIABLE, TLS_VARIABLE, GivenTls
+from rocketrio.connect import ClientOptions
+from rocketrio.places import AtTime, Place, place_of, time_ms_of
+from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError, Error
-from rocketrio_protocol.log_lines import log_to
+from rocketrio_protocol.log_lines import LogFormat, log_to
+from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import group_name_problem, topic_name_problem
-from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.remoting.ports import SystemWallClock, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
+from rocketrio_protocol.remoting.tls_files import TlsOptions
 
-UNKNOWN: Final = "unknown"
+__all__ = ["PIPED_WIDTH", "UNKNOWN", "utc_text"]  # for those who import them from here
+
+DONE_IN_PART: Final = 3
+"""The exit code if a broker did not answer; standard error says which."""
+REFUSED: Final = 4
+"""The exit code if what a plan was made for has changed, and nothing was done."""
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, as shells have it."""
+_CHOICE: Final = "rocketrio.cluster"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 TIME_EXAMPLE: Final = "2026-11-21T08:00+01:00"
-TIME_HELP: Final = f"as {TIME_EXAMPLE}; without a zone, local time"
+TIME_HELP: Final = f"as {TIME_EXAMPLE} (without a zone, local time) or -1h30m for a time ago"
 """The help text for the format of times."""
-PIPED_WIDTH: Final = 240
-"""The width of a table that goes to a file or another program: wide enough not to fold."""
+PLACE_HELP: Final = f"first, last, N, +N after the first, -N before the end, or a time {TIME_HELP}"
+"""The help text for places, as PLACE reads them."""
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -54,12 +110,24 @@ class _NameServers(click.ParamType[tuple[str, ...]]):
             self.fail(str(error), param, ctx)
 
 
+def _completions(ctx: click.Context, kind: Kind, incomplete: str) -> list[CompletionItem[str]]:
+    from rocketrio.cli.known_names import known_names
+
+    return [CompletionItem(name) for name in known_names(ctx, kind) if name.startswith(incomplete)]
+
+
 class _Name(click.ParamType[str]):
     """A valid name of a topic or group."""
 
-    def __init__(self, name: str, problem: Callable[[str], str | None]) -> None:
+    def __init__(self, name: str, problem: Callable[[str], str | None], kind: Kind) -> None:
         self.name = name
         self._problem = problem
+        self._kind: Kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        return _completions(ctx, self._kind, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         problem = self._problem(str(value))
@@ -71,12 +139,31 @@ class _Name(click.ParamType[str]):
 class _Address(click.ParamType[str]):
     name = "HOST:PORT"
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        return _completions(ctx, "addresses", incomplete)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             split_addr(str(value))
         except ConfigError as error:
             self.fail(str(error), param, ctx)
         return str(value)
+
+
+class _Queue(click.ParamType[tuple[str, int]]):
+    name = "BROKER/QUEUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        broker_name, _, queue_id = str(value).rpartition("/")
+        if not broker_name or not queue_id.isdecimal():
+            self.fail(f"{value!r} is not a queue like broker-a/3", param, ctx)
+        return broker_name, int(queue_id)
 
 
 class Time(click.ParamType[datetime]):
@@ -90,15 +177,36 @@ class Time(click.ParamType[datetime]):
         try:
             return time_of(str(value))
         except ValueError:
-            self.fail(f"{value!r} is not a time like {TIME_EXAMPLE}", param, ctx)
+            self.fail(f"{value!r} is not a time like {TIME_EXAMPLE} or -1h30m", param, ctx)
+
+
+class _PlaceType(click.ParamType[Place]):
+    """A place in queues, or a time without its `@`."""
+
+    name = "PLACE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        now_ms = SystemWallClock().now_ms()
+        try:
+            return place_of(str(value), now_ms)
+        except ConfigError as error:
+            with suppress(ConfigError):
+                return AtTime(time_ms_of(str(value), now_ms))
+            self.fail(str(error), param, ctx)
 
 
 def time_of(text: str) -> datetime:
     """Return the time that a text names, local time if it has no zone. Raises ValueError for any other text."""
     try:
-        time = datetime.fromisoformat(text)
-        return time if time.tzinfo else time.astimezone()
-    except OverflowError as error:  # Its local time is outside the years that datetime supports.
+        time_ms = time_ms_of(text, SystemWallClock().now_ms())
+        return datetime.fromtimestamp(time_ms / 1000).astimezone()
+    except (
+        ConfigError,
+        OverflowError,
+        OSError,
+    ) as error:  # Its local time may be outside the years of datetime.
         raise ValueError(str(error)) from error
 
 
@@ -107,58 +215,341 @@ def local_text(time: datetime, *, timespec: str = "seconds") -> str:
     return time.astimezone().isoformat(timespec=timespec)
 
 
-def utc_text(time: datetime) -> str:
-    """Return a time as in JSON output; `time_of` can parse it."""
-    return time.astimezone(UTC).isoformat(timespec="milliseconds")
-
-
+_FILE: Final = click.Path(exists=True, dir_okay=False)
 ADDRESS: Final = _Address()
-TOPIC: Final = _Name("TOPIC", topic_name_problem)
-GROUP: Final = _Name("GROUP", group_name_problem)
+QUEUE: Final = _Queue()
+PLACE: Final = _PlaceType()
+TOPIC: Final = _Name("TOPIC", topic_name_problem, "topics")
+GROUP: Final = _Name("GROUP", group_name_problem, "groups")
+BROKER: Final = _Name("NAME", lambda name: None, "brokers")
 
 
-class Shell(click.Group):
-    """The top-level command, which handles errors of standard output.
+def _cluster_option(*names: str, **settings: Any) -> Callable[[CallableT], CallableT]:
+    return click.option(*names, cls=Option, section="Cluster", **settings)
 
-    Invariant: when the command ends with 0, all its output has left the process.
+
+def client_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which cluster to use, with which account, and how much to log.
+
+    The function gets the first two as `client`, arguments for `open_admin` and the like.
     """
 
-    def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line; end with one line and exit code 1 if standard output cannot be written."""
-        if sys.stdout is None:
-            fail("standard output is closed; send it to /dev/null if no program reads it")
-        if isinstance(sys.stdout.buffer, io.RawIOBase):
-            # PYTHONUNBUFFERED: a raw write may write only a part, and Python's text layer does not check how much.
-            sys.stdout = open(  # noqa: SIM115
-                sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False
-            )
-        try:
-            return super().main(*args, **extra)
-        except OSError as error:
-            # Network errors arrive as rocketrio's errors, errors of files name the file: this is the output.
-            if error.filename is not None:
-                fail(str(error))
-            # Python flushes once more at exit, and would report the error again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(error, BrokenPipeError):  # Its reader needs no more.
-                sys.exit(1)
-            fail(f"standard output takes no more: {error.strerror}")
-
-
-def namesrv_option(function: FunctionT) -> FunctionT:
-    """Add the option `--namesrv`, and the option for how much to log."""
-    function = click.option(
-        "-v", "--verbose", count=True, help="Log to standard error; twice for more."
-    )(function)
-    return click.option(
+    @_cluster_option(
         "--namesrv",
         type=_NameServers(),
-        envvar=NAME_SERVERS_VARIABLE,
-        default=DEFAULT_NAME_SERVER,
-        show_default=True,
-        show_envvar=True,
-        help="Name servers, several separated by semicolons.",
+        help="Name servers, several separated by semicolons.  "
+        f"[env var: {NAME_SERVERS_VARIABLE}; default: {DEFAULT_NAME_SERVER}]",
+    )
+    @_cluster_option(
+        "--context",
+        "context_name",
+        metavar="NAME",
+        help=f"A cluster of `rocketrio context list`.  [env var: {CONTEXT_VARIABLE}]",
+    )
+    @_cluster_option(
+        "--credentials-file",
+        type=click.Path(dir_okay=False),
+        help="A file with the account: accessKey and secretKey, as in Apache's tools.yml.",
+    )
+    @_cluster_option(
+        "--access-key",
+        metavar="KEY",
+        help=f"The account; its secret comes from {SECRET_KEY_VARIABLE}, or is asked for.",
+    )
+    @_cluster_option("--tls", is_flag=True, help=f"Connect with TLS, as with {TLS_VARIABLE}=true.")
+    @_cluster_option(
+        "--tls-ca",
+        type=_FILE,
+        help=f"The authority of the servers' certificates; without it {TLS_CA_FILE_VARIABLE}.",
+    )
+    @_cluster_option("--tls-cert", type=_FILE, help="The certificate for servers that ask for one.")
+    @_cluster_option(
+        "--tls-key", type=_FILE, help="The key of --tls-cert, if it is in another file."
+    )
+    @_cluster_option(
+        "--tls-insecure",
+        is_flag=True,
+        help="TLS with any server, whatever its certificate: for a first look only.",
+    )
+    @_cluster_option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="How long the whole command may take.",
+    )
+    @_cluster_option(
+        "--per-broker",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="How long a server may take to answer a question.  [default: 3, or 5]",
+    )
+    @_cluster_option("-v", "--verbose", count=True, help="Log to standard error; twice for more.")
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        namesrv: tuple[str, ...] | None,
+        context_name: str | None,
+        timeout: float | None,
+        per_broker: float | None,
+        credentials_file: str | None,
+        access_key: str | None,
+        tls: bool,
+        tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        tls_insecure: bool,
+        **options: Any,
+    ) -> None:
+        cluster = chosen_cluster()
+        client = ClientOptions()
+        if cluster.context is not None:
+            client = cluster.context.client_options()
+        client["name_servers"] = cluster.name_servers
+        if per_broker is not None:
+            client["request_timeout"] = per_broker
+        given = _tls(tls, tls_ca, tls_cert, tls_key, is_insecure=tls_insecure)
+        if given is not None:
+            client["tls"] = given
+        credentials = _credentials(credentials_file, access_key)
+        if credentials is not None:
+            client["credentials"] = credentials
+        function(*args, client=client, **options)
+
+    return command
+
+
+def chosen_cluster() -> Choice:
+    """Return the cluster that the options of this command, the environment or the selected context name."""
+    context = click.get_current_context()
+    choice: Choice | None = context.meta.get(_CHOICE)
+    if choice is None:
+        try:
+            choice = choose(
+                read_contexts(contexts_path()),
+                namesrv=context.params.get("namesrv"),
+                context=context.params.get("context_name"),
+                environ=os.environ,
+            )
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from error
+        if choice.warning is not None:
+            click.echo(f"rocketrio: {choice.warning}", err=True)
+        context.meta[_CHOICE] = choice
+    return choice
+
+
+def _confirm(*, yes: bool) -> None:
+    """Let a command that changes a protected cluster go on only if the user names that cluster."""
+    choice = chosen_cluster()
+    if choice.context is None or not choice.context.protected:
+        return
+    name = str(choice.name)
+    if yes and click.get_current_context().params.get("context_name") == name:
+        return
+    if yes or not sys.stdin.isatty():
+        fail(f"the context {name} is protected: give --yes --context {name}", code=REFUSED)
+    shown = click.style(name, fg=choice.context.color or "red", bold=True)
+    typed = click.prompt(
+        f"{shown} is protected. Type its name to go on", default="", show_default=False, err=True
+    )
+    if typed != name:
+        fail(f"nothing was done: {typed!r} is not {name}", code=REFUSED)
+
+
+def _tls(
+    wanted: bool,
+    authority: str | None,
+    certificate: str | None,
+    key: str | None,
+    *,
+    is_insecure: bool,
+) -> GivenTls:
+    """Return how a command uses TLS; None for what the environment says. Each option means that it does."""
+    if not (authority or certificate or key or is_insecure):
+        return True if wanted else None
+    authority = authority or os.environ.get(TLS_CA_FILE_VARIABLE) or None
+    try:
+        options = TlsOptions(authority, certificate, key)
+        if not is_insecure:
+            return options
+        context = options.context()
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(
+        "rocketrio: --tls-insecure checks no certificate: any host between can read and change everything",
+        err=True,
+    )
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _credentials(path: str | None, access_key: str | None) -> GivenCredentials:
+    """Return the account of a command; None for that of the environment, if there is one.
+
+    A secret is never an argument of a command: other users of the machine can read those.
+    """
+    if path is not None and access_key is not None:
+        raise click.UsageError("give --credentials-file or --access-key, not both")
+    if path is not None:
+        return file_provider(path)  # Read again while a command runs for long.
+    if access_key is None:
+        return None
+    secret_key = os.environ.get(SECRET_KEY_VARIABLE)
+    if not secret_key:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                f"--access-key needs its secret in {SECRET_KEY_VARIABLE}, or a terminal to ask for it"
+            )
+        secret_key = click.prompt(f"Secret key of {access_key}", hide_input=True, err=True)
+    try:
+        return Credentials(access_key, secret_key, os.environ.get(SECURITY_TOKEN_VARIABLE) or None)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def reads(function: Callable[..., None]) -> Callable[..., None]:
+    """Mark a command that only reads, and add the options of output: the function gets an `Output` as `output`."""
+    return mark(_with_output(function), Effect.READS)
+
+
+def streams(function: Callable[..., None]) -> Callable[..., None]:
+    """Mark a command that reads and prints each row when it comes, by `Output.line`: without --sort and --limit."""
+    return mark(_with_output(function, is_stream=True), Effect.READS)
+
+
+def changes(function: Callable[..., None]) -> Callable[..., None]:
+    """Mark a command that changes the cluster, and add --dry-run, as `dry_run`, and the options of output."""
+    return _changing(function, lambda options: True)
+
+
+def changes_with(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a command that changes the cluster only if the parameter `name` is given, and else reads."""
+    return lambda function: _changing(function, lambda options: bool(options[name]))
+
+
+def _changing(
+    function: Callable[..., None], does: Callable[[Mapping[str, Any]], bool]
+) -> Callable[..., None]:
+    @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+    @_yes_option
+    @functools.wraps(function)
+    def command(*args: Any, dry_run: bool, yes: bool, **options: Any) -> None:
+        if does(options) and not dry_run:
+            _confirm(yes=yes)
+        function(*args, dry_run=dry_run, **options)
+
+    return mark(_with_output(command), Effect.CHANGES)
+
+
+def sends(function: Callable[..., None]) -> Callable[..., None]:
+    """Mark a command that stores messages or commits offsets, as programs do."""
+
+    @_yes_option
+    @functools.wraps(function)
+    def command(*args: Any, yes: bool, **options: Any) -> None:
+        _confirm(yes=yes)
+        function(*args, **options)
+
+    return mark(command, Effect.SENDS)
+
+
+def _yes_option(function: CallableT) -> CallableT:
+    return click.option(
+        "--yes", is_flag=True, help="Do not ask in a protected context that --context names."
     )(function)
+
+
+def local(function: CallableT) -> CallableT:
+    """Mark a command that changes only files of the user."""
+    return mark(function, Effect.LOCAL)
+
+
+class _Names(click.ParamType[tuple[str, ...]]):
+    name = "a,b"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(name for each in str(value).split(",") if (name := each.strip()))
+
+
+class _Form(click.Choice[str]):
+    """One of the forms of output, or a format string, which has a `%`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value) if "%" in str(value) else super().convert(value, param, ctx)
+
+
+class Template(click.ParamType[str]):
+    """A format string, see format_strings.py; `is_read` if it is for reading records."""
+
+    name = "FORMAT"
+
+    def __init__(self, *, is_read: bool = False) -> None:
+        self._is_read = is_read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            if self._is_read:
+                RecordReader(str(value))
+            else:
+                message_printer(str(value), dict)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+def _with_output(function: Callable[..., None], *, is_stream: bool = False) -> Callable[..., None]:
+    def option(*names: str, **settings: Any) -> Callable[[CallableT], CallableT]:
+        return click.option(*names, cls=Option, section="Output", **settings)
+
+    @option(
+        "-f",
+        "--format",
+        "form",
+        type=_Form(FORMS),
+        metavar="FORM",
+        default="table",
+        help="table, json, ndjson (an object per line), csv, or a format string as '%f{topic}\\n'.",
+    )
+    @option("--columns", type=_Names(), default=(), help="Only these columns: keys of the JSON.")
+    @option("--no-headers", is_flag=True, help="No line of headings.")
+    @option("--utc", is_flag=True, help="Times in UTC, not in local time.")
+    @option("--json", "as_json", is_flag=True, help="Print JSON, as --format json.")
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        form: str,
+        columns: tuple[str, ...],
+        no_headers: bool,
+        utc: bool,
+        as_json: bool,
+        sort: str = "",
+        limit: int | None = None,
+        **options: Any,
+    ) -> None:
+        if as_json and form not in ("table", "json"):
+            raise click.UsageError(f"give --json or --format {form}, not both")
+        output = Output(
+            form="json" if as_json else form,
+            columns=columns,
+            sort=sort,
+            limit=limit,
+            headers=not no_headers,
+            utc=utc,
+        )
+        function(*args, output=output, **options)
+
+    if is_stream:
+        return command
+    order = option(
+        "--sort", metavar="COLUMN", default="", help="Sort by a column; -COLUMN from the end."
+    )
+    cut = option("--limit", type=click.IntRange(0), metavar="N", help="Only the first N rows.")
+    return order(cut(command))
 
 
 def json_option(function: FunctionT) -> FunctionT:
@@ -168,15 +559,32 @@ def json_option(function: FunctionT) -> FunctionT:
     )
 
 
-def run(
-    work: Callable[[], Awaitable[None]], *, verbose: int, interrupted_is_done: bool = False
-) -> None:
-    """Run a command's work to its end; SIGINT and SIGTERM cancel it, so that it cleans up.
+def whole_timeout() -> float:
+    """Return the seconds that the user gives the whole command; infinity without --timeout."""
+    given: float | None = click.get_current_context().params.get("timeout")
+    return inf if given is None else given
 
-    With `interrupted_is_done` an interrupt is the normal end of the command and not an error.
+
+def run(
+    work: Callable[[], Awaitable[None]],
+    *,
+    verbose: int,
+    interrupted_is_done: bool = False,
+    is_timed: bool = True,
+    service_log: LogFormat | None = None,
+) -> None:
+    """Run a command's work to its end; SIGINT and SIGTERM cancel it, so that it cleans up. So does --timeout.
+
+    With `interrupted_is_done` an interrupt is the normal end of the command and not an error. A command that says more
+    than that its time is over asks `whole_timeout` for it, and has `is_timed=False`. With `service_log` the command is
+    a service, which logs warnings with their time without `-v` as well.
     """
+    timeout = whole_timeout() if is_timed else inf
     level = (logging.CRITICAL, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    log_to(sys.stderr, level=level, form="%(levelname)s %(name)s %(message)s")
+    form = "%(levelname)s %(name)s %(message)s"
+    if service_log is not None:
+        level, form = min(level, logging.WARNING), f"%(asctime)s {form}"
+    log_to(sys.stderr, level=level, form=form, log_format=service_log or "text")
     interrupted = False
 
     async def main() -> None:
@@ -193,8 +601,10 @@ def run(
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(wait_signal)
-                with ungrouped():
+                with ungrouped(), trio.move_on_after(timeout) as limit:
                     await work()
+                if limit.cancelled_caught:
+                    raise Error(f"not done within {timeout:g} s; --timeout gives it longer")
 
     try:
         trio.run(main)
@@ -203,33 +613,49 @@ def run(
     except Error as error:
         fail(str(error))
     if interrupted and not interrupted_is_done:
-        fail("interrupted")
+        fail("interrupted", code=INTERRUPTED)
 
 
-def fail(text: str) -> NoReturn:
-    """Print one line to standard error and exit with code 1."""
-    click.echo(f"error: {' '.join(text.split())}", err=True)
-    sys.exit(1)
+def end_in_part(silent: Mapping[str, str]) -> None:
+    """Name the brokers that did not answer, if there are any, and exit with code 3."""
+    for name, reason in silent.items():
+        click.echo(f"warning: {name} did not answer: {' '.join(reason.split())}", err=True)
+    if silent:
+        sys.exit(DONE_IN_PART)
+
+
+def without_bounds(queues: Iterable[QueueOffsets]) -> dict[str, str]:
+    """Return the brokers that did not tell the bounds of their queues, as `end_in_part` takes them."""
+    return {
+        one.queue.broker_name: "the bounds of its queues are unknown"
+        for one in queues
+        if one.min_offset is None or one.max_offset is None
+    }
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file whole, beside its place, and move it there."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        new.write_text(text)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """Print one JSON value. New commands use `Output.show`."""
+    click.echo(json_text(value))
+
+
+def body_fields(message: MessageExt) -> dict[str, object]:
+    """Return `body` for JSON as text, or as base64 with `encoding` if it is not UTF-8."""
+    try:
+        return {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(message.body).decode(), "encoding": "base64"}
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table for people; None is shown as unknown. Numbers are aligned, and never fold."""
-    console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    rows = list(rows)
-    for index, column in enumerate(columns):
-        is_number = any(isinstance(row[index], int) for row in rows)
-        table.add_column(
-            column,
-            overflow="fold",
-            justify="right" if is_number else "left",
-            no_wrap=is_number,
-        )
-    for row in rows:
-        table.add_row(*[UNKNOWN if value is None else str(value) for value in row])
-    console.print(table)
+    """Print a table for people; None is shown as unknown. New commands use `Output.show`."""
+    Output().show((dict(zip(columns, row, strict=True)) for row in rows), columns)

@@ -1,50 +1,43 @@
 """The command `rocketrio consume`."""
 
-import base64
 import json
 import sys
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from datetime import UTC, datetime
 
 import click
 import trio
 
+from rocketrio.admin.admin import open_admin
 from rocketrio.admin.cluster_questions import readable_queues
+from rocketrio.cli.commands import Command
 from rocketrio.cli.common import (
     GROUP,
-    TIME_EXAMPLE,
-    TIME_HELP,
+    PLACE,
+    PLACE_HELP,
     TOPIC,
-    namesrv_option,
+    Template,
+    body_fields,
+    client_options,
     run,
-    time_of,
+    sends,
 )
-from rocketrio.cli.outages import telling_outages
+from rocketrio.cli.format_strings import Printer, message_printer
+from rocketrio.cli.message_output import message_row
+from rocketrio.cli.outages import reporting_outages
+from rocketrio.client import ClientInstance
+from rocketrio.connect import ClientOptions, open_client
 from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consuming.consumer_parts import COMMIT_GRACE
 from rocketrio.consuming.fetch import StartFrom
+from rocketrio.places import AtTime, FromFirst, FromLast, Place
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt
 
 
-class _Start(click.ParamType[StartFrom]):
-    name = "start"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> StartFrom:
-        if value == "earliest" or value == "latest":
-            return "earliest" if value == "earliest" else "latest"
-        try:
-            return time_of(str(value))
-        except ValueError:
-            self.fail(
-                f"{value!r} is neither earliest, latest nor a time like {TIME_EXAMPLE}", param, ctx
-            )
-
-
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic", type=TOPIC, metavar="TOPIC")
 @click.option(
     "--group", type=GROUP, required=True, help="The consumer group: it shares queues and progress."
@@ -52,12 +45,11 @@ class _Start(click.ParamType[StartFrom]):
 @click.option("--tags", help="Only messages with one of these tags: `a || b`.")
 @click.option(
     "--from",
-    "start_from",
-    type=_Start(),
-    metavar="earliest|latest|TIME",
-    default="earliest",
+    "start",
+    type=PLACE,
+    default="first",
     show_default=True,
-    help=f"Where a group begins that never committed; a time is {TIME_HELP}.",
+    help=f"Where a group begins that never committed: {PLACE_HELP}.",
 )
 @click.option("--count", type=click.IntRange(1), help="End after this many messages.")
 @click.option(
@@ -71,16 +63,25 @@ class _Start(click.ParamType[StartFrom]):
     is_flag=True,
     help="Print one JSON object per line: topic, broker_name, queue_id, queue_offset, keys, tags, body.",
 )
-@namesrv_option
+@click.option(
+    "-f",
+    "--format",
+    "template",
+    type=Template(),
+    help="Print each message so, as '%d{iso} %t %k %v\\n'; docs/commands.md has the letters.",
+)
+@sends
+@client_options
 def consume(
     topic: str,
     group: str,
     tags: str | None,
-    start_from: StartFrom,
+    start: Place,
     count: int | None,
     until_caught_up: bool,
     as_json: bool,
-    namesrv: tuple[str, ...],
+    template: str | None,
+    client: ClientOptions,
     verbose: int,
 ) -> None:
     """Print the messages of TOPIC, one body per line, and commit what was printed.
@@ -94,32 +95,70 @@ def consume(
       rocketrio consume orders --group billing
       rocketrio consume orders --group billing --tags 'paid || refunded' --count 10
       rocketrio consume orders --group billing --until-caught-up --json
+      rocketrio consume orders --group billing --from -1h -f '%d{strftime[%T]} %k %v\\n'
     """
+    if as_json and template is not None:
+        raise click.UsageError("give --json or --format, not both")
 
     async def work() -> None:
-        async with open_consumer(
-            topic, group=group, tags=tags, start_from=start_from, name_servers=namesrv
-        ) as consumer:
-            printer = _Printer(as_json)
+        async with (
+            open_client(**client) as shared,
+            _opened(shared, topic, group, tags, start) as consumer,
+        ):
+            printer = _Printer(_json_line if as_json else _body_line, template)
             try:
                 # For a topic that may not be read the consumer would wait for ever, or find nothing and end.
                 await readable_queues(consumer.client, topic)
-                async with telling_outages(consumer.client, topic, writes=False):
+                async with reporting_outages(consumer.client, topic, writes=False):
                     if until_caught_up:
                         await _until_caught_up(consumer, printer, count)
                     else:
                         await _forever(consumer, printer, count)
-                consumer.settle()
+                consumer._settle()
             finally:
                 await _commit(consumer)
 
     run(work, verbose=verbose, interrupted_is_done=not until_caught_up and count is None)
 
 
+def _opened(
+    client: ClientInstance, topic: str, group: str, tags: str | None, start: Place
+) -> AbstractAsyncContextManager[Consumer]:
+    """Open a consumer that begins at a place where its group never committed."""
+    start_from: StartFrom
+    match start:
+        case AtTime(time_ms):
+            start_from = datetime.fromtimestamp(time_ms / 1000, UTC)
+        case FromFirst(0):
+            start_from = "earliest"
+        case FromLast(0):
+            start_from = "latest"
+        case _:
+            return _opened_at(client, topic, group, tags, start)
+    return open_consumer(topic, group=group, tags=tags, start_from=start_from, client=client)
+
+
+@asynccontextmanager
+async def _opened_at(
+    client: ClientInstance, topic: str, group: str, tags: str | None, start: Place
+) -> AsyncGenerator[Consumer]:
+    # Members know only ends and times as beginnings: any other one is committed for them.
+    async with open_admin(client=client) as admin:
+        messages = admin.messages(topic)
+        targets = {
+            one.queue: await messages.offset_of(one.queue, start)
+            for one in await admin.offsets(topic, group)
+            if one.committed_offset is None
+        }
+        await admin.reset_offsets(group, targets)
+    async with open_consumer(topic, group=group, tags=tags, client=client) as consumer:
+        yield consumer
+
+
 async def _commit(consumer: Consumer) -> None:
     # Leaving the consumer's block commits too, but only logs a failure.
     with trio.move_on_after(COMMIT_GRACE, shield=True):
-        errors = await consumer.commit_done()
+        errors = await consumer._commit_done()
         if not errors:
             return
         raise Error(
@@ -136,12 +175,17 @@ class _Printer:
     Invariant: `write` returns once the last byte has left the process, so that the printed messages may be committed.
     """
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, line: Callable[[MessageExt], bytes], template: str | None) -> None:
         self.printed = 0
-        self._line = _json_line if as_json else _body_line
+        self._line: Printer = lambda message, number: line(message)
+        if template is not None:
+            self._line = message_printer(template, message_row)
 
     async def write(self, messages: list[MessageExt]) -> None:
-        data = b"".join([self._line(message) for message in messages])
+        first = self.printed + 1
+        data = b"".join(
+            [self._line(message, number) for number, message in enumerate(messages, first)]
+        )
         await trio.to_thread.run_sync(self._write, data)
         self.printed += len(messages)
 
@@ -163,12 +207,8 @@ def _json_line(message: MessageExt) -> bytes:
         "queue_offset": message.queue_offset,
         "keys": message.keys or None,
         "tags": message.tags,
+        **body_fields(message),
     }
-    try:
-        fields["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        fields["body"] = base64.b64encode(message.body).decode()
-        fields["encoding"] = "base64"
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 

@@ -15,32 +15,25 @@ from rocketrio.admin.cut_log import (
     message_again,
     read_records,
 )
-from rocketrio.cli.common import (
-    fail,
-    json_option,
-    local_text,
-    namesrv_option,
-    print_json,
-    print_table,
-    run,
-    utc_text,
-)
+from rocketrio.cli.commands import Group
+from rocketrio.cli.common import changes, client_options, reads, run
+from rocketrio.cli.output import Column, Output
+from rocketrio.cli.shell import fail
+from rocketrio.connect import ClientOptions
 from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import ConfigError, Error
 
 _DIRECTORY: Final = click.Path(path_type=Path)
-_SHOWN: Final = (
-    "physical_offset",
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "keys",
-    "store_time",
-    "body_size",
+
+
+@click.group(
+    cls=Group,
+    most_used=(
+        "list /var/lib/rocketrio",
+        "show /var/lib/rocketrio FILE",
+        "resend /var/lib/rocketrio FILE --dry-run",
+    ),
 )
-
-
-@click.group()
 def cut() -> None:
     """Show what brokers cut off their logs, and send it again.
 
@@ -58,8 +51,8 @@ def cut() -> None:
 
 @cut.command("list")
 @click.argument("directory", type=_DIRECTORY)
-@json_option
-def list_command(directory: Path, as_json: bool) -> None:
+@reads
+def list_command(directory: Path, output: Output) -> None:
     """List the saved ends of the log in DIRECTORY."""
     rows: list[dict[str, Any]] = []
     for file in _files(directory):
@@ -76,38 +69,30 @@ def list_command(directory: Path, as_json: bool) -> None:
                 "topics": dict(topics.most_common()),
             }
         )
-    if as_json:
-        print_json([{**row, "cut_at": utc_text(row["cut_at"])} for row in rows])
-        return
-    print_table(
-        ("file", "cut_at", "size", "messages", "damaged", "topics"),
-        (
-            (
-                row["file"],
-                local_text(row["cut_at"]),
-                row["size"],
-                row["messages"],
-                row["damaged"],
-                ", ".join(f"{name} {count}" for name, count in _topics(row)),
-            )
-            for row in rows
-        ),
+    topics_column = Column(
+        "topics",
+        cell=lambda row: ", ".join(f"{name} {count}" for name, count in row["topics"].items()),
     )
+    output.show(rows, ("file", "cut_at", "size", "messages", "damaged", topics_column))
 
 
 @cut.command("show")
 @click.argument("directory", type=_DIRECTORY)
 @click.argument("file")
-@json_option
-def show_command(directory: Path, file: str, as_json: bool) -> None:
+@reads
+def show_command(directory: Path, file: str, output: Output) -> None:
     """Show the messages in FILE, a name that `list` shows; exit code 1 if part of it is damaged."""
     records, damage = _read(_file(directory, file))
-    if as_json:
-        for record in records:
-            print_json(_record_json(record))
-    else:
-        print_table(_SHOWN, map(_row, records))
-    _tell_damage(damage)
+    stored = Column(
+        "store_time", cell=lambda row: output.time(row["store_time"], timespec="milliseconds")
+    )
+    keys = Column("keys", cell=lambda row: row["keys"] or "")
+    columns = (
+        *("physical_offset", "topic", "queue_id", "queue_offset"),
+        *(keys, stored, "body_size"),
+    )
+    output.show(map(_record_row, records), columns, lines=True)
+    _report_damage(damage)
 
 
 @cut.command("resend")
@@ -117,14 +102,15 @@ def show_command(directory: Path, file: str, as_json: bool) -> None:
     "--from", "first", type=click.IntRange(0), default=0,
     help="Begin at this physical offset, where an earlier resend ended.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
-@namesrv_option
+@changes
+@client_options
 def resend_command(
     directory: Path,
     file: str,
     first: int,
     dry_run: bool,
-    namesrv: tuple[str, ...],
+    output: Output,
+    client: ClientOptions,
     verbose: int,
 ) -> None:
     """Send the messages in FILE again, one after the other, in the order of the log.
@@ -142,7 +128,7 @@ def resend_command(
     async def work() -> None:
         sent, problem = 0, None
         if not dry_run:
-            async with open_producer(name_servers=namesrv) as producer:
+            async with open_producer(**client) as producer:
                 for record in wanted:
                     try:
                         await producer.send(message_again(cut_off, record))
@@ -156,8 +142,12 @@ def resend_command(
             left = wanted[sent].physical_offset
             fail(f"sent again: {sent}; {problem}. Go on with --from {left}")
         verb = f"would be sent: {len(wanted)}" if dry_run else f"sent again: {sent}"
-        click.echo(f"{verb}; passed over, as they are brokers' own: {passed_over}")
-        _tell_damage(damage)
+        output.show(
+            map(_record_row, wanted),
+            lines=True,
+            people=f"{verb}; passed over, as they are brokers' own: {passed_over}",
+        )
+        _report_damage(damage)
 
     run(work, verbose=verbose)
 
@@ -190,31 +180,14 @@ def _read(file: CutFile) -> tuple[list[CutRecord], list[CutDamage]]:
     return records, damage
 
 
-def _tell_damage(damage: list[CutDamage]) -> None:
+def _report_damage(damage: list[CutDamage]) -> None:
     for one in damage:
         click.echo(f"damaged: {one.size} bytes at {one.physical_offset}: {one.problem}", err=True)
     if damage:
         fail(f"{sum(one.size for one in damage)} bytes are no messages; all others were read")
 
 
-def _topics(row: dict[str, Any]) -> list[tuple[str, int]]:
-    return list(row["topics"].items())
-
-
-def _row(record: CutRecord) -> tuple[object, ...]:
-    message = record.message
-    return (
-        record.physical_offset,
-        message.topic,
-        message.queue_id,
-        message.queue_offset,
-        message.keys,
-        local_text(message.store_time, timespec="milliseconds"),
-        len(message.body),
-    )
-
-
-def _record_json(record: CutRecord) -> dict[str, Any]:
+def _record_row(record: CutRecord) -> dict[str, Any]:
     message = record.message
     return {
         "physical_offset": record.physical_offset,
@@ -224,7 +197,7 @@ def _record_json(record: CutRecord) -> dict[str, Any]:
         "message_id": message.message_id,
         "keys": message.keys or None,
         "tags": message.tags,
-        "store_time": utc_text(message.store_time),
+        "store_time": message.store_time,
         "properties": message.properties,
         "body_size": len(message.body),
         "internal": record.is_internal,

@@ -1,4 +1,4 @@
-"""The command `rocketrio offsets`."""
+"""The commands `rocketrio offsets show`; `offsets_reset.py` has `reset`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,18 +7,23 @@ import click
 
 from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.admin_values import QueueOffsets
+from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     GROUP,
     TIME_EXAMPLE,
     TIME_HELP,
     TOPIC,
-    json_option,
-    namesrv_option,
-    print_json,
-    print_table,
+    changes_with,
+    client_options,
+    end_in_part,
     run,
     time_of,
+    without_bounds,
 )
+from rocketrio.cli.offsets_files import delete, export
+from rocketrio.cli.offsets_reset import reset
+from rocketrio.cli.output import Column, Output
+from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
 
@@ -32,7 +37,49 @@ COLUMNS: tuple[str, ...] = (
 )
 
 
-@click.command()
+# Queues that are not reset have no target: it is not unknown.
+_TARGET = Column(
+    "target_offset",
+    cell=lambda row: "-" if row["target_offset"] is None else str(row["target_offset"]),
+    right=True,
+)
+
+
+class _ShowByDefault(Group):
+    """The group `offsets`, in which a first word that is no command is the topic of `show`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=_ShowByDefault,
+    most_used=(
+        "show orders --group billing",
+        "reset billing --topic orders --to first --dry-run",
+        "export billing",
+    ),
+)
+def offsets() -> None:
+    """Show or reset how far a group is.
+
+    `rocketrio offsets TOPIC --group GROUP` is `rocketrio offsets show`.
+
+    \b
+    Examples:
+      rocketrio offsets orders --group billing
+      rocketrio offsets reset billing --topic orders --to first --dry-run
+    """
+
+
+offsets.add_command(reset)
+offsets.add_command(export)
+offsets.add_command(delete)
+
+
+@offsets.command()
 @click.argument("topic", type=TOPIC, metavar="TOPIC")
 @click.option("--group", type=GROUP, required=True, help="The consumer group.")
 @click.option(
@@ -42,19 +89,16 @@ COLUMNS: tuple[str, ...] = (
     f" stored from this time on ({TIME_HELP}).",
 )
 @click.option("--queue-id", type=int, help="Reset only the queues of this number.")
-@click.option(
-    "--dry-run", is_flag=True, help="Show where --reset-to would put the group; change nothing."
-)
-@json_option
-@namesrv_option
-def offsets(
+@changes_with("reset_to")
+@client_options
+def show(
     topic: str,
     group: str,
     reset_to: str | None,
     queue_id: int | None,
     dry_run: bool,
-    as_json: bool,
-    namesrv: tuple[str, ...],
+    output: Output,
+    client: ClientOptions,
     verbose: int,
 ) -> None:
     """Show a group's progress in each queue of TOPIC, or reset it.
@@ -76,9 +120,10 @@ def offsets(
     """
     if dry_run and reset_to is None:
         raise click.UsageError("--dry-run shows what --reset-to would do; give that too")
+    silent: dict[str, str] = {}
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             found = await admin.offsets(topic, group)
             targets: dict[MessageQueue, int] = {}
             if reset_to is not None:
@@ -86,34 +131,26 @@ def offsets(
             if targets and not dry_run:
                 await admin.reset_offsets(group, targets)
                 found = await admin.offsets(topic, group)
-        rows: list[tuple[object, ...]] = [
-            (
-                queue.queue.broker_name,
-                queue.queue.queue_id,
-                queue.min_offset,
-                queue.max_offset,
-                queue.committed_offset,
-                queue.lag,
-            )
+        rows = [
+            {
+                "broker_name": queue.queue.broker_name,
+                "queue_id": queue.queue.queue_id,
+                "min_offset": queue.min_offset,
+                "max_offset": queue.max_offset,
+                "committed_offset": queue.committed_offset,
+                "lag": queue.lag,
+            }
+            | ({"target_offset": targets.get(queue.queue)} if dry_run else {})
             for queue in found
         ]
-        columns = COLUMNS
-        if dry_run:
-            columns = (*COLUMNS, "target_offset")
-            rows = [(*row, targets.get(one.queue)) for row, one in zip(rows, found, strict=True)]
-        if as_json:
-            print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        else:
-            if dry_run:  # Queues that are not reset have no target: it is not unknown.
-                rows = [(*row, "-" if target is None else target) for *row, target in rows]
-            print_table(columns, rows)
-            lags = [one.lag for one in found]
-            click.echo(
-                f"lag in all: {sum(filter(None, lags))}"
-                + (" and what is unknown" if None in lags else "")
-            )
+        lags = [one.lag for one in found]
+        known = sum(filter(None, lags))
+        total = f"lag in all: {known}" + (" and what is unknown" if None in lags else "")
+        output.show(rows, (*COLUMNS, *([_TARGET] if dry_run else [])), notes=[total])
+        silent.update(without_bounds(found))
 
     run(work, verbose=verbose)
+    end_in_part(silent)
 
 
 def _chosen(found: Sequence[QueueOffsets], queue_id: int | None) -> list[QueueOffsets]:

@@ -12,28 +12,28 @@ import trio
 
 from rocketrio.client import ClientInstance, ask_each
 from rocketrio.routing import FindBrokerResult, subscribe_queues
-from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import Error, NotReachableError, RouteNotFoundError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
 
-LOOK_INTERVAL: Final = 1.0
+POLL_INTERVAL: Final = 1.0
 """Seconds between two polls, and before the first; a shorter failure does not count as an outage."""
 
 
 @asynccontextmanager
-async def telling_outages(
+async def reporting_outages(
     client: ClientInstance, topic: str, *, writes: bool
 ) -> AsyncGenerator[None]:
     """Report outages while the body runs: for reads, of any broker of the topic; for writes, of all its masters."""
     async with background_nursery() as nursery:
-        nursery.start_soon(_tell, client, topic, writes)
+        nursery.start_soon(_report, client, topic, writes)
         yield
 
 
-async def _tell(client: ClientInstance, topic: str, writes: bool) -> None:
+async def _report(client: ClientInstance, topic: str, writes: bool) -> None:
     is_away = False
     while True:
-        await trio.sleep(LOOK_INTERVAL)
+        await trio.sleep(POLL_INTERVAL)
         problem = await _problem(client, topic, writes)
         if problem is not None and not is_away:
             click.echo(f"waiting for the cluster: {' '.join(str(problem).split())}", err=True)
@@ -48,14 +48,14 @@ async def _problem(client: ClientInstance, topic: str, writes: bool) -> Error | 
     async def at_master(queue: MessageQueue) -> int:
         async def ask(found: FindBrokerResult) -> int:
             if found.is_slave:
-                raise NotReachable(f"the master of {queue.broker_name} cannot be reached")
+                raise NotReachableError(f"the master of {queue.broker_name} cannot be reached")
             return await client.api.max_offset(found.addr, queue)
 
         return await client.ask_broker(queue, ask, insist_on_master=True)
 
     try:
         queues = subscribe_queues(topic, await client.topic_route(topic))
-    except RouteNotFound:
+    except RouteNotFoundError:
         return None  # The first message may create it.
     except Error as error:
         return error

@@ -3,18 +3,32 @@
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final
+from datetime import timedelta
+from typing import Final, TypeAlias
 
 import click
 import trio
 
-from rocketrio.cli.common import TOPIC, fail, json_option, namesrv_option, print_json, run
-from rocketrio.cli.outages import telling_outages
+from rocketrio.cli.commands import Command
+from rocketrio.cli.common import (
+    TOPIC,
+    Template,
+    client_options,
+    json_option,
+    print_json,
+    run,
+    sends,
+)
+from rocketrio.cli.format_strings import RecordReader
+from rocketrio.cli.outages import reporting_outages
+from rocketrio.cli.shell import fail
+from rocketrio.connect import ClientOptions
+from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
-from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline
+from rocketrio.producing.pipeline import MessagesNotStoredError, SendPipeline
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.send_result import SendStatus
-from rocketrio_protocol.errors import Error
+from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import Message
 
 DEFAULT_SIZE: Final = 128
@@ -22,12 +36,25 @@ REASONS_SHOWN: Final = 10
 """The largest number of reasons that are printed: one for each queue, and a few more."""
 RANGES_SHOWN: Final = 20
 """The largest number of ranges of line numbers for each reason."""
+RECORD_SIZE_MAX: Final = 4 * MAX_MESSAGE_SIZE
+"""Bytes of a record of --format: a body may be written in hexadecimal digits, or escaped."""
+Record: TypeAlias = Mapping[str, bytes]
+"""The fields of a message by their letter in a format string."""
 _TOO_LONG: Final = f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have"
 _READ_SIZE: Final = 64 * 1024
 _PRINTABLE: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@click.command()
+def _shown_delay(delay: timedelta) -> str:
+    seconds = int(delay.total_seconds())
+    unit, name = next(one for one in ((3600, "h"), (60, "m"), (1, "s")) if seconds % one[0] == 0)
+    return f"{seconds // unit}{name}"
+
+
+DELAYS: Final = {_shown_delay(delay): level for level, delay in enumerate(DELAY_LEVELS, 1)}
+
+
+@click.command(cls=Command)
 @click.argument("topic", type=TOPIC, metavar="TOPIC")
 @click.option("--count", type=click.IntRange(1), help="Send this many generated messages instead.")
 @click.option(
@@ -39,10 +66,23 @@ _PRINTABLE: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 @click.option("--tags", help="Tag of every message.")
 @click.option("--sharding-key", help="Send all to one queue, chosen by this text, in order.")
 @click.option(
+    "--delay",
+    type=click.Choice(list(DELAYS)),
+    help="Let groups receive each message this much later; these are the levels of a broker's defaults.",
+)
+@click.option(
     "--no-create", is_flag=True, help="Fail if the topic does not exist, instead of creating it."
 )
 @json_option
-@namesrv_option
+@click.option(
+    "-f",
+    "--format",
+    "template",
+    type=Template(is_read=True),
+    help="How records are written on standard input, as '%k %v\\n': %v body, %k keys, %g tag, %t topic.",
+)
+@sends
+@client_options
 def produce(
     topic: str,
     count: int | None,
@@ -50,9 +90,11 @@ def produce(
     keys: str,
     tags: str | None,
     sharding_key: str | None,
+    delay: str | None,
     no_create: bool,
     as_json: bool,
-    namesrv: tuple[str, ...],
+    template: str | None,
+    client: ClientOptions,
     verbose: int,
 ) -> None:
     """Send the lines of standard input to TOPIC, each as one message, or send --count generated messages.
@@ -66,21 +108,30 @@ def produce(
       echo hello | rocketrio produce orders
       rocketrio produce orders --keys k1 --tags paid < orders.jsonl
       rocketrio produce orders --count 100000 --size 128
+      echo 'pay now' | rocketrio produce reminders --delay 30m
+      rocketrio consume orders --group copy -f '%k %v{base64}\\n' | rocketrio produce copies -f '%k %v{base64}\\n'
     """
+    if template is not None and count is not None:
+        raise click.UsageError("--format reads standard input, and --count does not")
     if size is not None and count is None:
         raise click.UsageError(
             "--size needs --count: without it the lines of standard input are sent"
         )
     if count is None and sys.stdin is None:
         raise click.UsageError("standard input is closed; give it lines, or --count")
-    bodies = _lines() if count is None else _made_up(count, DEFAULT_SIZE if size is None else size)
-
-    what = "line" if count is None else "message"
+    if template is not None:
+        records, what = _records(RecordReader(template)), "record"
+    elif count is None:
+        records, what = _bodies(_lines()), "line"
+    else:
+        made_up = _made_up(count, DEFAULT_SIZE if size is None else size)
+        records, what = _bodies(made_up), "message"
 
     async def work() -> None:
         not_stored = _NotStored()
         pipeline: SendPipeline | None = None
-        is_told = False
+        is_reported = False
+        wrong: str | None = None
         started = trio.current_time()
 
         def summarise() -> int:
@@ -95,34 +146,48 @@ def produce(
 
         try:
             async with (
-                open_producer(name_servers=namesrv, auto_create_topic=not no_create) as producer,
-                telling_outages(producer.client, topic, writes=True),
+                open_producer(**client, auto_create_topic=not no_create) as producer,
+                reporting_outages(producer.client, topic, writes=True),
             ):
                 try:
                     async with producer.pipeline() as pipeline:
-                        async for body in bodies:
-                            not_stored.lines += 1
-                            if len(body) > MAX_MESSAGE_SIZE:
-                                not_stored.add(not_stored.lines, _TOO_LONG)
-                                not_stored.too_long += 1
-                                continue
-                            message = _Line(topic, body, keys=keys, tags=tags)
-                            message.number = not_stored.lines
-                            await pipeline.send(message, sharding_key=sharding_key)
-                        not_stored.is_whole = True
-                except MessagesNotStored as error:
+                        try:
+                            async for record in records:
+                                not_stored.lines += 1
+                                body = record["v"]
+                                if len(body) > MAX_MESSAGE_SIZE:
+                                    not_stored.add(not_stored.lines, _TOO_LONG)
+                                    not_stored.too_long += 1
+                                    continue
+                                message = _Line(
+                                    _text(record, "t", topic),
+                                    body,
+                                    keys=_text(record, "k", keys),
+                                    tags=_text(record, "g", tags or "") or None,
+                                    delay_level=0 if delay is None else DELAYS[delay],
+                                )
+                                message.number = not_stored.lines
+                                await pipeline.send(message, sharding_key=sharding_key)
+                            not_stored.is_whole = True
+                        except ConfigError as error:
+                            if template is None:
+                                raise
+                            wrong = str(error)
+                except MessagesNotStoredError as error:
                     for failure in error.failures:
                         assert isinstance(failure.message, _Line)
                         not_stored.add(failure.message.number, str(failure.error))
-            is_told, failed = True, summarise()
+            is_reported, failed = True, summarise()
         except Error:
-            is_told = True
+            is_reported = True
             if not_stored.lines > 1:
                 not_stored.show(what)
             raise
         finally:
-            if pipeline is not None and not is_told:  # Interrupted.
+            if pipeline is not None and not is_reported:  # Interrupted.
                 summarise()
+        if wrong is not None:
+            fail(f"{wrong}; nothing was sent from this record on")
         if not_stored:
             not_stored.show(what)
             fail(f"{failed} messages were not stored; the first one: {not_stored.first}")
@@ -191,14 +256,47 @@ async def _made_up(count: int, size: int) -> AsyncIterator[bytes]:
         yield (label + filling)[:size]
 
 
-async def _lines() -> AsyncIterator[bytes]:
-    """Yield the lines; of a line that is too long only as much as shows that it is."""
+def _text(record: Record, letter: str, otherwise: str) -> str:
+    """Return a field of a record; `otherwise` if the format has no such field. Raises ConfigError if it is no text."""
+    if letter not in record:
+        return otherwise
+    try:
+        return record[letter].decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"%{letter} is {record[letter]!r}, which is not UTF-8 text") from error
+
+
+async def _bodies(bodies: AsyncIterator[bytes]) -> AsyncIterator[Record]:
+    async for body in bodies:
+        yield {"v": body}
+
+
+async def _records(reader: RecordReader) -> AsyncIterator[Record]:
+    """Yield the records of standard input. Raises ConfigError for one that is wrong."""
+    async for chunk in _chunks():
+        for record in reader.feed(chunk):
+            yield record
+        if reader.waiting > RECORD_SIZE_MAX:
+            raise ConfigError(
+                f"record {reader.records + 1} has no end within {RECORD_SIZE_MAX} bytes; is the format right?"
+            )
+    for record in reader.end():
+        yield record
+
+
+async def _chunks() -> AsyncIterator[bytes]:
     # In a thread, and only what is available: a terminal or a slow pipe must not delay lines that were read.
-    rest = b""
     # This bypasses Python's buffer, whose lock an abandoned thread would hold until the end of the process.
     while chunk := await trio.to_thread.run_sync(
         os.read, sys.stdin.fileno(), _READ_SIZE, abandon_on_cancel=True
     ):
+        yield chunk
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """Yield the lines; of a line that is too long only as much as shows that it is."""
+    rest = b""
+    async for chunk in _chunks():
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line

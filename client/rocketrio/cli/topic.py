@@ -1,17 +1,37 @@
-"""The commands `rocketrio topic create|list|show|delete`."""
+"""The commands `rocketrio topic create|list|show|delete`; `topic_tables.py` has the others."""
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from rocketrio.admin.admin import MAX_QUEUES, open_admin
 from rocketrio.admin.admin_values import TopicDescription
-from rocketrio.cli.common import TOPIC, json_option, namesrv_option, print_json, print_table, run
+from rocketrio.admin.topic_admin import MESSAGE_TYPE, topic_overviews
+from rocketrio.cli.commands import Group
+from rocketrio.cli.common import (
+    TOPIC,
+    changes,
+    client_options,
+    end_in_part,
+    reads,
+    run,
+    without_bounds,
+)
+from rocketrio.cli.output import Output
+from rocketrio.cli.topic_tables import (
+    LONG,
+    PERMISSIONS,
+    groups,
+    order,
+    overview_row,
+    perm,
+    stats,
+)
+from rocketrio.connect import ClientOptions
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio_protocol.bodies.route import QueueData
-from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 
-_PERMISSIONS: Final = {"r": Permission.READ, "w": Permission.WRITE, "rw": READ_WRITE}
+_TYPES: Final = ("normal", "fifo", "delay", "transaction")
 
 
 def _read_attributes(
@@ -21,7 +41,7 @@ def _read_attributes(
     return {name: value or None for name, _, value in (text.partition("=") for text in texts)}
 
 
-@click.group()
+@click.group(cls=Group, most_used=("list --long", "show orders", "create orders --queues 8"))
 def topic() -> None:
     """Create, list, show and delete topics.
 
@@ -43,8 +63,18 @@ def topic() -> None:
 )
 @click.option(
     "--perm",
-    type=click.Choice(sorted(_PERMISSIONS)),
-    help="Permissions: read, write or both; both for a new topic.",
+    type=click.Choice(sorted(PERMISSIONS)),
+    help="Permissions: read, write, both or none; both for a new topic.",
+)
+@click.option(
+    "--order/--no-order",
+    default=None,
+    help="Whether it is an ordered topic: kept by brokers, 4.9 ignores it. See `topic order`.",
+)
+@click.option(
+    "--message-type",
+    type=click.Choice(_TYPES),
+    help="What it is for (RocketMQ 5): a short form of --attribute message.type=....",
 )
 @click.option(
     "--attribute",
@@ -55,16 +85,19 @@ def topic() -> None:
     help="An attribute of RocketMQ 5; without a value it is removed. May be repeated.",
 )
 @click.option("--cluster", help="Only on the masters of this cluster; by default on all.")
-@json_option
-@namesrv_option
+@changes
+@client_options
 def create(
     name: str,
     queues: int | None,
     perm: str | None,
+    order: bool | None,
+    message_type: str | None,
     attributes: dict[str, str | None],
     cluster: str | None,
-    as_json: bool,
-    namesrv: tuple[str, ...],
+    dry_run: bool,
+    output: Output,
+    client: ClientOptions,
     verbose: int,
 ) -> None:
     """Create TOPIC, or change the given settings of it.
@@ -76,67 +109,87 @@ def create(
       rocketrio topic create orders
       rocketrio topic create orders --queues 8 --cluster DefaultCluster
       rocketrio topic create %DLQ%billing --perm rw
-      rocketrio topic create payments --attribute message.type=FIFO
+      rocketrio topic create payments --message-type fifo
     """
+    if message_type is not None:
+        if MESSAGE_TYPE in attributes:
+            raise click.UsageError(f"give --message-type or --attribute {MESSAGE_TYPE}, not both")
+        attributes[MESSAGE_TYPE] = message_type.upper()
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             made = await admin.create_topic(
                 name,
                 queues=queues,
-                perm=None if perm is None else _PERMISSIONS[perm],
+                perm=None if perm is None else int(PERMISSIONS[perm]),
+                order=order,
                 cluster=cluster,
                 attributes=attributes,
+                dry_run=dry_run,
             )
         shapes = [
             QueueData(broker, config.read_queue_nums, config.write_queue_nums, config.perm)
             for broker, config in made.items()
         ]
-        if as_json:
-            brokers = [
-                _shape_as_json(shape, made[shape.broker_name].attributes) for shape in shapes
-            ]
-            print_json({"topic": name, "brokers": brokers})
-        else:
-            for shape in shapes:
-                kept = made[shape.broker_name].attributes
-                click.echo(f"{name} on {shape.broker_name}: {_shape(shape, kept)}")
+        rows = [_shape_as_json(shape, made[shape.broker_name].attributes) for shape in shapes]
+        would = "would be " if dry_run else ""
+        output.show(
+            rows,
+            document=lambda rows: {"topic": name, "brokers": rows},
+            people="\n".join(
+                f"{name} on {shape.broker_name}: {would}{_shape(shape, made[shape.broker_name].attributes)}"
+                for shape in shapes
+            ),
+        )
 
     run(work, verbose=verbose)
+
+
+topic.add_command(perm)
+topic.add_command(order)
+topic.add_command(groups)
+topic.add_command(stats)
 
 
 @topic.command(name="list")
 @click.option("--all", "include_system", is_flag=True, help="Include system and retry topics.")
-@json_option
-@namesrv_option
+@click.option(
+    "--long", "is_long", is_flag=True, help="With queues, messages, rates and groups of each."
+)
+@reads
+@client_options
 def list_topics(
-    include_system: bool, as_json: bool, namesrv: tuple[str, ...], verbose: int
+    include_system: bool, is_long: bool, output: Output, client: ClientOptions, verbose: int
 ) -> None:
-    """List topics, one name per line.
+    """List topics, one name per line; with --long a table, for which every master is asked about each.
 
     \b
     Examples:
       rocketrio topic list
+      rocketrio topic list --long --sort -messages_per_second
       rocketrio topic list --all --json
     """
+    silent: dict[str, str] = {}
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
+            if is_long:
+                found, without = await topic_overviews(admin, include_system=include_system)
+                silent.update(without)
+                output.show([overview_row(one) for one in found], LONG)
+                return
             names = await admin.topics(include_system=include_system)
-        if as_json:
-            print_json([{"topic": name} for name in names])
-        else:
-            for name in names:
-                click.echo(name)
+        output.show([{"topic": name} for name in names], people="\n".join(names))
 
     run(work, verbose=verbose)
+    end_in_part(silent)
 
 
 @topic.command()
 @click.argument("name", type=TOPIC, metavar="TOPIC")
-@json_option
-@namesrv_option
-def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
+@reads
+@client_options
+def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None:
     """Show which brokers have TOPIC and the offsets of its queues.
 
     \b
@@ -144,23 +197,23 @@ def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> No
       rocketrio topic show orders
       rocketrio topic show orders --json
     """
+    silent: dict[str, str] = {}
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             described = await admin.topic(name)
-        if as_json:
-            print_json(_as_json(described))
-        else:
-            _print(described)
+        _show(described, output)
+        silent.update(without_bounds(described.queues))
 
     run(work, verbose=verbose)
+    end_in_part(silent)
 
 
 @topic.command()
 @click.argument("name", type=TOPIC, metavar="TOPIC")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted; change nothing.")
-@namesrv_option
-def delete(name: str, dry_run: bool, namesrv: tuple[str, ...], verbose: int) -> None:
+@changes
+@client_options
+def delete(name: str, dry_run: bool, output: Output, client: ClientOptions, verbose: int) -> None:
     """Delete TOPIC with all its messages.
 
     \b
@@ -170,17 +223,20 @@ def delete(name: str, dry_run: bool, namesrv: tuple[str, ...], verbose: int) -> 
     """
 
     async def work() -> None:
-        async with open_admin(name_servers=namesrv) as admin:
+        async with open_admin(**client) as admin:
             if dry_run:
-                _print(await admin.topic(name))
+                _show(await admin.topic(name), output)
                 return
             brokers = await admin.delete_topic(name)
-        click.echo(f"deleted {name} on {', '.join(brokers)}")
+        output.show(
+            [{"topic": name, "broker_name": broker} for broker in brokers],
+            people=f"deleted {name} on {', '.join(brokers)}",
+        )
 
     run(work, verbose=verbose)
 
 
-def _as_json(described: TopicDescription) -> dict[str, object]:
+def _as_json(described: TopicDescription) -> dict[str, Any]:
     route = described.route
     return {
         "topic": described.topic,
@@ -217,22 +273,20 @@ def _shape_as_json(data: QueueData, attributes: dict[str, str] | None) -> dict[s
     }
 
 
-def _print(described: TopicDescription) -> None:
+def _show(described: TopicDescription, output: Output) -> None:
     shapes = {
         data.broker_name: _shape(data, described.attributes[data.broker_name])
         for data in described.route.queue_datas
     }
-    for broker in described.route.broker_datas:
-        places = ", ".join(f"{id_}={addr}" for id_, addr in sorted(broker.broker_addrs.items()))
-        shape = shapes.get(broker.broker_name, "no queues")
-        click.echo(
-            f"{described.topic} on {broker.broker_name} of {broker.cluster}: {places}; {shape}"
-        )
-    rows = [
-        (offsets.queue.broker_name, offsets.queue.queue_id, offsets.min_offset, offsets.max_offset)
-        for offsets in described.queues
-    ]
-    print_table(("broker_name", "queue_id", "min_offset", "max_offset"), rows)
+    if output.for_people:
+        for broker in described.route.broker_datas:
+            places = ", ".join(f"{id_}={addr}" for id_, addr in sorted(broker.broker_addrs.items()))
+            shape = shapes.get(broker.broker_name, "no queues")
+            click.echo(
+                f"{described.topic} on {broker.broker_name} of {broker.cluster}: {places}; {shape}"
+            )
+    document = _as_json(described)
+    output.show(document["queues"], document=lambda queues: {**document, "queues": queues})
 
 
 def _shape(data: QueueData, attributes: dict[str, str] | None) -> str:

@@ -1,6 +1,7 @@
 """`rocketrio broker` and `rocketrio cluster status` as scripts use them: fields and exit codes."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
         ("broker", "verify", "h:1", "--rate", "0"),
         ("cluster", "status", "--every", "1"),
         ("cluster", "status", "--broker", "h"),
+        ("cluster", "events", "--since", "soon"),
     ],
 )
 def test_wrong_use_ends_with_two(arguments: tuple[str, ...]) -> None:
@@ -113,7 +115,7 @@ async def test_pair_changes_places_by_command() -> None:
 
 
 @pytest.mark.real
-async def test_watch_shows_one_look_after_the_other_until_interrupted() -> None:
+async def test_watch_prints_one_status_after_the_other_until_interrupted() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         with trio.fail_after(60):
             process = await trio.lowlevel.open_process(
@@ -164,3 +166,22 @@ async def test_verify_finds_what_a_disk_changed_on_a_slave() -> None:
             done = await run("broker", "verify", "no-such-name")
             assert (done.code, done.out) == (1, "")
             assert "known names: broker-a" in done.err
+
+
+@pytest.mark.real
+async def test_events_are_lines_and_json(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(60):
+            logging.getLogger("rocketrio_broker.test").error("clock jumped by=%s", "a b\nc")
+            done = await run("cluster", "events", "--kind", "clock")
+            assert (done.code, done.err) == (0, "")
+            assert done.out.count("\n") == 1
+            assert done.out.endswith('clock: clock jumped by="a b\\nc"\n')
+            done = await run("cluster", "events", "--since", "-1h", "--json")
+            events = {event["event"]: event for event in done.json}
+            assert events["clock jumped"]["values"] == {"by": "a b\nc"}
+            assert events["serving"]["kind"] == "process"
+            done = await run("cluster", "events", "--since", "2099-01-01")
+            assert (done.code, done.out) == (0, "")

@@ -6,7 +6,7 @@ import attrs
 from rich.console import Console
 
 from rocketrio.admin.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
-from rocketrio.cli.cluster_table import status_json, status_table
+from rocketrio.cli.cluster_table import status_rows, status_table
 from rocketrio_protocol.ha.status import LastWait
 
 MASTER = BrokerStatus(
@@ -72,7 +72,7 @@ def test_numbers_can_be_read_on_a_narrow_terminal() -> None:
     assert any("3.0 GB" in line and "61.2" in line for line in lines)
 
 
-def test_what_sends_waited_for_stands_below() -> None:
+def test_table_has_notes_on_what_sends_waited_for() -> None:
     told = "\n".join(shown(MASTER, SLAVE))
     assert (
         "broker-a 0: the last send that had to wait got PUT_OK after 2.0 ms for the disk and 1.5 ms for slaves"
@@ -82,14 +82,14 @@ def test_what_sends_waited_for_stands_below() -> None:
     assert "broker-a 1: acknowledges what its disk has" in told
 
 
-def test_a_send_that_found_no_slave_waited_for_nothing() -> None:
+def test_send_without_a_slave_does_not_wait() -> None:
     nobody = attrs.evolve(
         MASTER, last_wait=LastWait(status="SLAVE_NOT_AVAILABLE", end_offset=9), answered=None
     )
     assert "the last send that had to wait got SLAVE_NOT_AVAILABLE at once" in shown(nobody)[-1]
 
 
-def test_a_problem_is_told_and_the_unknown_is_called_so() -> None:
+def test_table_shows_problems_and_calls_missing_values_unknown() -> None:
     refusing = attrs.evolve(
         MASTER, state=NO_WRITES, problem="another live master", last_wait=None, answered=None
     )
@@ -124,16 +124,16 @@ def test_why_readers_see_less_than_is_stored() -> None:
 
 
 def test_json_has_the_same_with_stable_names() -> None:
-    master, slave = json.loads(json.dumps(status_json([MASTER, SLAVE])))
+    master, slave = json.loads(json.dumps(status_rows([MASTER, SLAVE])))
     assert master.keys() == slave.keys()
     assert (slave["bytes_behind"], slave["seconds_left"], slave["problem"]) == (3 * 10**9, 30, None)
     assert master["last_wait"]["status"] == "PUT_OK"
 
 
-def test_a_role_that_the_settings_do_not_say_is_named() -> None:
+def test_role_that_the_settings_do_not_name_is_shown() -> None:
     held = attrs.evolve(SLAVE, configured="async-master 0")
     assert "broker-a 1: holds slave 1, its settings say async-master 0" in shown(MASTER, held)
     as_set = attrs.evolve(SLAVE, configured="slave 1")
     assert not any("settings say" in line for line in shown(MASTER, as_set))
-    (told,) = json.loads(json.dumps(status_json([held])))
+    (told,) = json.loads(json.dumps(status_rows([held])))
     assert told["configured"] == "async-master 0"

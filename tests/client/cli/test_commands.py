@@ -232,7 +232,11 @@ async def _cluster(run: Run, cluster: EmbeddedCluster) -> None:
     assert master["ha_address"] == cluster.master.broker.ha_address
     assert master["max_physical_offset"] == slave["max_physical_offset"]
     done = await run("cluster", "list")
-    assert done.out.split("\n")[0].split()[:4] == ["cluster", "broker_name", "broker_id", "role"]
+    lines = done.out.splitlines()
+    assert lines[0].split()[:4] == ["cluster", "broker", "id", "role"]
+    assert max(map(len, lines)) <= 110
+    ports = [broker["ha_address"].rpartition(":")[2] for broker in (master, slave)]
+    assert [line.split()[5] for line in lines[1:]] == [f":{port}" for port in ports]
 
 
 async def _deletion(run: Run) -> None:
@@ -303,6 +307,20 @@ async def test_messages_that_are_not_stored_fail_the_command() -> None:
 
 
 @pytest.mark.real
+async def test_delayed_line_is_received_after_its_delay() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        rocketrio = in_cluster(cluster)
+        with trio.fail_after(LIMIT):
+            assert (await rocketrio("produce", "t", "--delay", "1s", stdin=b"late\n")).code == 0
+            done = await rocketrio(
+                "consume", "t", "--group", "g", "--count", "1", "-f", "%v %D %d\n"
+            )
+    body, born_ms, stored_ms = done.out.split()
+    assert (done.code, body) == (0, "late")
+    assert int(stored_ms) - int(born_ms) >= 1000
+
+
+@pytest.mark.real
 async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
@@ -331,7 +349,7 @@ async def test_interrupted_consumer_ends_well_and_has_committed() -> None:
 
 
 @pytest.mark.real
-async def test_interrupted_consumer_that_cannot_commit_says_so() -> None:
+async def test_interrupted_consumer_that_cannot_commit_reports_it() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
         with trio.fail_after(LIMIT):
@@ -348,7 +366,7 @@ async def test_interrupted_consumer_that_cannot_commit_says_so() -> None:
 
 
 @pytest.mark.real
-async def test_interrupted_producer_says_what_became_of_its_messages() -> None:
+async def test_interrupted_producer_reports_which_messages_are_stored() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         with trio.fail_after(LIMIT):
             process = await trio.lowlevel.open_process(
@@ -367,7 +385,7 @@ async def test_interrupted_producer_says_what_became_of_its_messages() -> None:
                 await store.appended.wait_past(store.appended.value)
             await trio.sleep(0.2)  # The answer to the last one is on its way.
             process.send_signal(signal.SIGINT)
-            assert await process.wait() == 1
+            assert await process.wait() == 130
             assert await process.stderr.receive_some() == b"error: interrupted\n"
             told = (await process.stdout.receive_some()).decode()
             assert told.startswith("stored 3 messages in orders")
@@ -381,7 +399,7 @@ async def test_interrupted_producer_says_what_became_of_its_messages() -> None:
             assert process.stdout is not None
             await store.appended.wait_past(store.appended.value)
             process.send_signal(signal.SIGINT)
-            assert await process.wait() == 1
+            assert await process.wait() == 130
             summary = json.loads(await process.stdout.receive_some())
             in_store = _stored(store) - 3
             assert 0 < summary["stored"] <= in_store <= summary["stored"] + summary["unknown"]
@@ -426,6 +444,7 @@ async def test_no_name_server_is_one_clear_line() -> None:
         ["consume", "t", "--group", "bad group"],
         ["consume", "t", "--group", "g", "--from", "yesterday"],
         ["topic", "list", "--namesrv", "nowhere"],
+        ["produce", "t", "--delay", "7s"],
         ["nonsense"],
     ],
 )
@@ -438,12 +457,11 @@ def test_wrong_use_ends_with_two(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["consume", "t", "--group", "g", "--from", "first"], "earliest"),
-        (["consume", "t", "--group", "g", "--from", "LATEST"], "latest"),
+        (["consume", "t", "--group", "g", "--from", "LATEST"], "last"),
         (["offsets", "t", "--group", "g", "--queue", "1"], "--queue-id"),
     ],
 )
-def test_a_former_word_is_an_error_that_names_the_one_there_is(
+def test_former_word_is_an_error_that_names_the_present_one(
     arguments: list[str], named: str
 ) -> None:
     done = CliRunner().invoke(main, arguments)
@@ -467,7 +485,7 @@ def test_a_former_word_is_an_error_that_names_the_one_there_is(
         ["offsets"],
     ],
 )
-def test_help_teaches_by_example(arguments: list[str]) -> None:
+def test_help_has_an_example(arguments: list[str]) -> None:
     done = CliRunner().invoke(main, [*arguments, "--help"])
     assert done.exit_code == 0
     assert " ".join(["  rocketrio", *arguments]) in done.output

@@ -56,3 +56,32 @@ async def test_streams_that_cannot_be_used_are_one_line() -> None:
                 assert "Traceback" not in done.err
             done = await shell(f"{ROCKETRIO} offsets orders --group full --json")
     assert all(not queue["committed_offset"] for queue in done.json[0])
+
+
+@pytest.mark.real
+async def test_format_strings_carry_messages_from_one_topic_to_another() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        shell = in_shell(cluster)
+        with trio.fail_after(120):
+            done = await shell(
+                rf"printf 'k1 a\nk2 two words\n' | {ROCKETRIO} produce orders --sharding-key x -f '%k %v\n'"
+            )
+            assert done.out.startswith("stored 2 messages in orders"), done
+            form = r"-f '%k\x1f%v{base64}\n'"
+            done = await shell(
+                f"{ROCKETRIO} consume orders --group g --count 2 {form} | {ROCKETRIO} produce copies {form}"
+            )
+            assert done.out.startswith("stored 2 messages in copies"), done
+            consume = f"{ROCKETRIO} consume copies --group {{}} --count {{}} -f '%i %k=%v;'"
+            done = await shell(consume.format("all", 2))
+            assert sorted(done.out.split(";")[:-1]) in (
+                ["1 k1=a", "2 k2=two words"],
+                ["1 k2=two words", "2 k1=a"],
+            )
+            done = await shell(f"{ROCKETRIO} consume orders --group late --from -1 --count 1")
+            assert done.out == "two words\n"
+            done = await shell(rf"printf '<k> a\nb\n' | {ROCKETRIO} produce orders -f '<%k> %v\n'")
+            assert done.code == 1
+            assert done.out.startswith("stored 1 messages")
+            assert "record 2 has b'b" in done.err
+            assert "nothing was sent from this record on" in done.err

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner, Result
-from tests.broker.store.support import SMALL, body_of, opened, put_of, read_all, stored
 from tests.client.cli.test_commands import Done, in_cluster
+from tests.support.stores import SMALL, body_of, opened, put_of, read_all, stored
 from trio.testing import MockClock
 
 from rocketrio.admin.cut_log import (

@@ -3,12 +3,21 @@
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import Done, in_cluster
+from tests.client.cli.test_commands import LIMIT, Done, in_cluster
 
 from rocketrio import GIVE_UP, ConsumeLater, MessageExt, open_client, open_consumer
 from rocketrio.cli import main
-from rocketrio.cli.dead_letters import COLUMNS
 from rocketrio_broker.embedded import EmbeddedCluster
+
+COLUMNS = (
+    "message_id",
+    "topic",
+    "keys",
+    "tags",
+    "reconsume_times",
+    "store_time",
+    "body_size",
+)
 
 
 async def give_up_all(cluster: EmbeddedCluster, *, count: int) -> None:
@@ -34,7 +43,7 @@ async def give_up_all(cluster: EmbeddedCluster, *, count: int) -> None:
 async def test_dead_letters_are_shown_and_sent_again() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             none: Done = await run("dead-letters", "list", "billing", "--json")
             assert (none.code, none.out) == (1, "")
             assert "billing" in none.err
@@ -58,6 +67,9 @@ async def test_dead_letters_are_shown_and_sent_again() -> None:
             assert message_id in table.out
             assert len(table.out.splitlines()) == 2
             assert tuple(table.out.splitlines()[0].split()) == COLUMNS
+            would: Done = await run("dead-letters", "resend", "billing", message_id, "--dry-run")
+            assert message_id in would.out
+            assert would.out.splitlines()[-1].endswith("would be sent")
             sent: Done = await run("dead-letters", "resend", "billing", message_id)
             assert (sent.code, sent.out) == (0, "sent again: 1\n")
             again: Done = await run("consume", "orders", "--group", "billing", "--count", "1")
@@ -71,10 +83,10 @@ async def test_dead_letters_are_shown_and_sent_again() -> None:
 
 @pytest.mark.real
 async def test_all_are_more_than_a_list_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketrio.admin.dead_letters.VIEW_MAX_MESSAGES", 2)
+    monkeypatch.setattr("rocketrio.admin.browse.PAGE_MESSAGES", 2)
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(LIMIT):
             await run("produce", "orders", "--count", "5")
             await give_up_all(cluster, count=5)
             shown: Done = await run("dead-letters", "list", "billing", "--count", "9", "--json")

@@ -2,26 +2,26 @@
 
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 from trio.testing import MockClock
 
 from rocketrio import Message, open_producer
-from rocketrio.cli.outages import telling_outages
+from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.produce import RANGES_SHOWN, _NotStored
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
 @pytest.mark.parametrize("writes", [False, True])
-async def test_an_outage_is_told_once_and_its_end(
+async def test_outage_and_its_end_are_reported_once(
     writes: bool, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with (
         EmbeddedCluster() as cluster,
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+        client_of(cluster) as client,
         open_producer(client=client) as producer,
     ):
         await producer.send(Message("orders", b"x"))
-        async with telling_outages(client, "orders", writes=writes):
+        async with reporting_outages(client, "orders", writes=writes):
             await trio.sleep(60)
             assert capsys.readouterr().err == ""
             for _ in range(2):
@@ -40,16 +40,16 @@ async def test_reads_that_a_slave_serves_are_no_outage(
 ) -> None:
     async with (
         EmbeddedCluster(slaves=1) as cluster,
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+        client_of(cluster) as client,
         open_producer(client=client) as producer,
     ):
         await producer.send(Message("orders", b"x"))
         await trio.sleep(60)
-        async with telling_outages(client, "orders", writes=False):
+        async with reporting_outages(client, "orders", writes=False):
             await cluster.kill_master()
             await trio.sleep(10)
         assert capsys.readouterr().err == ""
-        async with telling_outages(client, "orders", writes=True):
+        async with reporting_outages(client, "orders", writes=True):
             await trio.sleep(10)
         assert capsys.readouterr().err.count("waiting for the cluster: ") == 1
 

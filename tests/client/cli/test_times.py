@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from rocketrio.cli import main
-from rocketrio.cli.common import Time, local_text, time_of, utc_text
-from rocketrio.cli.consume import _Start
+from rocketrio.cli.common import PLACE, Time, local_text, time_of, utc_text
 from rocketrio.cli.offsets import _time
+from rocketrio.places import AtTime, FromLast
 
 NOON: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -27,7 +27,9 @@ def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("text", ["2026-01-31T07:00", "2026-01-31T13:00+01:00", "2026-01-31T12Z"])
 def test_a_time_is_the_same_for_all_commands(in_new_york: None, text: str) -> None:
-    assert _Start().convert(text, None, None) == NOON
+    noon = AtTime(int(NOON.timestamp() * 1000))
+    assert PLACE.convert(text, None, None) == noon
+    assert PLACE.convert(f"@{text}", None, None) == noon
     assert Time().convert(text, None, None) == NOON
     assert _time(text) == NOON
 
@@ -44,7 +46,18 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         Time().convert(text, None, None)
 
 
-@pytest.mark.parametrize("command", [["consume"], ["offsets"], ["dead-letters", "list"]])
-def test_help_says_what_a_time_without_a_zone_is(command: list[str]) -> None:
+def test_place_may_be_a_time_back_or_an_offset() -> None:
+    assert PLACE.convert("-10", None, None) == FromLast(10)
+    found = PLACE.convert("-1h", None, None)
+    assert isinstance(found, AtTime)
+    assert abs(found.time_ms / 1000 - time.time() + 3600) < 60
+    with pytest.raises(click.BadParameter, match="is not a place: first, last"):
+        PLACE.convert("yesterday", None, None)
+
+
+@pytest.mark.parametrize(
+    "command", [["consume"], ["offsets", "show"], ["offsets", "reset"], ["dead-letters", "list"]]
+)
+def test_help_explains_times_without_a_zone(command: list[str]) -> None:
     said = " ".join(CliRunner().invoke(main, [*command, "--help"]).output.split())
     assert "without a zone, local time" in said

@@ -28,6 +28,8 @@ COMMANDS = [
     ("group", "show", "billing"),
     ("group", "members", "billing"),
     ("group", "delete", "billing"),
+    ("lag",),
+    ("lag", "billing", "--once", "--json"),
     ("offsets", "orders", "--group", "billing"),
     ("consume", "orders", "--group", "billing", "--until-caught-up"),
     ("produce", "orders", "--count", "1"),
@@ -48,7 +50,7 @@ async def lonely() -> AsyncIterator[str]:
 
 
 @pytest.mark.real
-async def test_nobody_to_ask_is_an_error_of_every_command(lonely: str) -> None:
+async def test_unreachable_name_server_is_an_error_of_every_command(lonely: str) -> None:
     told: dict[tuple[str, ...], Done] = {}
     limit = trio.CapacityLimiter(4)
 

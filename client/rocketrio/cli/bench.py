@@ -1,0 +1,348 @@
+"""The commands `rocketrio bench produce|consume|pingpong|replication`: measure a cluster from here."""
+
+import csv
+import functools
+import io
+import secrets
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+import click
+import trio
+
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.bench.figures import Figures, Recorder
+from rocketrio.bench.runs import (
+    Load,
+    fill,
+    measure_receives,
+    measure_replication,
+    measure_round_trips,
+    measure_sends,
+)
+from rocketrio.cli.commands import Group
+from rocketrio.cli.common import TOPIC, client_options, print_json, run, sends
+from rocketrio.cli.shell import fail
+from rocketrio.client import ClientInstance
+from rocketrio.connect import ClientOptions, open_client
+from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import Error
+
+CLEANUP_TIMEOUT: Final = 15.0
+QUEUES: Final = 8
+"""Queues of a topic that is made for a measurement."""
+
+
+@click.group(cls=Group, most_used=("produce", "consume", "pingpong"))
+def bench() -> None:
+    """Measure how many messages a cluster takes and gives, and how long each one waits.
+
+    A topic is made for the measurement and removed after it, also after Ctrl-C, which prints what was measured until
+    then. This program needs a processor of its own: one client sends some ten thousand messages per second at most.
+
+    \b
+    Examples:
+      rocketrio bench produce --messages 100000 --in-flight 64
+      rocketrio bench produce --rate 2000 --duration 60
+      rocketrio bench pingpong --messages 1000
+      rocketrio bench replication --json
+    """
+
+
+def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
+    """Add the options of all measurements; the function gets a `_Bench`, and returns the figures."""
+
+    @click.option("--topic", type=TOPIC, help="Use this topic, and keep it.  [default: a new one]")
+    @click.option(
+        "--queues", type=click.IntRange(1, 1024), default=QUEUES, help="Queues of a new topic."
+    )
+    @click.option(
+        "--messages", type=click.IntRange(1), help="Stop after this number.  [default: 10000]"
+    )
+    @click.option(
+        "--duration", type=click.FloatRange(0.1), help="Stop after this number of seconds."
+    )
+    @click.option(
+        "--size",
+        type=click.IntRange(1, MAX_MESSAGE_SIZE),
+        default=128,
+        show_default=True,
+        help="Bytes of a body; they are random.",
+    )
+    @click.option("--keep", is_flag=True, help="Keep the topic and the group.")
+    @click.option(
+        "--csv", "as_csv", is_flag=True, help="Print a line of headings and one of figures."
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+    @sends
+    @client_options
+    @functools.wraps(function)
+    def command(
+        *,
+        topic: str | None,
+        queues: int,
+        messages: int | None,
+        duration: float | None,
+        size: int,
+        keep: bool,
+        as_csv: bool,
+        as_json: bool,
+        client: ClientOptions,
+        verbose: int,
+        **options: Any,
+    ) -> None:
+        if as_csv and as_json:
+            raise click.UsageError("give --csv or --json, not both")
+        if messages is None and duration is None:
+            messages = 10_000
+        recorder = Recorder(click.get_current_context().info_name or "")
+        measure = function(messages=messages, duration=duration, size=size, **options)
+
+        async def work() -> None:
+            async with open_admin(**client) as admin:
+                try:
+                    async with _places(admin, topic, queues, keep=keep) as (used, group):
+                        await measure(_Bench(admin, client, used, group, recorder))
+                finally:
+                    if recorder.began is not None:
+                        _show(recorder.figures(), as_csv=as_csv, as_json=as_json)
+
+        run(work, verbose=verbose)
+        if recorder.errors:
+            fail(f"{recorder.errors} of {recorder.errors + recorder.messages} messages failed")
+
+    return command
+
+
+class _Bench:
+    """What a measurement works with."""
+
+    def __init__(
+        self, admin: Admin, client: ClientOptions, topic: str, group: str, recorder: Recorder
+    ) -> None:
+        self.admin = admin
+        self.topic = topic
+        self.group = group
+        self.recorder = recorder
+        self._client = client
+
+    @asynccontextmanager
+    async def clients(self, count: int) -> AsyncIterator[list[ClientInstance]]:
+        """Open clients with connections of their own; the first one is the admin's."""
+        async with AsyncExitStack() as stack:
+            yield [
+                self.admin.client,
+                *[
+                    await stack.enter_async_context(open_client(**self._client))
+                    for _ in range(count - 1)
+                ],
+            ]
+
+
+@asynccontextmanager
+async def _places(
+    admin: Admin, topic: str | None, queues: int, *, keep: bool
+) -> AsyncIterator[tuple[str, str]]:
+    """Make a topic and name a group for a measurement, and remove both afterwards."""
+    name = f"rocketrio-bench-{secrets.token_hex(4)}"
+    try:
+        if topic is None:
+            await admin.create_topic(name, queues=queues)
+        yield topic or name, name
+    finally:
+        if keep:
+            click.echo(f"kept: topic {topic or name}, group {name}", err=True)
+        else:
+            with trio.CancelScope(shield=True), trio.move_on_after(CLEANUP_TIMEOUT):
+                await _remove(admin, name if topic is None else None, name)
+
+
+async def _remove(admin: Admin, topic: str | None, group: str) -> None:
+    try:
+        if group in await admin.groups():
+            await admin.delete_group(group)
+        if topic is not None:
+            await admin.delete_topic(topic)
+    except Error as error:
+        names = f"the topic {topic} and the group {group}" if topic else f"the group {group}"
+        click.echo(f"warning: {names} may still be there: {' '.join(str(error).split())}", err=True)
+
+
+Measure = Callable[[_Bench], Awaitable[Figures]]
+_in_flight = functools.partial(click.option, "--in-flight", type=click.IntRange(1, 10_000))
+_clients = click.option(
+    "--clients",
+    type=click.IntRange(1, 1_000),
+    default=1,
+    show_default=True,
+    help="Clients with connections of their own.",
+)
+_rate = click.option(
+    "--rate",
+    type=click.FloatRange(0.01),
+    help="Messages per second; a latency then counts from when a message was due.",
+)
+
+
+@bench.command()
+@_in_flight(default=8, show_default=True, help="Sends of one client that wait at the same time.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Messages in one request.",
+)
+@_clients
+@_rate
+@bench_options
+def produce(
+    *, in_flight: int, batch: int, clients: int, rate: float | None, **load: Any
+) -> Measure:
+    """Measure sends: how many messages per second, and how long each one waits for its answer.
+
+    Without --rate a send begins when another one ends, so that a pause of the cluster delays --in-flight messages only.
+    With --rate every message that was due in the pause is late, as it would be for users.
+
+    \b
+    Examples:
+      rocketrio bench produce
+      rocketrio bench produce --size 1024 --batch 32 --clients 4
+      rocketrio bench produce --rate 500 --duration 30 --csv
+    """
+
+    async def measure(on: _Bench) -> Figures:
+        wanted = Load(in_flight=in_flight, batch=batch, rate=rate, **load)
+        async with on.clients(clients) as opened:
+            return await measure_sends(opened, on.topic, wanted, on.recorder)
+
+    return measure
+
+
+@bench.command()
+@_clients
+@bench_options
+def consume(*, clients: int, **load: Any) -> Measure:
+    """Measure receipts by a new group, from the first message on.
+
+    Messages are stored first, which is not measured; with --topic those that are there are received. A latency is the
+    time for which a member waited for one message.
+
+    \b
+    Examples:
+      rocketrio bench consume --messages 200000
+      rocketrio bench consume --topic orders --duration 10
+    """
+
+    async def measure(on: _Bench) -> Figures:
+        wanted = Load(**load)
+        if on.topic == on.group:
+            wanted = Load(**{**load, "messages": load["messages"] or 10_000})
+            await fill(on.admin.client, on.topic, wanted)
+        async with on.clients(clients) as opened:
+            return await measure_receives(opened, on.topic, on.group, wanted, on.recorder)
+
+    return measure
+
+
+@bench.command()
+@_in_flight(default=1, show_default=True, help="Messages that are on their way at the same time.")
+@_rate
+@bench_options
+def pingpong(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
+    """Measure the time from a send until a member of a group has the message.
+
+    \b
+    Examples:
+      rocketrio bench pingpong --messages 1000
+      rocketrio bench pingpong --rate 100 --in-flight 32 --duration 30
+    """
+
+    async def measure(on: _Bench) -> Figures:
+        wanted = Load(in_flight=in_flight, rate=rate, **load)
+        return await measure_round_trips(on.admin.client, on.topic, on.group, wanted, on.recorder)
+
+    return measure
+
+
+@bench.command()
+@_in_flight(default=1, show_default=True, help="Messages that are on their way at the same time.")
+@_rate
+@bench_options
+def replication(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
+    """Measure how long after a send's answer the last slave shows the message.
+
+    Slaves are asked again and again, so a delay holds one round trip to a slave at least. Where sends wait for slaves
+    (sync-master), hardly more is left.
+
+    \b
+    Examples:
+      rocketrio bench replication --messages 1000
+      rocketrio bench replication --rate 200 --in-flight 16 --duration 30
+    """
+
+    async def measure(on: _Bench) -> Figures:
+        wanted = Load(in_flight=in_flight, rate=rate, **load)
+        info = await on.admin.cluster_info()
+        slaves = {
+            name: [addr for number, addr in one.broker_addrs.items() if number != MASTER_ID]
+            for name, one in info.broker_addr_table.items()
+        }
+        return await measure_replication(on.admin.client, on.topic, slaves, wanted, on.recorder)
+
+    return measure
+
+
+def _show(found: Figures, *, as_csv: bool, as_json: bool) -> None:
+    row = {
+        "what": found.what,
+        "messages": found.messages,
+        "bytes": found.bytes,
+        "seconds": round(found.seconds, 6),
+        "messages_per_second": _rounded(found.rate, 3),
+        "bytes_per_second": _rounded(found.bytes_per_second, 3),
+        "p50_seconds": _rounded(found.p50, 9),
+        "p99_seconds": _rounded(found.p99, 9),
+        "p999_seconds": _rounded(found.p999, 9),
+        "max_seconds": _rounded(found.max, 9),
+        "errors": found.errors,
+    }
+    if as_json:
+        print_json({**row, "statuses": found.statuses, "is_whole": found.is_whole})
+        return
+    if as_csv:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*row, "is_whole"])
+        writer.writerow([*row.values(), str(found.is_whole).lower()])
+        click.echo(text.getvalue(), nl=False)
+        return
+    rate, megabytes = found.rate, found.bytes_per_second
+    shown = "unknown" if rate is None else f"{rate:,.0f} messages/s"
+    if megabytes is not None:
+        shown += f", {megabytes / 1e6:,.2f} MB/s"
+    click.echo(f"{found.what}: {found.messages:,} messages in {found.seconds:.2f} s: {shown}")
+    parts = [
+        f"{name} {_milliseconds(value)}"
+        for name, value in (
+            ("p50", found.p50), ("p99", found.p99), ("p99.9", found.p999), ("max", found.max),
+        )
+    ]  # fmt: skip
+    click.echo(f"latency: {', '.join(parts)}")
+    click.echo(
+        "answers: " + ", ".join(f"{count:,} {name}" for name, count in found.statuses.items())
+    )
+    if not found.is_whole:
+        click.echo("interrupted: this is a part", err=True)
+    sys.stdout.flush()
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds * 1000:.3g} ms"

@@ -1,0 +1,143 @@
+"""The commands `rocketrio broker drain|undrain`."""
+
+from typing import Final
+
+import click
+import trio
+
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.drain import QUIET_SECONDS, Unread, WritePermission, unread_at
+from rocketrio.cli.commands import Command
+from rocketrio.cli.common import BROKER, changes, client_options, end_in_part, run, whole_timeout
+from rocketrio.cli.output import Column, Output
+from rocketrio.cli.shell import fail
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.lag import SAMPLE_EVERY
+from rocketrio_protocol.remoting.tasks import every
+
+WAIT_TIMEOUT: Final = 600.0
+"""Seconds that --wait and --until-consumed wait, unless --timeout is shorter."""
+
+
+@click.command(cls=Command)
+@click.argument("name", type=BROKER, metavar="NAME")
+@click.option(
+    "--wait", is_flag=True, help=f"Wait until nothing was stored for {QUIET_SECONDS:g} seconds."
+)
+@click.option(
+    "--until-consumed", is_flag=True, help="Wait, and then until every group has read everything."
+)
+@changes
+@client_options
+def drain(
+    name: str,
+    wait: bool,
+    until_consumed: bool,
+    dry_run: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Take the broker NAME out of service for producers: they choose other brokers within 30 seconds.
+
+    Name servers remove the write permission of its topics. Consumers read on. A topic whose queues are on this broker
+    alone cannot be written until `undrain`. It lasts until a name server restarts, or the broker registers changed
+    topics.
+
+    \b
+    Examples:
+      rocketrio broker drain broker-a --dry-run
+      rocketrio broker drain broker-a --wait && systemctl stop rocketrio-broker
+    """
+    silent: dict[str, str] = {}
+    timeout = min(whole_timeout(), WAIT_TIMEOUT)
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            if not dry_run:
+                done = await admin.drain(name)
+                silent.update(done.silent)
+                if output.for_people:
+                    _show(done)
+                with trio.move_on_after(timeout) as limit:
+                    if wait or until_consumed:
+                        await admin.wait_quiet(name)
+                    if until_consumed:
+                        await _until_consumed(admin, name)
+            else:
+                await admin.broker_addresses(name)  # Raises an error if it is not registered.
+            unread = await _unread(admin, name, silent)
+        output.show(
+            [{"group": one.group, "topic": one.topic, "messages": one.messages} for one in unread],
+            ("group", "topic", Column("messages", "unread")),
+            document=lambda rows: {
+                "broker_name": name,
+                "topics": {} if dry_run else dict(done.topics),
+                "unread": rows,
+                "silent": silent,
+            },
+            people=None if unread else f"every group has read everything that {name} stores",
+        )
+        if not dry_run and limit.cancelled_caught:
+            fail(f"{name} is still in use after {timeout:g} s")
+
+    run(work, verbose=verbose, is_timed=False)
+    end_in_part(silent)
+
+
+@click.command(cls=Command)
+@click.argument("name", type=BROKER, metavar="NAME")
+@changes
+@client_options
+def undrain(name: str, dry_run: bool, output: Output, client: ClientOptions, verbose: int) -> None:
+    """Put the broker NAME back into service for producers, after `drain`.
+
+    \b
+    Example:
+      rocketrio broker undrain broker-a
+    """
+    silent: dict[str, str] = {}
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            if dry_run:
+                addresses = await admin.broker_addresses(name)
+                output.show(
+                    [{"broker_name": name, "address": address} for address in addresses],
+                    people=f"would give {name} ({', '.join(addresses)}) its write permission back",
+                )
+                return
+            done = await admin.undrain(name)
+        silent.update(done.silent)
+        if output.for_people:
+            _show(done)
+        else:
+            output.show(
+                [{"name_server": addr, "topics": count} for addr, count in done.topics.items()],
+                document=lambda rows: {
+                    "broker_name": name,
+                    "topics": {row["name_server"]: row["topics"] for row in rows},
+                    "silent": dict(done.silent),
+                },
+            )
+
+    run(work, verbose=verbose)
+    end_in_part(silent)
+
+
+def _show(done: WritePermission) -> None:
+    what = "may be written again" if done.writable else "take no more messages"
+    for server, topics in done.topics.items():
+        click.echo(f"{server}: {topics} topics of {done.broker_name} {what}")
+
+
+async def _until_consumed(admin: Admin, name: str) -> None:
+    async for _ in every(SAMPLE_EVERY):
+        if not unread_at(await admin.lag(seconds=0), name):
+            return
+
+
+async def _unread(admin: Admin, name: str, silent: dict[str, str]) -> list[Unread]:
+    report = await admin.lag(seconds=0)
+    silent.update(report.silent)
+    return unread_at(report, name)

@@ -1,0 +1,88 @@
+"""The classes of all commands and groups: each command says in its help whether it changes the cluster.
+
+`reads`, `changes` and `sends` of `common.py` mark a command; tests and protected contexts read the mark.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import click
+
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+_MARK: Final = "rocketrio_effect"
+Kind: TypeAlias = Literal["topics", "groups", "brokers", "addresses"]
+"""What a name can be the name of."""
+
+
+class Effect(Enum):
+    """What a command does to the cluster; the value is the line in its help."""
+
+    READS = "Reads only."
+    CHANGES = "Changes the cluster."
+    SENDS = "Stores messages or commits offsets, as programs do."
+    LOCAL = "Changes nothing in the cluster, only files of your own."
+
+
+def mark(function: CallableT, effect: Effect) -> CallableT:
+    """Say what the command of this function does; decorators that use functools.wraps keep the mark."""
+    setattr(function, _MARK, effect)
+    return function
+
+
+class Command(click.Command):
+    """A command that shows its effect and its options by kind in `--help`."""
+
+    @property
+    def effect(self) -> Effect | None:
+        """What the command does to the cluster; None if its function has no mark."""
+        return getattr(self.callback, _MARK, None)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help text, and what the command does to the cluster."""
+        super().format_help_text(ctx, formatter)
+        if self.effect is not None:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(self.effect.value)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the command itself first, then those that many commands have."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Output": [], "Cluster": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and not isinstance(parameter, click.Argument):
+                section = parameter.section if isinstance(parameter, Option) else "Options"
+                sections[section].append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+class Option(click.Option):
+    """An option that many commands have, in a section of its own."""
+
+    def __init__(self, *args: Any, section: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.section = section
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, most_used: Sequence[str] = (), **options: Any) -> None:
+        """Take the names of those commands that the help ends with."""
+        super().__init__(*args, **options)
+        self.most_used = most_used
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands that are used most."""
+        super().format_epilog(ctx, formatter)
+        if self.most_used:
+            with formatter.section("Used most"):
+                for line in self.most_used:
+                    formatter.write_text(f"{ctx.command_path} {line}")

@@ -1,0 +1,353 @@
+"""The commands `rocketrio dead-letters count|export|resend`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, aclosing
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.cluster_questions import in_parallel
+from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters, ResendTo
+from rocketrio.admin.resend import Journal, Resent, chooses, open_journal
+from rocketrio.admin.resend import resend as resend_letters
+from rocketrio.cli.commands import Command
+from rocketrio.cli.common import (
+    GROUP,
+    TIME_HELP,
+    Time,
+    changes,
+    client_options,
+    end_in_part,
+    local,
+    reads,
+    run,
+)
+from rocketrio.cli.output import Column, Output, json_text
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import DEAD_LETTER_PREFIX
+
+_SINCE = click.option(
+    "--since", type=Time(), help=f"Only those stored from this time on, {TIME_HELP}."
+)
+_WHERE = click.option(
+    "--where", metavar="SQL92", help="Only those whose properties meet it, as \"TAGS = 'red'\"."
+)
+
+
+# --------------------------------------------------------------------------------------------- count
+
+
+@click.command(cls=Command)
+@click.argument("groups", type=GROUP, nargs=-1, metavar="[GROUP]...")
+@click.option("--all-groups", is_flag=True, help="All groups that have dead letters.")
+@reads
+@client_options
+def count(
+    groups: tuple[str, ...],
+    all_groups: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Show how many dead letters groups have, since when, and how many came in the last hour.
+
+    \b
+    Examples:
+      rocketrio dead-letters count billing
+      rocketrio dead-letters count --all-groups --sort -last_hour
+    """
+    if bool(groups) == all_groups:
+        raise click.UsageError("name groups, or give --all-groups")
+    found: list[DeadLetterCount] = []
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            names = groups or await _groups_with_dead_letters(admin)
+            found.extend(await in_parallel(names, lambda name: admin.dead_letters(name).counted()))
+            for one in found:
+                if one.messages == 0 and not all_groups:
+                    await admin.group(one.group)  # Fails if no broker knows the group.
+
+    run(work, verbose=verbose)
+    output.show(
+        [
+            {
+                "group": one.group,
+                "messages": one.messages,
+                "oldest": one.oldest,
+                "newest": one.newest,
+                "last_hour": one.last_hour,
+                "problem": one.problem,
+            }
+            for one in found
+        ],
+        (
+            "group",
+            "messages",
+            Column("oldest", cell=lambda row: _time(row["oldest"], row["messages"], output)),
+            Column("newest", cell=lambda row: _time(row["newest"], row["messages"], output)),
+            "last_hour",
+        ),
+        people=None if found else "no group has dead letters",
+    )
+    end_in_part({one.group: one.problem for one in found if one.problem is not None})
+
+
+async def _groups_with_dead_letters(admin: Admin) -> list[str]:
+    topics = await admin.topics(include_system=True)
+    return [
+        topic.removeprefix(DEAD_LETTER_PREFIX)
+        for topic in topics
+        if topic.startswith(DEAD_LETTER_PREFIX)
+    ]
+
+
+def _time(time: datetime | None, messages: int | None, output: Output) -> str:
+    return "-" if time is None and messages == 0 else output.time(time)
+
+
+# -------------------------------------------------------------------------------------------- export
+
+
+@click.command(cls=Command)
+@click.argument("group", type=GROUP)
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@_SINCE
+@_WHERE
+@local
+@client_options
+def export(
+    group: str,
+    directory: Path,
+    since: datetime | None,
+    where: str | None,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Write the dead letters of GROUP to files in DIR, which must be empty or new; none is removed.
+
+    `messages.ndjson` has one object per line with all fields and properties, and names the file of the body:
+    `bodies/000001.bin` and so on, byte for byte.
+
+    \b
+    Example:
+      rocketrio dead-letters export billing ./billing-dead --where "TAGS = 'red'"
+    """
+
+    async def work() -> None:
+        chosen = None if where is None else chooses(where)
+        written = 0
+        async with open_admin(**client) as admin:
+            letters = admin.dead_letters(group)
+            if not await letters.count():
+                await admin.group(group)  # Fails if no broker knows the group.
+            bodies = _prepared(directory)
+            with (directory / "messages.ndjson").open("x", encoding="utf-8") as index:
+                async with aclosing(letters.pages(since=since)) as pages:
+                    async for page in pages:
+                        for message in page:
+                            if chosen is None or chosen(message):
+                                written += 1
+                                _write(message, bodies / f"{written:06}.bin", index)
+        click.echo(f"wrote {written} messages to {directory}")
+
+    run(work, verbose=verbose)
+
+
+def _prepared(directory: Path) -> Path:
+    """Create the folders, readable by their owner alone. Raises ConfigError if there is something already."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ConfigError(f"{directory} is not empty", remedy="Name a new directory")
+        bodies = directory / "bodies"
+        bodies.mkdir(mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be used: {error.strerror}") from error
+    return bodies
+
+
+def _write(message: MessageExt, path: Path, index: TextIO) -> None:
+    path.write_bytes(message.body)
+    index.write(
+        json_text(
+            {
+                "message_id": message.message_id,
+                "topic": message.topic,
+                "keys": message.keys or None,
+                "tags": message.tags,
+                "reconsume_times": message.reconsume_times,
+                "born_time": message.born_time,
+                "store_time": message.store_time,
+                "broker_name": message.broker_name,
+                "queue_id": message.queue_id,
+                "queue_offset": message.queue_offset,
+                "properties": dict(message.properties),
+                "body_size": len(message.body),
+                "body_file": f"bodies/{path.name}",
+            }
+        )
+        + "\n"
+    )
+
+
+# -------------------------------------------------------------------------------------------- resend
+
+
+class _Rate(click.ParamType[float]):
+    """A number of messages a second: 5/s, 300/m, or a number."""
+
+    name = "N/s"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number, _, unit = str(value).partition("/")
+        seconds = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit)
+        try:
+            rate = float(number) / seconds if seconds else 0.0
+        except ValueError:
+            rate = 0.0
+        if not 0 < rate < 1e9:
+            self.fail(f"{value!r} is not a rate like 5/s or 300/m", param, ctx)
+        return rate
+
+
+@click.command(cls=Command)
+@click.argument("group", type=GROUP)
+@click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
+@click.option("--all", "is_all", is_flag=True, help="Resend all instead of some by id.")
+@_SINCE
+@_WHERE
+@click.option(
+    "--to", type=click.Choice(["group", "topic"]), default="group", show_default=True,
+    help="Recipient: the group alone, or every group that reads the topic.",
+)  # fmt: skip
+@click.option("--rate", type=_Rate(), help="The most messages a second, as 5/s, or 300/m.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Remember in this file what was sent, and continue from it: nothing is sent twice.",
+)
+@changes
+@client_options
+def resend(
+    group: str,
+    message_ids: tuple[str, ...],
+    is_all: bool,
+    since: datetime | None,
+    where: str | None,
+    to: ResendTo,
+    rate: float | None,
+    state: Path | None,
+    dry_run: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Send dead letters of GROUP again; they stay among the dead letters too.
+
+    With --state an interrupted run is continued by the same command. If it ended while a broker had not answered, it is
+    unknown whether that one message was stored: it is not sent again, and is listed as doubtful. Send it by its id, if
+    the group did not get it.
+
+    \b
+    Examples:
+      rocketrio dead-letters resend billing 0A0000010007...
+      rocketrio dead-letters resend billing --all --since 2026-11-21T08:00 --dry-run
+      rocketrio dead-letters resend billing --all --rate 50/s --state billing.state
+    """
+    if bool(message_ids) == is_all:
+        raise click.UsageError("name message ids, or give --all")
+    if message_ids and state is not None:
+        raise click.UsageError("--state is for --all: ids say themselves what is sent")
+    is_there = state is not None and state.exists()
+    outcomes: Counter[str] = Counter()
+    doubtful: list[str] = []
+    rows: list[dict[str, object]] = []
+
+    def report(one: Resent) -> None:
+        outcomes[one.outcome] += 1
+        if one.outcome == "doubtful":
+            doubtful.append(one.message.message_id)
+        if dry_run or not output.for_people:
+            rows.append(_resent_row(one))
+
+    async def work() -> None:
+        chosen = None if where is None else chooses(where)
+        with ExitStack() as stack:
+            journal: Journal | None = None
+            if state is not None and (is_there or not dry_run):
+                journal = stack.enter_context(open_journal(state))
+            async with open_admin(**client) as admin:
+                letters = admin.dead_letters(group)
+                named = None
+                if not is_all:
+                    named = await _named(letters, message_ids, since)
+                await resend_letters(
+                    letters, named, report=report, to=to, since=since, where=chosen,
+                    rate=rate, journal=journal, dry_run=dry_run,
+                )  # fmt: skip
+
+    try:
+        run(work, verbose=verbose)
+    except BaseException:
+        if (
+            outcomes
+        ):  # After a failure, or Ctrl-C, what was done until then; nothing was known before.
+            _summary(outcomes, doubtful, rows, output, dry_run=dry_run)
+        raise
+    _summary(outcomes, doubtful, rows, output, dry_run=dry_run)
+
+
+def _resent_row(one: Resent) -> dict[str, object]:
+    return {
+        "message_id": one.message.message_id,
+        "topic": one.message.topic,
+        "store_time": one.message.store_time,
+        "outcome": one.outcome,
+    }
+
+
+def _summary(
+    outcomes: Counter[str],
+    doubtful: Sequence[str],
+    rows: list[dict[str, object]],
+    output: Output,
+    *,
+    dry_run: bool,
+) -> None:
+    if not output.for_people:
+        output.show(rows)
+    elif dry_run:
+        output.show(rows, people=None if rows else "no dead letter is meant")
+    else:
+        words = f"sent again: {outcomes['sent']}"
+        if outcomes["sent before"]:
+            words += f"; sent before, by the state file: {outcomes['sent before']}"
+        click.echo(words)
+    if doubtful:
+        click.echo(
+            f"doubtful, not sent again: {', '.join(doubtful)}; the broker may have them from an interrupted run",
+            err=True,
+        )
+
+
+async def _named(
+    letters: DeadLetters, message_ids: Sequence[str], since: datetime | None
+) -> list[MessageExt]:
+    found: dict[str, MessageExt] = {}
+    async with aclosing(letters.pages(since=since)) as pages:
+        async for page in pages:
+            found |= {each.message_id: each for each in page if each.message_id in message_ids}
+            if len(found) == len(set(message_ids)):
+                break
+    if missing := [message_id for message_id in message_ids if message_id not in found]:
+        raise Error(f"no such dead letter: {', '.join(missing)}")
+    return [found[message_id] for message_id in message_ids]

@@ -1,0 +1,264 @@
+"""The command `rocketrio doctor`: numbered findings about a whole cluster, and a bundle for someone who helps.
+
+Exit codes: 0 nothing is wrong, 1 warnings, 2 errors, 3 nothing was found but something could not be asked. Wrong usage
+has 3 too, because 2 would be read as errors.
+"""
+
+import io
+import logging
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import trio
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from rocketrio.admin.admin import open_admin
+from rocketrio.admin.bundle import bundle_of, write_bundle
+from rocketrio.admin.bundle_answers import more_for_bundle
+from rocketrio.admin.clocks import compare_clocks, with_clocks
+from rocketrio.admin.doctor import CODES, Diagnosis, diagnosis_of
+from rocketrio.admin.events import BrokerEvent
+from rocketrio.admin.health import Finding, Severity, link_of
+from rocketrio.cli.commands import Command
+from rocketrio.cli.common import DONE_IN_PART, GROUP, TOPIC, client_options, reads, run
+from rocketrio.cli.output import Output
+from rocketrio.cli.shell import fail
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.lag import WINDOW
+from rocketrio_protocol.log_lines import LineFormatter, printable
+
+_EXIT: Final = {None: 0, Severity.WARNING: 1, Severity.ERROR: 2}
+_COLORS: Final = {Severity.WARNING: "yellow", Severity.ERROR: "red"}
+_LOG_LIMIT: Final = 4 << 20
+"""Characters of our own log in a bundle."""
+
+
+class _Doctor(Command):
+    """The command; after wrong usage nothing is known, exit code 3, because 2 says that errors were found."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except click.UsageError as error:
+            error.show()
+            sys.exit(DONE_IN_PART)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.show()
+            sys.exit(DONE_IN_PART)
+
+
+@click.command(cls=_Doctor)
+@click.option(
+    "--group",
+    "groups",
+    type=GROUP,
+    multiple=True,
+    help="Of groups only this one; several are possible.",
+)
+@click.option(
+    "--slaves",
+    type=click.IntRange(0),
+    metavar="N",
+    help="How many slaves each master should have: one that was stopped is not registered any more.",
+)
+@click.option(
+    "--send",
+    "probe",
+    type=TOPIC,
+    metavar="TOPIC",
+    help="Compare clocks by a message to each master of this topic: Apache's brokers report none.",
+)
+@click.option("--once", is_flag=True, help="Answer at once, by what brokers counted lately.")
+@click.option(
+    "--ignore",
+    "ignored",
+    metavar="CODE",
+    multiple=True,
+    help="Omit findings with this code; several are possible.",
+)
+@click.option("--list", "as_list", is_flag=True, help="List all codes, and ask nothing.")
+@click.option(
+    "--bundle",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what was asked to this archive (tar.gz), without secrets and messages.",
+)
+@reads
+@client_options
+def doctor(
+    groups: tuple[str, ...],
+    slaves: int | None,
+    probe: str | None,
+    once: bool,
+    ignored: tuple[str, ...],
+    as_list: bool,
+    bundle: Path | None,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Find what is wrong with a cluster: name servers, brokers, replication, storage, groups, settings.
+
+    Everything is asked once, only by requests that read, unless --send stores messages; groups are watched for up to a
+    minute, unless all keep up before. The exit code is 0 if nothing is wrong, 1 after warnings, 2 after errors, and 3
+    if nothing was found and something could not be asked, also after wrong usage. docs/doctor.md explains each code.
+
+    \b
+    Examples:
+      rocketrio doctor
+      rocketrio doctor --once --slaves 1 --ignore C02
+      rocketrio doctor --group billing --json
+      rocketrio doctor --bundle case.tar.gz
+    """
+    if as_list:
+        rows = [
+            {"code": code, "meaning": what, "link": link_of(code)} for code, what in CODES.items()
+        ]
+        output.show(rows)
+        return
+    for code in ignored:
+        if code not in CODES:
+            raise click.UsageError(f"there is no code {code!r}; --list shows them")
+    if bundle is not None and bundle.exists():
+        raise click.UsageError(f"{bundle} exists; name another file")
+    found: list[Diagnosis] = []
+
+    async def work() -> None:
+        try:
+            await ask()
+        except ConfigError:
+            raise
+        except Error as error:
+            fail(str(error), code=DONE_IN_PART)
+
+    async def ask() -> None:
+        events: Sequence[BrokerEvent] = ()
+        more: dict[str, Any] = {}
+        with _kept_log(wanted=bundle is not None) as log:
+            async with open_admin(**client) as admin:
+                if not once and output.for_people and sys.stderr.isatty():
+                    click.echo(
+                        "watching groups for up to a minute; --once answers at once", err=True
+                    )
+                seconds = 0.0 if once else WINDOW
+                answers = await admin.doctor_answers(*groups, seconds=seconds, slaves=slaves)
+                if probe is not None:
+                    answers = with_clocks(answers, await compare_clocks(admin, probe))
+                if bundle is not None:
+                    events = await admin.events().poll()
+                    more.update(await more_for_bundle(admin, answers))
+            found.append(_without(diagnosis_of(answers), ignored))
+        if bundle is not None:
+            files = bundle_of(answers, found[0], events=events, log=log.getvalue(), more=more)
+            await trio.to_thread.run_sync(write_bundle, bundle, files)
+
+    run(work, verbose=verbose)
+    _show(found[0], output)
+    if bundle is not None:
+        click.echo(
+            f"{bundle} holds names of topics, groups and hosts: look through it first", err=True
+        )
+    exit_code = _EXIT[found[0].worst]
+    sys.exit(DONE_IN_PART if exit_code == 0 and found[0].unknown else exit_code)
+
+
+@contextmanager
+def _kept_log(*, wanted: bool) -> Generator[io.StringIO]:
+    """Keep what this process logs meanwhile."""
+    kept = io.StringIO()
+    if not wanted:
+        yield kept
+        return
+    handler = logging.StreamHandler(kept)
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.addFilter(lambda _: kept.tell() < _LOG_LIMIT)
+    loggers = [logging.getLogger(name) for name in ("rocketrio", "rocketrio_protocol")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.addHandler(handler)
+        one.setLevel(logging.DEBUG)
+    try:
+        yield kept
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(level)
+
+
+def _without(found: Diagnosis, ignored: Sequence[str]) -> Diagnosis:
+    kept = [one for one in found.findings if one.code not in ignored]
+    return Diagnosis(kept, found.unknown, found.not_judged, found.brokers, found.groups)
+
+
+def _show(found: Diagnosis, output: Output) -> None:
+    def document(rows: list[Any]) -> Any:
+        return {
+            "findings": rows,
+            "unknown": dict(found.unknown),
+            "not_judged": dict(found.not_judged),
+            "brokers": found.brokers,
+            "groups": found.groups,
+        }
+
+    rows = [_row(one) for one in found.findings]
+    people = Group(*(part for one in found.findings for part in _lines(one)))
+    notes = [
+        *(f"not known: {printable(what)}: {printable(why)}" for what, why in found.unknown.items()),
+        *(
+            f"not judged: {printable(what)}: {printable(why)}"
+            for what, why in found.not_judged.items()
+        ),
+        _summary(found),
+    ]
+    output.show(rows, _COLUMNS, document=document, people=people, notes=notes)
+
+
+_COLUMNS: Final = ("severity", "code", "where", "what", "advice", "link")
+
+
+def _row(one: Finding) -> dict[str, Any]:
+    return {
+        "severity": one.severity.value,
+        "code": one.code,
+        "where": one.where,
+        "what": one.what,
+        "advice": one.advice,
+        "seconds": one.seconds,
+        "link": one.link,
+    }
+
+
+def _lines(one: Finding) -> tuple[Text, Padding]:
+    title = Text.assemble(
+        (f"{one.severity.value:<8}", _COLORS[one.severity]),
+        (f"{one.code}  ", "bold"),
+        (f"{printable(one.where)} ", "bold"),
+        printable(one.what),
+    )
+    advice = Text(f"{printable(one.advice)}. See {one.link}", "dim")
+    return title, Padding(advice, (0, 0, 0, 13), expand=False)
+
+
+def _summary(found: Diagnosis) -> str:
+    asked = f"{_count(found.brokers, 'broker')} and {_count(found.groups, 'group')}"
+    if found.findings:
+        errors = sum(one.severity is Severity.ERROR for one in found.findings)
+        warnings = len(found.findings) - errors
+        return f"{_count(errors, 'error')} and {_count(warnings, 'warning')} about {asked}"
+    if found.unknown:
+        return f"nothing was found about {asked}, but not everything could be asked"
+    return f"nothing is wrong with {asked}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

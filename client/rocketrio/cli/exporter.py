@@ -1,0 +1,116 @@
+"""The command `rocketrio exporter`."""
+
+import re
+from functools import partial
+from typing import Any, Final, get_args
+
+import click
+
+from rocketrio.cli.commands import Command, Effect, mark
+from rocketrio.cli.common import client_options, run
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.log_lines import LogFormat
+
+NAMES: Final = ("native", "exporter", "own")
+"""As `rocketrio.exporter.names`, which is imported only to serve."""
+_LEAST_PERIOD: Final = 5.0
+
+
+class _Pattern(click.ParamType[str]):
+    name = "REGEX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+        return str(value)
+
+
+@click.command(cls=Command)
+@click.option(
+    "--listen",
+    default=":5557",
+    show_default=True,
+    help="Address to serve on; without a host it is on 127.0.0.1.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(_LEAST_PERIOD),
+    default=15.0,
+    show_default=True,
+    help="Seconds between two rounds.",
+)
+@click.option(
+    "--names",
+    default=",".join(NAMES),
+    show_default=True,
+    help="Whose names to use: of Apache's brokers, of rocketmq-exporter, of rocketrio.",
+)
+@click.option(
+    "--include-groups", type=_Pattern(), default="", help="Only groups that match, as '^billing-'."
+)
+@click.option(
+    "--sizes",
+    is_flag=True,
+    help="Also bytes by topic and group, and messages handed back: two requests more for each in a minute.",
+)
+@click.option(
+    "--members",
+    is_flag=True,
+    help="Also what each member of a group counts: a request to each in a minute.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(get_args(LogFormat)),
+    default="text",
+    show_default=True,
+    help="How to write warnings to standard error: as text, or as one JSON object a line.",
+)
+@partial(mark, effect=Effect.READS)
+@client_options
+def exporter(
+    listen: str,
+    every: float,
+    names: str,
+    include_groups: str,
+    sizes: bool,
+    members: bool,
+    log_format: LogFormat,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Serve metrics of a whole cluster to Prometheus, for Apache's brokers of any version.
+
+    All brokers are asked side by side, every 15 seconds. What is unknown has no series, and a broker that does not
+    answer loses its series and has `rocketrio_exporter_up` 0. Rocketrio's brokers, and Apache's from 5.1 on, have
+    pages of their own that say more; see docs/monitoring.md.
+
+    \b
+    Examples:
+      rocketrio exporter
+      rocketrio exporter --listen 0.0.0.0:5557 --names exporter --include-groups '^billing'
+    """
+    chosen = [name.strip() for name in names.split(",")]
+    if unknown := sorted(set(chosen) - set(NAMES)):
+        raise click.UsageError(f"--names {unknown[0]} is none of {', '.join(NAMES)}")
+
+    async def work() -> None:
+        try:
+            from rocketrio.exporter.service import Exporter
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"the package {error.name} is not installed", remedy="Install rocketrio[metrics]"
+            ) from error
+        from rocketrio.admin.admin import open_admin
+        from rocketrio.exporter.rounds import Rounds
+        from rocketrio_protocol.remoting.tcp import listen_tcp
+
+        listener = await listen_tcp(f"127.0.0.1{listen}" if listen.startswith(":") else listen)
+        async with open_admin(**client) as admin:
+            click.echo(f"ready role=exporter address={listener.addr}")
+            rounds = Rounds(admin, include_groups=include_groups, sizes=sizes, members=members)
+            await Exporter(rounds, names=chosen, period=every).run(listener)
+
+    run(work, verbose=verbose, interrupted_is_done=True, service_log=log_format)

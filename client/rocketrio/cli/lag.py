@@ -1,0 +1,186 @@
+"""The command `rocketrio lag`."""
+
+import re
+import sys
+from contextlib import nullcontext
+from typing import Any, Final, NoReturn
+
+import click
+import trio
+from rich.console import RenderableType
+from rich.live import Live
+
+from rocketrio.admin.admin import open_admin
+from rocketrio.admin.lag import lag_report
+from rocketrio.admin.lag_values import LagReport
+from rocketrio.admin.lag_window import LagWindow
+from rocketrio.cli.commands import Command
+from rocketrio.cli.common import (
+    GROUP,
+    TOPIC,
+    client_options,
+    end_in_part,
+    reads,
+    run,
+)
+from rocketrio.cli.lag_table import (
+    GROUP_KEYS,
+    QUEUE_KEYS,
+    group_table,
+    queue_rows,
+    queue_table,
+    report_json,
+)
+from rocketrio.cli.output import Output, console
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
+
+WORST_ROWS: Final = 20
+"""The rows that a table has if neither --worst nor --all is given."""
+WIDE: Final = 140
+"""From this number of columns on a table has the reasons in it; otherwise they stand below."""
+NARROW: Final = 90
+"""Below this number a table has only groups, topics, lag and verdicts."""
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
+_SHORTEST_WINDOW: Final = 2 * SAMPLE_EVERY
+"""Seconds: three samples."""
+
+
+class _Seconds(click.ParamType[float]):
+    name = "DURATION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not a duration like 60s, 5m or 1h", param, ctx)
+        seconds = float(match[1]) * _UNITS[match[2]]
+        if seconds < _SHORTEST_WINDOW:
+            self.fail(f"a window has at least {_SHORTEST_WINDOW:g} seconds", param, ctx)
+        return seconds
+
+
+@click.command(cls=Command)
+@click.argument("groups", type=GROUP, nargs=-1, metavar="[GROUP]...")
+@click.option("--topic", type=TOPIC, help="Only this topic.")
+@click.option(
+    "--worst",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Only the worst N rows; a table of all groups has {WORST_ROWS} otherwise.",
+)
+@click.option("--all", "every", is_flag=True, help="All rows, with RocketMQ's own groups.")
+@click.option(
+    "--window",
+    type=_Seconds(),
+    help=f"How long to watch before a verdict, as 60s or 5m.  [default: {WINDOW:g}s]",
+)
+@click.option("--once", is_flag=True, help="Answer at once, by what brokers counted lately.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option("--queues", is_flag=True, help="A row for each queue, with its owner.")
+@reads
+@client_options
+def lag(
+    groups: tuple[str, ...],
+    topic: str | None,
+    worst: int | None,
+    every: bool,
+    window: float | None,
+    once: bool,
+    watch: bool,
+    queues: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Show how far behind groups are, the worst first, and whether that is a problem.
+
+    \b
+    ok        the lag was 0 lately, or it falls
+    unknown   a broker did not answer, nothing was committed, or members keep their progress themselves
+    behind    the group commits, and its lag never falls
+    rewound   the group went back, and no operator reset it
+    stalled   the group commits nothing, though it has members
+    stopped   the group commits nothing, and has no members
+    losing    the next message is about to be deleted, or was deleted
+
+    The brokers are asked every 5 seconds for a minute, or until every group is ok. With --once they are asked once, and
+    what they counted in their last minute replaces the window. What is unknown is `unknown`, in JSON null, and never 0.
+    `≥7` is the lag of those queues whose lag is known.
+
+    The exit code is 3 if a broker did not answer; standard error says which.
+
+    \b
+    Examples:
+      rocketrio lag
+      rocketrio lag --once --worst 5
+      rocketrio lag billing --queues
+      rocketrio lag --topic orders --watch
+      rocketrio lag --all --json
+    """
+    if once and (watch or window is not None):
+        raise click.UsageError("--once is one sample without a window: omit --watch and --window")
+    if every and worst is not None:
+        raise click.UsageError("give --worst or --all, not both")
+    if queues and not groups:
+        raise click.UsageError("--queues needs a GROUP")
+    if worst is None and not (every or groups) and output.is_plain:
+        worst = WORST_ROWS
+    length = 0.0 if once else WINDOW if window is None else window
+
+    silent: dict[str, str] = {}
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            samples = admin.lag_window(
+                *groups, topic=topic, seconds=length, include_system=every or bool(groups)
+            )
+            if watch:
+                await _watch(samples, worst, output, queues=queues)
+            if not once and sys.stderr.isatty():
+                text = f"watching for up to {length:g} s; --once answers at once"
+                click.echo(text, err=True)
+            await samples.run()
+            report = await lag_report(samples, worst=worst, owners=queues)
+        _show(report, output, queues=queues)
+        silent.update(report.silent)
+
+    run(work, verbose=verbose, interrupted_is_done=watch)
+    end_in_part(silent)
+
+
+async def _watch(
+    samples: LagWindow, worst: int | None, output: Output, *, queues: bool
+) -> NoReturn:
+    # No refresh thread: each report is shown when it arrives.
+    is_screen = output.is_plain
+    screen = Live(console=console(), auto_refresh=False) if is_screen else nullcontext()
+    with screen as live:
+        while True:
+            await samples.sample()
+            report = await lag_report(samples, worst=worst, owners=queues)
+            if live is None:
+                _show(report, output, queues=queues)
+            else:
+                live.update(_table(report, queues=queues), refresh=True)
+            await trio.sleep_until(samples.times[-1] + SAMPLE_EVERY)
+
+
+def _show(report: LagReport, output: Output, *, queues: bool) -> None:
+    document = report_json(report, queues=queues)
+    output.show(
+        queue_rows(document) if queues and output.form != "json" else document["rows"],
+        QUEUE_KEYS if queues else GROUP_KEYS,
+        document=lambda rows: {**document, "rows": rows},
+        people=_table(report, queues=queues),
+    )
+
+
+def _table(report: LagReport, *, queues: bool) -> RenderableType:
+    if queues:
+        return queue_table(report)
+    width = console().width
+    return group_table(report, is_wide=width >= WIDE, is_narrow=width < NARROW)

@@ -1,0 +1,266 @@
+"""The commands `rocketrio message get|find|at|browse|tail`: they read, commit nothing, and make no group."""
+
+from datetime import datetime
+
+import click
+
+from rocketrio.admin.admin import open_admin
+from rocketrio.cli.commands import Group
+from rocketrio.cli.common import (
+    PLACE,
+    PLACE_HELP,
+    QUEUE,
+    TIME_HELP,
+    TOPIC,
+    Time,
+    client_options,
+    reads,
+    run,
+    streams,
+)
+from rocketrio.cli.message_output import list_messages, print_message, show_message
+from rocketrio.cli.message_trace import deliver, show_id, status, trace
+from rocketrio.cli.output import Output
+from rocketrio.connect import ClientOptions
+from rocketrio.places import Place
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.message import MessageExt
+
+_COUNT = 20
+_BODY_BYTES = 4096
+"""The bytes of a body that `get` shows, unless --max-body says otherwise."""
+
+
+@click.group(cls=Group, most_used=("browse orders --last", "find orders --key A-17", "tail orders"))
+def message() -> None:
+    """Find and show messages; none is committed or removed.
+
+    \b
+    Examples:
+      rocketrio message find orders --key A-17
+      rocketrio message get 0A0000010007... --topic orders
+      rocketrio message browse orders --last --count 5
+      rocketrio message tail orders
+    """
+
+
+message.add_command(trace)
+message.add_command(status)
+message.add_command(deliver)
+
+
+@message.command()
+@click.argument("message_id", metavar="ID")
+@click.option("--topic", type=TOPIC, help="The topic: ID is then the id that its producer gave.")
+@click.option(
+    "--max-body",
+    type=click.IntRange(0),
+    default=_BODY_BYTES,
+    show_default=True,
+    help="Bytes of the body to show.",
+)
+@click.option(
+    "--decode-only", is_flag=True, help="Only show what is inside the id, without a cluster."
+)
+@reads
+@client_options
+def get(
+    message_id: str,
+    topic: str | None,
+    max_body: int,
+    decode_only: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Show one message with all its properties.
+
+    Without --topic, ID is the offset id, which contains broker and position. With it, ID is the id of the producer,
+    which brokers find by their index.
+
+    \b
+    Examples:
+      rocketrio message get 7F00000100002A9F0000000000000000
+      rocketrio message get AC1100020007... --topic orders --json
+      rocketrio message get AC1100020007... --decode-only
+    """
+    if decode_only:
+        show_id(message_id, output)
+        return
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            if topic is None:
+                found = [await admin.view_message(message_id)]
+            else:
+                found = await admin.query_message(topic, message_id, is_unique_id=True)
+        if not found:
+            raise Error(f"no broker of {topic} knows the message {message_id}")
+        # A producer that sends again stores a message twice, under one id.
+        show_message(output, found, max_body)
+
+    run(work, verbose=verbose)
+
+
+@message.command()
+@click.argument("topic", type=TOPIC)
+@click.option("--key", required=True, help="One of the keys of the messages.")
+@click.option("--from", "since", type=Time(), help=f"Stored then or later, {TIME_HELP}.")
+@click.option("--to", "until", type=Time(), help=f"Stored then or earlier, {TIME_HELP}.")
+@click.option("--count", type=click.IntRange(1), default=_COUNT, show_default=True, help="At most.")
+@reads
+@client_options
+def find(
+    topic: str,
+    key: str,
+    since: datetime | None,
+    until: datetime | None,
+    count: int,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """List the messages of TOPIC that have a key.
+
+    Brokers find keys by an index that forgets the oldest messages first.
+
+    \b
+    Example:
+      rocketrio message find orders --key A-17 --from 2026-11-21T08:00
+    """
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            found = await admin.query_message(
+                topic, key, max_messages=count + 1, begin_time=since, end_time=until
+            )
+        list_messages(output, found[:count])
+        if not found:
+            click.echo(f"no broker finds a message of {topic} with the key {key!r}", err=True)
+        if len(found) > count:
+            click.echo(f"the first {count} of more; --count shows more", err=True)
+
+    run(work, verbose=verbose)
+
+
+@message.command()
+@click.argument("topic", type=TOPIC)
+@click.argument("queue", type=QUEUE, metavar="BROKER/QUEUE")
+@click.argument("offset", type=click.IntRange(0))
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="At most.")
+@reads
+@client_options
+def at(
+    topic: str,
+    queue: tuple[str, int],
+    offset: int,
+    count: int,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """List the messages at OFFSET of a queue, and after it.
+
+    \b
+    Example:
+      rocketrio message at orders broker-a/3 1204 --count 5
+    """
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            found = await admin.messages(topic, broker_name=queue[0], queue_id=queue[1]).at(
+                offset, count
+            )
+        if not found:
+            raise Error(f"queue {queue[1]} of {queue[0]} has no message at {offset} or after it")
+        if found[0].queue_offset > offset:
+            first = found[0].queue_offset
+            click.echo(f"the messages before {first} are deleted", err=True)
+        list_messages(output, found)
+
+    run(work, verbose=verbose)
+
+
+@message.command()
+@click.argument("topic", type=TOPIC)
+@click.option("--from", "since", type=PLACE, help=f"From there on: {PLACE_HELP}.")
+@click.option("--to", "until", type=PLACE, help="Up to there, without it: as --from.")
+@click.option("--queue", type=QUEUE, help="Only this queue.")
+@click.option("--count", type=click.IntRange(1), default=_COUNT, show_default=True, help="At most.")
+@click.option("--last", is_flag=True, help="The newest instead of the oldest.")
+@reads
+@client_options
+def browse(
+    topic: str,
+    since: Place | None,
+    until: Place | None,
+    queue: tuple[str, int] | None,
+    count: int,
+    last: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """List messages of TOPIC in the order of storing, the oldest first.
+
+    \b
+    Examples:
+      rocketrio message browse orders --last --count 5
+      rocketrio message browse orders --from 2026-11-21T08:00 --to 2026-11-21T08:05
+      rocketrio message browse orders --from -10 --queue broker-a/3
+      rocketrio message browse orders --from -1h -f '%d{strftime[%T]} %k %v\\n'
+    """
+    broker_name, queue_id = queue or (None, None)
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            messages = admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
+            read = messages.last if last else messages.first
+            found = await read(count, since=since, until=until)
+        list_messages(output, found.messages)
+        if found.in_all > len(found.messages):
+            which = "last" if last else "first"
+            click.echo(
+                f"the {which} {len(found.messages)} of {found.in_all}; --count shows more", err=True
+            )
+
+    run(work, verbose=verbose)
+
+
+@message.command()
+@click.argument("topic", type=TOPIC)
+@click.option("--from", "since", type=PLACE, help=f"Begin there: {PLACE_HELP}.")
+@click.option("--queue", type=QUEUE, help="Only this queue.")
+@streams
+@client_options
+def tail(
+    topic: str,
+    since: Place | None,
+    queue: tuple[str, int] | None,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Show the messages of TOPIC as they are stored, until Ctrl-C: a line each, the body last.
+
+    \b
+    Example:
+      rocketrio message tail orders --json | jq .body
+    """
+    broker_name, queue_id = queue or (None, None)
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            messages = admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
+            async with messages.follow(since=since) as pages:
+                async for page in pages:
+                    for one in page:
+                        print_message(output, one, _line(one, output))
+
+    run(work, verbose=verbose, interrupted_is_done=True)
+
+
+def _line(one: MessageExt, output: Output) -> str:
+    where = f"{one.broker_name}/{one.queue_id} {one.queue_offset}"
+    body = one.body.decode("utf-8", "backslashreplace")
+    return f"{output.time(one.store_time, timespec='milliseconds')} {where} {body}"

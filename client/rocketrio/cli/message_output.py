@@ -1,0 +1,105 @@
+"""How commands print messages: as rows for `Output.show`, and one message with all its fields."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from rocketrio.cli.common import body_fields
+from rocketrio.cli.format_strings import message_printer
+from rocketrio.cli.output import Column, Output, utc_text
+from rocketrio_protocol.message import MessageExt
+
+_ABSENT: Final = "-"
+
+
+def message_row(one: MessageExt) -> dict[str, Any]:
+    """Return a message with its body for programs; keys, tags and broker name are null if it has none."""
+    return {
+        "message_id": one.message_id,
+        "offset_message_id": one.offset_message_id,
+        "topic": one.topic,
+        "broker_name": one.broker_name or None,
+        "queue_id": one.queue_id,
+        "queue_offset": one.queue_offset,
+        "store_time": one.store_time,
+        "born_time": one.born_time,
+        "reconsume_times": one.reconsume_times,
+        "keys": one.keys or None,
+        "tags": one.tags,
+        "body_size": len(one.body),
+        **body_fields(one),
+    }
+
+
+def list_messages(output: Output, messages: Sequence[MessageExt]) -> None:
+    """Print messages: a table without their bodies, one JSON object per line, or by a format string."""
+    if output.template is not None:
+        for one in messages[: output.limit]:
+            print_message(output, one, "")
+        return
+    columns = (
+        Column("message_id", "id"),
+        Column(
+            "store_time",
+            "stored",
+            lambda row: output.time(row["store_time"], timespec="milliseconds"),
+        ),
+        Column("keys", cell=lambda row: row["keys"] or ""),
+        Column("tags", cell=lambda row: row["tags"] or ""),
+        Column("body_size", "bytes"),
+        Column("broker_name", "broker", lambda row: row["broker_name"] or ""),
+        Column("queue_id", "queue"),
+        Column("queue_offset", "offset"),
+    )
+    output.show(map(message_row, messages), columns, lines=True)
+
+
+def print_message(output: Output, message: MessageExt, text: str) -> None:
+    """Print one message of a stream: `text` for people, otherwise the row, or what the format string makes of it."""
+    if output.template is None:
+        output.line(message_row(message), text)
+    else:
+        show = message_printer(output.template, message_row, utc=output.utc)
+        output.raw(lambda number: show(message, number))
+
+
+def show_message(output: Output, found: Sequence[MessageExt], max_body: int) -> None:
+    """Print messages with all fields and properties, and for people the first bytes of the body."""
+    if output.template is not None:
+        list_messages(output, found)
+        return
+    if not output.for_people:
+        rows = [message_row(one) | {"properties": dict(one.properties)} for one in found]
+        output.show(rows, lines=True)
+        return
+    for one in found:
+        _show(one, max_body)
+
+
+def _show(one: MessageExt, max_body: int) -> None:
+    fields = {
+        name: utc_text(value) if name.endswith("_time") else _ABSENT if value is None else value
+        for name, value in message_row(one).items()
+        if name not in ("body", "encoding")
+    }
+    fields |= {f"property {name}": value for name, value in sorted(one.properties.items())}
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        click.echo(f"{name.replace('_', ' '):<{width}}  {_plain(str(value))}")
+    shown = one.body[:max_body]
+    click.echo(f"\n{_plain(shown.decode('utf-8', 'backslashreplace'), lines=True)}")
+    if len(shown) < len(one.body):
+        click.echo(
+            f"the first {len(shown)} of {len(one.body)} bytes; --max-body shows more", err=True
+        )
+
+
+def _plain(text: str, *, lines: bool = False) -> str:
+    """Return a text that cannot steer the terminal: what cannot be printed is escaped, line ends only on request."""
+    return "".join(
+        each
+        if each.isprintable() or (lines and each in "\n\t")
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )

@@ -1,0 +1,221 @@
+"""The command `rocketrio offsets reset`."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.reset_plan import (
+    PlanChangedError,
+    QueueReset,
+    ResetPlan,
+    Target,
+    Way,
+    target_of,
+)
+from rocketrio.cli.commands import Command
+from rocketrio.cli.common import (
+    GROUP,
+    QUEUE,
+    REFUSED,
+    TIME_HELP,
+    TOPIC,
+    changes,
+    client_options,
+    run,
+)
+from rocketrio.cli.output import Column, Output
+from rocketrio.cli.shell import fail
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.message import MessageQueue
+
+_COLUMNS: Final = (
+    *("topic", "broker_name", "queue_id", "from_offset", "to_offset"),
+    *("messages_again", "messages_skipped", "way", "after"),
+)
+
+
+# In a dry run nothing was done, so there is nothing after it: it is not unknown.
+_NOT_YET: Final = Column("after", cell=lambda row: "-")
+
+
+@click.command(cls=Command)
+@click.argument("group", type=GROUP)
+@click.option("--topic", "topics", type=TOPIC, multiple=True, help="May be repeated.")
+@click.option("--all-topics", is_flag=True, help="All topics in which the group has committed.")
+@click.option(
+    "--to",
+    "place",
+    metavar="PLACE",
+    help=f"first, last, N, +N after the first, -N before the end, @TIME ({TIME_HELP}), or @-1h30m for a time ago.",
+)
+@click.option("--shift", type=int, metavar="±N", help="Messages after or before the committed one.")
+@click.option("--to-group", type=GROUP, help="Where this group is.")
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A CSV or JSON file with topic, broker_name, queue_id and offset, as `offsets export` writes.",
+)
+@click.option("--queue", "queues", type=QUEUE, multiple=True, help="May be repeated.")
+@click.option(
+    "--offline", is_flag=True, help="Commit although the group has members, which may undo it."
+)
+@changes
+@client_options
+def reset(
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    place: str | None,
+    shift: int | None,
+    to_group: str | None,
+    from_file: Path | None,
+    queues: tuple[tuple[str, int], ...],
+    offline: bool,
+    dry_run: bool,
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Set GROUP back or forward, by a plan, and read back what became of it.
+
+    A group without members gets its offsets committed (`offline`). If it has members, the brokers direct them to a time
+    (`online`), which takes up to half a minute, and queues that no member moved are committed afterwards (`both`).
+    Apache's members can be directed to first, last and times only: stop them for any other place.
+
+    `after` is what was committed in the end. The exit code is 1 if a queue is not at its target then, and 4 if the plan
+    did not hold any more, in which case nothing was changed.
+
+    \b
+    Examples:
+      rocketrio offsets reset billing --topic orders --to first --dry-run
+      rocketrio offsets reset billing --topic orders --to @-2h
+      rocketrio offsets reset billing --all-topics --to last
+      rocketrio offsets reset billing --topic orders --shift -100 --queue broker-a/3
+    """
+    given = [one for one in (place, shift, to_group, from_file) if one is not None]
+    if len(given) != 1:
+        raise click.UsageError("give one of --to, --shift, --to-group and --from-file")
+    if (len(topics) > 0) == all_topics and from_file is None:
+        raise click.UsageError("give --topic or --all-topics")
+    results: list[ResetPlan] = []
+    changed: list[str] = []
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            named: list[str] = [*topics]
+            if all_topics:
+                named = await admin.topics_of_group(group)
+            target = await _target(admin, named, place, shift, to_group, from_file)
+            if not named:
+                named = sorted({queue.topic for queue in target.offsets or ()})
+            chosen = None
+            if queues:
+                chosen = {MessageQueue(topic, *queue) for topic in named for queue in queues}
+            plan = await admin.plan_reset(group, named, target, queues=chosen, offline=offline)
+            try:
+                results.append(plan if dry_run else await admin.apply_reset(plan))
+            except PlanChangedError as error:
+                changed.append(str(error))
+
+    run(work, verbose=verbose)
+    if changed:
+        fail(changed[0], code=REFUSED)
+    [result] = results
+    _show(result, output, dry_run=dry_run)
+    if not dry_run and not all(one.has_arrived for one in result.queues):
+        sys.exit(1)
+
+
+async def _target(
+    admin: Admin,
+    topics: list[str],
+    place: str | None,
+    shift: int | None,
+    to_group: str | None,
+    from_file: Path | None,
+) -> Target:
+    if place is not None:
+        return target_of(place, admin.client.wall_clock.now_ms())
+    if shift is not None:
+        return Target(shift=shift)
+    if from_file is not None:
+        return Target(offsets=_read(from_file))
+    assert to_group is not None
+    await admin.group(to_group)  # Raises if there is none.
+    return Target(
+        offsets={
+            one.queue: one.committed_offset
+            for topic in topics
+            for one in await admin.offsets(topic, to_group)
+            if one.committed_offset is not None
+        }
+    )
+
+
+def _read(path: Path) -> dict[MessageQueue, int]:
+    """Return the offsets in a file that `offsets export` wrote, as CSV or as JSON."""
+    text = path.read_text()
+    try:
+        rows = (
+            json.loads(text)
+            if text.lstrip().startswith("[")
+            else list(csv.DictReader(text.splitlines()))
+        )
+        return {
+            MessageQueue(row["topic"], row["broker_name"], int(row["queue_id"])): int(row["offset"])
+            for row in rows
+        }
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise ConfigError(
+            f"{path} is not CSV or JSON with topic, broker_name, queue_id and offset: {error}"
+        ) from None
+
+
+def _show(plan: ResetPlan, output: Output, *, dry_run: bool) -> None:
+    output.show(
+        [_row(one) | {"has_arrived": None if dry_run else one.has_arrived} for one in plan.queues],
+        (*_COLUMNS[:-1], _NOT_YET if dry_run else _COLUMNS[-1]),
+        document=lambda queues: {
+            "group": plan.group,
+            "members": plan.members,
+            "way": plan.way.value,
+            "is_dry_run": dry_run,
+            "queues": queues,
+        },
+    )
+    if not output.for_people:
+        return
+    ways = {
+        Way.OFFLINE: "offsets are committed; the group has no members",
+        Way.ONLINE: f"{plan.members} members are directed there",
+    }
+    if plan.way is Way.OFFLINE and plan.members:
+        click.echo(f"offsets are committed; {plan.members} members may commit theirs again")
+    else:
+        click.echo(ways[plan.way])
+    if dry_run:
+        click.echo("nothing was changed")
+    elif not all(one.has_arrived for one in plan.queues):
+        click.echo(
+            "some queues are not at their target: members may have undone the reset", err=True
+        )
+
+
+def _row(one: QueueReset) -> dict[str, Any]:
+    return {
+        "topic": one.queue.topic,
+        "broker_name": one.queue.broker_name,
+        "queue_id": one.queue.queue_id,
+        "from_offset": one.from_offset,
+        "to_offset": one.to_offset,
+        "messages_again": one.messages_again,
+        "messages_skipped": one.messages_skipped,
+        "way": one.way.value,
+        "after": one.after,
+    }

@@ -1,0 +1,178 @@
+"""The command `rocketrio top`: brokers, groups or topics, live; top_screen.py says what keys do."""
+
+import codecs
+import os
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+import click
+import trio
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.top import ClusterSampler, GroupSampler, Sample, TopicSampler
+from rocketrio.cli.commands import CallableT, Command, Effect, mark
+from rocketrio.cli.common import client_options, run
+from rocketrio.cli.top_screen import VIEWS, Screen, View, help_line, keys_of, table_of
+from rocketrio.connect import ClientOptions
+from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.log_lines import printable
+
+try:
+    import termios
+    import tty
+except ImportError:  # Windows
+    termios = None  # type: ignore[assignment]
+
+EVERY: Final = 2.0
+_LINES_AROUND: Final = 3
+"""Lines of the title, of a warning, and of help."""
+
+
+def _reads(function: CallableT) -> CallableT:
+    """Mark the command; it has no options of output."""
+    return mark(function, Effect.READS)
+
+
+@click.command(cls=Command)
+@click.argument(
+    "view", type=click.Choice(list(VIEWS.values())), default="cluster", metavar="[VIEW]"
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(0.2),
+    default=EVERY,
+    show_default=True,
+    help="Seconds between two samples.",
+)
+@client_options
+@_reads
+def top(view: View, every: float, client: ClientOptions, verbose: int) -> None:
+    """Show brokers, groups or topics (VIEW: cluster, groups, topics) live, in the whole terminal.
+
+    Rates are the difference of two samples. What is unknown is `unknown`, never 0; what did not answer is named. Keys:
+    c, g and t change the view, s sorts by the next column, r the other way round, / filters, q quits.
+
+    \b
+    Examples:
+      rocketrio top
+      rocketrio top groups --every 5
+      rocketrio top topics
+    """
+    if termios is None:
+        raise click.UsageError("top needs a terminal of Unix; `rocketrio lag --watch` does not")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError(
+            "top needs a terminal; use `rocketrio lag --watch` or `cluster health --watch`"
+        )
+
+    async def work() -> None:
+        async with open_admin(**client) as admin:
+            await admin.cluster_info()  # Without a name server it is an error, and no empty screen.
+            with _keys_at_once(sys.stdin.fileno()):
+                await _Top(admin, every, Screen.of(view)).run()
+
+    run(work, verbose=verbose, interrupted_is_done=True)
+
+
+@contextmanager
+def _keys_at_once(terminal: int) -> Generator[None]:
+    """Have the terminal send each key at once and show none, and restore it afterwards."""
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+@attrs.define
+class _Top:
+    admin: Admin
+    every: float
+    screen: Screen
+    sample: Sample = attrs.Factory(lambda: Sample((), {}))
+    problem: str = ""
+    looked_at: float | None = None
+    _changed: trio.Event = attrs.Factory(trio.Event)
+    _switched: trio.Event = attrs.Factory(trio.Event)
+
+    async def run(self) -> None:
+        """Take samples and listen until the user quits."""
+        console = Console(highlight=False)
+        # No refresh thread: the screen is drawn when something has changed.
+        with Live(console=console, auto_refresh=False, screen=True) as live:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, nursery.cancel_scope)
+                nursery.start_soon(self._sample)
+                while True:
+                    self._changed = trio.Event()
+                    live.update(self._drawn(console.height), refresh=True)
+                    await self._changed.wait()
+
+    async def _listen(self, scope: trio.CancelScope) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while True:
+            await trio.lowlevel.wait_readable(0)
+            data = os.read(0, 1024)
+            if not data:  # The terminal is gone.
+                scope.cancel()
+                return
+            for key in keys_of(decoder.decode(data)):
+                columns = list(self.sample.rows[0]) if self.sample.rows else []
+                view = self.screen.view
+                self.screen = self.screen.pressed(key, columns)
+                if self.screen.is_over:
+                    scope.cancel()
+                if self.screen.view != view:
+                    self.sample = Sample((), {})
+                    self.looked_at = None
+                    self._switched.set()
+            self._changed.set()
+
+    async def _sample(self) -> None:
+        samplers: dict[View, ClusterSampler | GroupSampler | TopicSampler] = {
+            "cluster": ClusterSampler(self.admin),
+            "groups": GroupSampler(self.admin),
+            "topics": TopicSampler(self.admin),
+        }
+        while True:
+            view = self.screen.view
+            try:
+                found = await samplers[view].sample()
+            except ConfigError:
+                raise
+            except Error as error:
+                self.problem = error.what
+            else:
+                if view == self.screen.view:
+                    self.sample, self.problem = found, ""
+                    self.looked_at = trio.current_time()
+            self._changed.set()
+            if view == self.screen.view:
+                self._switched = trio.Event()
+                with trio.move_on_after(self.every):
+                    await self._switched.wait()
+
+    def _drawn(self, height: int) -> Group:
+        title = Text.assemble(
+            ("rocketrio top ", "bold"), (self.screen.view, "bold cyan"),
+            f"  {time.strftime('%H:%M:%S')}  {len(self.sample.rows)} rows  {self.sample.note}",
+        )  # fmt: skip
+        warnings = [f"{name} did not answer: {why}" for name, why in self.sample.silent.items()]
+        if self.problem:
+            age = "" if self.looked_at is None else "; what is below is old"
+            warnings.insert(0, f"{self.problem}{age}")
+        lines = [Text(printable(one), "red", no_wrap=True, overflow="ellipsis") for one in warnings]
+        room = height - _LINES_AROUND - len(lines)
+        if self.looked_at is None and not self.problem:
+            table: RenderableType = Text("looking …", "dim")
+        else:
+            table = table_of(self.screen, self.sample.rows, room)
+        return Group(title, *lines, table, help_line(self.screen))

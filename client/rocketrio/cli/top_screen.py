@@ -1,0 +1,142 @@
+"""The screen of `rocketrio top`, without a terminal: what keys do, and what is shown.
+
+c g t    brokers, groups, topics        s    the next column to sort by       r    the other way round
+/        filter: type, Enter ends       Esc  no filter                        q    quit
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+from rich.table import Table
+from rich.text import Text
+
+from rocketrio.cli.output import UNKNOWN
+from rocketrio_protocol.log_lines import printable
+
+View: TypeAlias = Literal["cluster", "groups", "topics"]
+VIEWS: Final[Mapping[str, View]] = {"c": "cluster", "g": "groups", "t": "topics"}
+ESCAPE: Final = "\x1b"
+_ENTER: Final = ("\r", "\n")
+_RUBOUT: Final = ("\x7f", "\x08")
+_FIRST_SORT: Final[Mapping[View, str]] = {"cluster": "", "groups": "", "topics": "in/s"}
+"""Groups come with the worst first, and brokers by name."""
+_BAD: Final = {
+    "behind": "yellow", "rewound": "yellow", "unknown": "dim",
+    "stalled": "red", "stopped": "red", "losing": "bold red",
+}  # fmt: skip
+
+
+@attrs.frozen
+class Screen:
+    """What the user has chosen."""
+
+    view: View
+    sort: str = ""
+    """A column, or nothing for the order in which rows come."""
+    reverse: bool = False
+    filter: str = ""
+    is_typing: bool = False
+    """Whether keys are letters of the filter."""
+    is_over: bool = False
+
+    @classmethod
+    def of(cls, view: View) -> "Screen":
+        """Return the first screen of a view: numbers with the greatest first."""
+        sort = _FIRST_SORT[view]
+        return cls(view, sort, reverse=bool(sort))
+
+    def pressed(self, key: str, columns: Sequence[str]) -> "Screen":
+        """Return the screen after a key; keys without a meaning change nothing."""
+        if self.is_typing:
+            if key in _ENTER:
+                return attrs.evolve(self, is_typing=False)
+            if key == ESCAPE:
+                return attrs.evolve(self, is_typing=False, filter="")
+            if key in _RUBOUT:
+                return attrs.evolve(self, filter=self.filter[:-1])
+            return attrs.evolve(self, filter=self.filter + key) if key.isprintable() else self
+        if key == "q":
+            return attrs.evolve(self, is_over=True)
+        if key in VIEWS:
+            return attrs.evolve(Screen.of(VIEWS[key]), filter=self.filter)
+        if key == "s":
+            choices = ["", *columns]
+            place = choices.index(self.sort) if self.sort in choices else 0
+            return attrs.evolve(self, sort=choices[(place + 1) % len(choices)])
+        if key == "r":
+            return attrs.evolve(self, reverse=not self.reverse)
+        if key == "/":
+            return attrs.evolve(self, is_typing=True, filter="")
+        return attrs.evolve(self, filter="") if key == ESCAPE else self
+
+    def chosen(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return the rows that are shown, in their order; what is unknown comes last."""
+        wanted = self.filter.casefold()
+        kept = [
+            row
+            for row in rows
+            if not wanted or wanted in " ".join(map(str, row.values())).casefold()
+        ]
+        if self.sort:
+            known = [row for row in kept if row.get(self.sort) is not None]
+            known.sort(key=lambda row: _comparable(row[self.sort]), reverse=self.reverse)
+            return known + [row for row in kept if row.get(self.sort) is None]
+        return kept[::-1] if self.reverse else kept
+
+
+def _comparable(value: Any) -> tuple[bool, Any]:
+    return (False, value) if isinstance(value, int | float) else (True, str(value).casefold())
+
+
+def keys_of(text: str) -> Iterator[str]:
+    """Yield the keys of what a terminal sent; arrows and the like, which begin with Escape and more, are left out."""
+    place = 0
+    while place < len(text):
+        if text[place] == ESCAPE and text[place + 1 : place + 2] in ("[", "O"):
+            place += 2
+            while place < len(text) and not text[place].isalpha() and text[place] != "~":
+                place += 1
+        else:
+            yield text[place]
+        place += 1
+
+
+def table_of(screen: Screen, rows: Sequence[Mapping[str, Any]], height: int) -> Table:
+    """Return the rows that fit in a number of lines, with a heading for each column."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = list(rows[0]) if rows else []
+    for column in columns:
+        mark = ("↓" if screen.reverse else "↑") if column == screen.sort else ""
+        is_number = any(isinstance(row[column], int | float) for row in rows)
+        is_last = column == columns[-1]
+        table.add_column(
+            Text(f"{column}{mark}"),
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if is_last and not is_number else None,
+        )
+    for row in screen.chosen(rows)[: max(0, height - 1)]:
+        table.add_row(*(_cell(column, row[column]) for column in columns))
+    return table
+
+
+def _cell(column: str, value: Any) -> Text:
+    if value is None:
+        return Text(UNKNOWN, "dim")
+    if isinstance(value, float):
+        return Text(f"{value:,.1f}")
+    if isinstance(value, int):
+        return Text(f"{value:,}" if column != "id" else str(value))
+    return Text(printable(str(value)), _BAD.get(value, "") if column == "verdict" else "")
+
+
+def help_line(screen: Screen) -> Text:
+    """Return the line below the table."""
+    if screen.is_typing:
+        return Text(f"filter: {screen.filter}_   (Enter: done, Esc: none)", "reverse")
+    parts = ["c brokers", "g groups", "t topics", "s sort", "r reverse", "/ filter", "q quit"]
+    if screen.filter:
+        parts.insert(0, f"only {screen.filter!r} (Esc: all)")
+    return Text("  ".join(parts), "dim")

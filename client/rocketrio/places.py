@@ -1,0 +1,148 @@
+"""How people write where in a queue something is, for commands and for options of Spark; as in `rpk topic consume`.
+
+    first, last           the first message that is stored, the end        (also earliest, latest)
+    +10, -10              10 messages after the first, before the end
+    1204                  this offset
+    @TIME                 the first message that was stored then or later
+    2:10, @T1:T2, -10:    a range, without its end; a side that is missing is the first or the end
+
+TIME is ISO 8601 (`2026-11-21T08:00+01:00`; local time without a zone), milliseconds since 1970, or a time back from now
+(`-1h30m`; units d, h, m, s).
+"""
+
+import re
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import attrs
+
+from rocketrio_protocol.errors import ConfigError
+
+TIME_FORMS: Final = "ISO 8601, milliseconds since 1970, or a time back as -1h30m"
+PLACE_FORMS: Final = (
+    "first, last, N, +N after the first, -N before the end, @2026-11-21T08:00+01:00 or @-1h30m"
+)
+_BACK: Final = re.compile(r"-((?:\d{1,9}[dhms])+)", re.ASCII)
+_PART: Final = re.compile(r"(\d+)([dhms])", re.ASCII)
+_UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
+_NUMBER: Final = re.compile(r"\d{1,19}", re.ASCII)
+_OFFSET_MAX: Final = (1 << 63) - 1
+
+
+@attrs.frozen
+class FromFirst:
+    """A number of messages after the first of a queue."""
+
+    messages: int
+
+
+@attrs.frozen
+class FromLast:
+    """A number of messages before the end of a queue."""
+
+    messages: int
+
+
+@attrs.frozen
+class AtOffset:
+    """An offset, the same in each queue."""
+
+    offset: int
+
+
+@attrs.frozen
+class AtTime:
+    """The first message that was stored then or later."""
+
+    time_ms: int
+
+
+Place: TypeAlias = FromFirst | FromLast | AtOffset | AtTime
+FIRST: Final = FromFirst(0)
+LAST: Final = FromLast(0)
+
+
+@attrs.frozen
+class PlaceRange:
+    """From one place up to another one, which is not part of it."""
+
+    start: Place = FIRST
+    end: Place = LAST
+
+
+def place_of(text: str, now_ms: int) -> Place:
+    """Return the place that a text means. Raises ConfigError for any other text."""
+    place = _place(text, now_ms)
+    if place is None:
+        raise ConfigError(f"{text!r} is not a place: {PLACE_FORMS}")
+    return place
+
+
+def range_of(text: str, now_ms: int) -> PlaceRange:
+    """Return the range that a text means; one place is the range from there to the end. Raises ConfigError."""
+    whole = _place(text, now_ms)
+    if whole is not None:
+        return PlaceRange(whole)
+    # A time has colons too: the one that leaves two times is the separator.
+    for index in [index for index, character in enumerate(text) if character == ":"]:
+        left, right = text[:index], text[index + 1 :]
+        if left.startswith("@") and right:
+            right = f"@{right}"
+        start = FIRST if not left.strip("@") else _place(left, now_ms)
+        end = LAST if not right else _place(right, now_ms)
+        if start is not None and end is not None:
+            _check_order(text, start, end)
+            return PlaceRange(start, end)
+    raise ConfigError(f"{text!r} is neither a place nor a range A:B of two: {PLACE_FORMS}")
+
+
+def time_ms_of(text: str, now_ms: int) -> int:
+    """Return the time that a text means, in milliseconds since 1970. Raises ConfigError for any other text."""
+    time = _time_ms(text, now_ms)
+    if time is None:
+        raise ConfigError(f"{text!r} is not a time: {TIME_FORMS}")
+    return time
+
+
+def _check_order(text: str, start: Place, end: Place) -> None:
+    match start, end:
+        case (FromFirst(a), FromFirst(b)) | (AtOffset(a), AtOffset(b)) | (AtTime(a), AtTime(b)):
+            is_empty = a > b
+        case FromLast(a), FromLast(b):
+            is_empty = a < b
+        case _:
+            return
+    if is_empty:
+        raise ConfigError(f"the range {text} ends before it begins")
+
+
+def _place(text: str, now_ms: int) -> Place | None:
+    if text in ("first", "earliest"):
+        return FIRST
+    if text in ("last", "latest"):
+        return LAST
+    if text.startswith("@"):
+        time = _time_ms(text[1:], now_ms)
+        return None if time is None else AtTime(time)
+    sign = text[:1] if text[:1] in "+-" else ""
+    number = text.removeprefix(sign)
+    if not _NUMBER.fullmatch(number) or int(number) > _OFFSET_MAX:
+        return None
+    if not sign:
+        return AtOffset(int(number))
+    return FromFirst(int(number)) if sign == "+" else FromLast(int(number))
+
+
+def _time_ms(text: str, now_ms: int) -> int | None:
+    if _NUMBER.fullmatch(text):
+        return int(text) if int(text) <= _OFFSET_MAX else None
+    back = _BACK.fullmatch(text)
+    if back is not None:
+        ago = sum(int(number) * _UNIT_MS[unit] for number, unit in _PART.findall(back[1]))
+        return max(0, now_ms - ago)
+    try:
+        time = datetime.fromisoformat(text)
+        time = time if time.tzinfo else time.astimezone()
+        return max(0, int(time.timestamp() * 1000))
+    except (ValueError, OverflowError):
+        return None

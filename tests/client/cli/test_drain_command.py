@@ -1,0 +1,44 @@
+"""The commands `rocketrio broker drain|undrain`."""
+
+import trio
+from tests.client.cli.test_commands import LIMIT, in_cluster
+
+from rocketrio import Message, open_producer
+from rocketrio_broker.embedded import EmbeddedCluster
+
+
+async def test_broker_is_drained_and_put_back() -> None:
+    with trio.fail_after(LIMIT):
+        async with EmbeddedCluster(network="loopback") as cluster:
+            run = in_cluster(cluster)
+            (server,) = cluster.name_servers
+            assert (await run("topic", "create", "orders")).code == 0
+            assert (await run("produce", "orders", stdin=b"1\n")).code == 0
+            done = await run("consume", "orders", "--group", "billing", "--until-caught-up")
+            assert done.code == 0
+            async with open_producer(name_servers=cluster.name_servers) as producer:
+                await producer.send(Message("orders", b"2"))
+
+            done = await run("broker", "drain", "broker-a", "--dry-run")
+            assert (done.code, done.out.split()) == (
+                0, ["group", "topic", "unread", "billing", "orders", "1"],
+            ), done  # fmt: skip
+            assert (await run("produce", "orders", stdin=b"3\n")).code == 0
+
+            done = await run("broker", "drain", "broker-a")
+            assert (done.code, done.out.startswith(f"{server}: ")) == (0, True), done
+            assert (await run("produce", "orders", stdin=b"4\n")).code == 1
+            done = await run("broker", "drain", "broker-a", "--wait", "--timeout", "0.1")
+            assert (done.code, done.err) == (1, "error: broker-a is still in use after 0.1 s\n")
+
+            assert (await run("broker", "undrain", "broker-a", "--dry-run")).code == 0
+            assert (await run("produce", "orders", stdin=b"5\n")).code == 1
+            done = await run("broker", "undrain", "broker-a", "--json")
+            (answer,) = done.json
+            assert answer["topics"][server] >= 1
+            assert (await run("produce", "orders", stdin=b"6\n")).code == 0
+
+            for command in ("drain", "undrain"):
+                for option in ((), ("--dry-run",)):
+                    done = await run("broker", command, "broker-z", *option)
+                    assert (done.code, "known names: broker-a" in done.err) == (1, True), done

@@ -1,0 +1,77 @@
+"""The command line starts without what only some commands need."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import rocketrio
+from rocketrio.cli import main
+
+HEAVY = {"msgspec", "numpy", "pyarrow", "pyspark", "rich", "trio"}
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_start_imports_nothing_heavy(argument: str) -> None:
+    program = f"""
+import sys
+from rocketrio.cli import main
+main(["{argument}"], standalone_mode=False)
+print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not HEAVY & set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [["--version", "--json"], ["--json", "--version"]])
+def test_version_for_programs(arguments: list[str]) -> None:
+    done = CliRunner().invoke(main, arguments)
+    found = json.loads(done.output)
+    assert (found["program"], found["version"]) == ("rocketrio", rocketrio.__version__)
+    assert CliRunner().invoke(main, ["--version"]).output.endswith(f"{rocketrio.__version__}\n")
+    assert CliRunner().invoke(main, ["--json"]).exit_code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_start_takes_less_than_150_ms_of_cpu(argument: str) -> None:
+    def seconds(program: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        arguments = [sys.executable, "-c", program, argument]
+        subprocess.run(arguments, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # CPU time, because the machine may be busy with other tests.
+    assert min(seconds("from rocketrio.cli import main; main()") for _ in range(5)) < 0.15
+
+
+def test_help_has_the_line_of_each_command() -> None:
+    context = click.Context(main)
+    help_text = " ".join(main.get_help(context).split())
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        first = " ".join((command.help or "").split("\n\n")[0].split())
+        assert f"{name} {first}" in help_text, name
+
+
+def test_unknown_command_is_wrong_usage() -> None:
+    with pytest.raises(click.UsageError, match="No such command"):
+        main(["topics"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("name", sorted(set(rocketrio.__all__) - {"__version__"}))
+def test_public_name_is_imported_when_it_is_used(name: str) -> None:
+    assert getattr(rocketrio, name) is getattr(rocketrio, name)
+
+
+def test_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'open_produer'"):
+        rocketrio.open_produer  # type: ignore[attr-defined]  # noqa: B018

@@ -1,0 +1,125 @@
+"""`rocketrio top` in a real terminal (a pty): keys, Ctrl-C, errors, and what the terminal is like afterwards."""
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from tests.client.cli.test_commands import LIMIT, ROCKETRIO, in_cluster, rocketrio
+
+from rocketrio_broker.embedded import EmbeddedCluster
+
+ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
+
+
+@attrs.define
+class Terminal:
+    """The other end of a program's terminal."""
+
+    end: int
+    other: int
+    process: trio.Process
+    before: list[object]
+    seen: bytes = b""
+
+    async def until(self, holds: Callable[[bytes], bool]) -> None:
+        """Read until what was seen is as wanted."""
+        while not holds(self.seen):
+            await trio.lowlevel.wait_readable(self.end)
+            self.seen += os.read(self.end, 65_536)
+
+    def press(self, keys: bytes) -> None:
+        self.seen = b""
+        os.write(self.end, keys)
+
+    async def ended(self) -> int:
+        """Read on until the program ends; return its exit code."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.until, lambda _: False)
+            code = await self.process.wait()
+            await trio.sleep(0.2)
+            nursery.cancel_scope.cancel()
+        return code
+
+    @property
+    def is_as_before(self) -> bool:
+        return termios.tcgetattr(self.other) == self.before
+
+
+@asynccontextmanager
+async def terminal(*arguments: str, namesrv: str) -> AsyncIterator[Terminal]:
+    end, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    process = await trio.lowlevel.open_process(
+        [ROCKETRIO, "top", *arguments],
+        stdin=other,
+        stdout=other,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "NAMESRV_ADDR": namesrv, "TERM": "xterm-256color"},
+    )
+    try:
+        yield Terminal(end, other, process, termios.tcgetattr(other))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(end)
+        os.close(other)
+
+
+@pytest.mark.slow
+async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
+    with trio.fail_after(LIMIT):
+        async with EmbeddedCluster(network="loopback", slaves=1) as cluster:
+            run = in_cluster(cluster)
+            assert (await run("topic", "create", "orders")).code == 0
+            namesrv = cluster.name_servers[0]
+            async with terminal(namesrv=namesrv) as tty:
+                await tty.until(lambda seen: b"takes writes" in seen)
+                assert ALTERNATE in tty.seen
+                assert not tty.is_as_before
+                tty.press(b"t")
+                await tty.until(lambda seen: b"orders" in seen)
+                tty.press(b"/xyz\r")
+                await tty.until(lambda seen: b"only 'xyz'" in seen)
+                tty.press(b"q")
+                assert await tty.ended() == 0
+                assert BACK in tty.seen
+                assert tty.is_as_before
+            async with terminal("groups", namesrv=namesrv) as tty:
+                await tty.until(lambda seen: b"window" in seen)
+                tty.process.send_signal(signal.SIGINT)
+                assert await tty.ended() == 0
+                assert BACK in tty.seen
+                assert tty.is_as_before
+            async with terminal("--every", "0.2", namesrv=namesrv) as tty:
+                await tty.until(lambda seen: b"takes writes" in seen)
+                await cluster.kill_master()
+                tty.seen = b""
+                await tty.until(lambda seen: b"findings" in seen or b"did not answer" in seen)
+                tty.process.send_signal(signal.SIGTERM)
+                await tty.ended()
+                assert tty.is_as_before
+
+
+@pytest.mark.slow
+async def test_top_without_a_name_server_is_an_error_and_leaves_the_terminal_alone() -> None:
+    with trio.fail_after(LIMIT):
+        async with terminal(namesrv="127.0.0.1:1") as tty:
+            assert await tty.ended() == 1
+            assert ALTERNATE not in tty.seen
+            assert tty.is_as_before
+
+
+async def test_top_without_a_terminal_is_wrong_use_that_names_what_to_use() -> None:
+    done = await rocketrio("top", "--namesrv", "127.0.0.1:1")
+    assert (done.code, "lag --watch" in done.err) == (2, True), done
