@@ -1,7 +1,14 @@
 """Topics for tests of which messages a read takes: two tags with one hash, and two halves with a time between."""
 
 import trio
-from tests.spark.load import Running, channel_pool, create_topic, full_topic, load_queue, numbered
+from tests.support.running_cluster import (
+    Running,
+    channel_pool,
+    create_topic,
+    full_topic,
+    load_queue,
+    numbered,
+)
 
 from rocketrio.connect import open_client
 from rocketrio.consuming.pull import PullAPIWrapper

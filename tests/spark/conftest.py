@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
-from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import JAVA_OPTIONS, quick_home
 
 settings.register_profile("rocketrio", deadline=None)
 settings.load_profile("rocketrio")

@@ -22,9 +22,9 @@ from typing import Final
 
 import attrs
 import trio
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import die_with_parent
-from tests.spark.load import channel_pool, create_topic
+from tests.support.ours import OurBroker, our_pair
+from tests.support.processes import die_with_parent
+from tests.support.running_cluster import channel_pool, create_topic
 
 from rocketrio import Message, open_producer
 from rocketrio_protocol.errors import Error
@@ -154,18 +154,14 @@ class Outcome:
 
 def play(home: Path, *, lives: int, rng: random.Random) -> Outcome:
     """`lives` drivers that are killed, and one that reads to the end."""
-    with OurNameServer(home / "namesrv") as name_server:
-        address = name_server.address
-        settings = ("slave_read_enable=true",)
-        master = OurBroker(home / "master", address, settings=settings)
-        slave = OurBroker(home / "slave", address, role="slave", broker_id=1, settings=settings)
-        with master, slave:
-            trio.run(_create_topic, master.address)
-            with Writing(address) as writing:
-                for number in range(lives):
-                    _live_and_die(Life(address, home, "run", number), master, number, rng)
-            last = Life(address, home, "finish", lives)
-            assert last.end() == 0, f"the last driver failed: {last.said()}"
+    with our_pair(home, settings=("slave_read_enable=true",)) as pair:
+        address, master = pair.name_server.address, pair.master
+        trio.run(_create_topic, master.address)
+        with Writing(address) as writing:
+            for number in range(lives):
+                _live_and_die(Life(address, home, "run", number), master, number, rng)
+        last = Life(address, home, "finish", lives)
+        assert last.end() == 0, f"the last driver failed: {last.said()}"
     rows = [tuple(row) for row in json.loads((home / "rows.json").read_text())]
     batches = len([name for name in os.listdir(home / "checkpoint" / "commits") if name.isdigit()])
     return Outcome(rows, writing.acknowledged, writing.unknown, batches)

@@ -16,7 +16,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 import trio
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import JAVA_OPTIONS, quick_home
 
 from rocketrio import open_admin
 

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from tests.spark.load import channel_pool, full_topic
-from tests.support.clients import open_client
+from tests.support.clients import client_of, open_client
+from tests.support.running_cluster import channel_pool, full_topic
 
 from rocketrio.spark.reading import planning
 from rocketrio.spark.reading.asking import source_errors
@@ -70,7 +70,7 @@ async def read(cluster: EmbeddedCluster, **given: str) -> Blocks:
 
 async def fetch(cluster: EmbeddedCluster, options: ReadOptions, task: ReadTask) -> Blocks:
     taken = Blocks()
-    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+    async with client_of(cluster) as client:
         try:
             await fetch_task(task, options, taken, client)  # type: ignore[arg-type]
         except BaseExceptionGroup as group:

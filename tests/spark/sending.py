@@ -8,13 +8,14 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 
 from rocketrio import ClientInstance, MessageExt, MessageQueue, open_admin
 from rocketrio.cluster.connections import Connections
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.producing.send_request import SendRequest
+from rocketrio.spark.access import ClusterAccess
 from rocketrio.spark.runtime import first_cause
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.rows import RowEncoder
@@ -23,7 +24,7 @@ from rocketrio.spark.writing.sending import Sender, Wanted
 from rocketrio.spark.writing.written import Written
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import RequestTimeout
+from rocketrio_protocol.errors import RequestTimeoutError
 
 TOPIC, QUEUES = "orders", 4
 
@@ -84,9 +85,7 @@ class Task:
 async def one_master(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, ClientInstance]]:
     async with (
         EmbeddedCluster(**settings) as cluster,
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client,
+        client_of(cluster) as client,
     ):
         async with open_admin(client=client) as admin:
             await admin.create_topic(TOPIC, queues=QUEUES)
@@ -108,7 +107,7 @@ async def write(
     """What a task has written when its `run` returns."""
     options = WriteOptions(("unused:1",), **{"topic": TOPIC, "send_batch_size": 1000, **given})
 
-    async def find(name_servers: Sequence[str]) -> ClientInstance:
+    async def find(name_servers: Sequence[str], _: ClusterAccess) -> ClientInstance:
         await trio.lowlevel.checkpoint()
         return client
 
@@ -150,4 +149,4 @@ def bodies(found: dict[int, list[MessageExt]]) -> list[int]:
 
 
 async def no_answer() -> None:
-    raise RequestTimeout("the answer is lost")
+    raise RequestTimeoutError("the answer is lost")

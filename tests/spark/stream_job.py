@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import JAVA_OPTIONS, quick_home
 
 STARTS: int = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not."""

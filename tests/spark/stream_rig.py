@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.spark.load import (
+from tests.support.running_cluster import (
     Running,
     channel_pool,
     create_topic,

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
-from tests.spark.load import channel_pool, create_topic, load_queue, numbered
-from tests.support.clients import open_admin, open_client
+from tests.support.clients import client_of, open_admin
+from tests.support.running_cluster import channel_pool, create_topic, load_queue, numbered
 
 from rocketrio.admin.admin import Admin
 from rocketrio.client import ClientInstance
@@ -62,7 +62,7 @@ async def a_story(*, queues: int = 2, count: int = 0, **settings: Any) -> AsyncI
     async with (
         EmbeddedCluster(**settings) as cluster,
         channel_pool(cluster.dial) as pool,
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+        client_of(cluster) as client,
         open_admin(name_servers=cluster.name_servers, dial=cluster.dial) as admin,
     ):
         story = Story(cluster, pool, client, admin)

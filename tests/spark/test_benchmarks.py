@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.benchmark import BENCHMARKS, figures
 from tests.spark.limits import needs_limits
+from tests.support.benchmarks import BENCHMARKS, figures
 
 TIME_LIMIT = 500
 """Seconds; three minutes were seen on two cores that many shared."""
@@ -42,7 +42,7 @@ def test_stream_benchmark_measures_small_and_large_batches() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["spark", "spark_stream", "spark_write"])
-def test_help_says_which_parts_there_are_and_measures_nothing(name: str) -> None:
+def test_help_lists_the_parts_and_measures_nothing(name: str) -> None:
     command = [sys.executable, str(BENCHMARKS / f"bench_{name}.py")]
     told = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert "--small" in told

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.spark.load import channel_pool, full_topic
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.running_cluster import channel_pool, full_topic
 
-from rocketrio.spark.errors import BrokerUnreachable, OptionError, TopicNotFound
+from rocketrio.spark.errors import BrokerUnreachableError, OptionError, TopicNotFoundError
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.planning import plan_batch
 
@@ -27,7 +27,7 @@ def _rows(name_server: OurNameServer, **given: str) -> int:
     return sum(part.rows for task in tasks for part in task.ranges)
 
 
-def test_only_who_names_queues_misses_those_of_a_broker_that_is_away(tmp_path: Path) -> None:
+def test_missing_queues_of_a_dead_broker_fail_only_a_read_that_names_them(tmp_path: Path) -> None:
     with OurNameServer(tmp_path / "namesrv") as name_server:
         master = OurBroker(tmp_path / "a", name_server.address)
         other = OurBroker(tmp_path / "b", name_server.address, name="broker-b")
@@ -48,7 +48,9 @@ def test_only_who_names_queues_misses_those_of_a_broker_that_is_away(tmp_path: P
             while _rows_or_none(name_server) != COUNT and time.monotonic() < deadline:
                 time.sleep(0.2)
             assert _rows(name_server) == COUNT
-            with pytest.raises(TopicNotFound, match="names orders@broker-b:0, which no broker has"):
+            with pytest.raises(
+                TopicNotFoundError, match="names orders@broker-b:0, which no broker has"
+            ):
                 _rows(name_server, assign='{"orders":{"broker-a":[0],"broker-b":[0]}}')
             with pytest.raises(OptionError, match="names orders@broker-b:0, which this query does"):
                 _rows(name_server, startingOffsets=OFFSETS)
@@ -60,5 +62,5 @@ def _rows_or_none(name_server: OurNameServer) -> int | None:
     """None while its dead broker is asked still."""
     try:
         return _rows(name_server)
-    except BrokerUnreachable:
+    except BrokerUnreachableError:
         return None

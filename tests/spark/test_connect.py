@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.interop.processes import free_port
-from tests.spark.load import Running, cluster_of_orders, numbered
-from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.processes import free_port
+from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.running_cluster import Running, cluster_of_orders, numbered
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -81,7 +81,7 @@ def test_a_batch_is_read_by_the_server(
     assert client(kind, remote, cluster, "orders", tmp_path) == _bytes()
 
 
-def test_a_wrong_option_is_told_to_the_client(
+def test_wrong_option_is_reported_to_the_client(
     remote: str, cluster: Running, tmp_path: Path
 ) -> None:
     said = str(client("wrong", remote, cluster, "orders", tmp_path))

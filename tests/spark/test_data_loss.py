@@ -7,12 +7,12 @@ import attrs
 import pytest
 import trio
 from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
-from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 from tests.spark.pulls import recorded_pulls
 from tests.support.clients import open_admin
+from tests.support.running_cluster import channel_pool, create_topic, load_queue, numbered
 from trio.testing import MockClock
 
-from rocketrio.spark.errors import OffsetOutOfRange, OptionError, TopicNotFound
+from rocketrio.spark.errors import OffsetOutOfRangeError, OptionError, TopicNotFoundError
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.reading.planning import plan_batch
@@ -51,7 +51,7 @@ async def _plan(cluster: EmbeddedCluster, **given: str) -> tuple[ReadOptions, Re
 
 
 async def _fails(cluster: EmbeddedCluster, options: ReadOptions, task: ReadTask, said: str) -> None:
-    with pytest.raises(OffsetOutOfRange, match=said) as caught:
+    with pytest.raises(OffsetOutOfRangeError, match=said) as caught:
         await fetch(cluster, options, task)
     assert OPTION in str(caught.value)
 
@@ -74,14 +74,14 @@ async def test_retention_before_planning_is_a_loss_of_explicit_offsets(
             rf" \({least - 10} messages\) were to be read, but the queue holds {least} to {COUNT}\."
             rf" .*{OPTION}"
         )
-        with pytest.raises(OffsetOutOfRange, match=said):
+        with pytest.raises(OffsetOutOfRangeError, match=said):
             await plan_batch(read_options(cluster, **start), dial=cluster.dial)
         options, task = await _plan(cluster, **start, failOnDataLoss="false")
         assert f"offsets 10 to {least}" in caplog.text
         assert (await fetch(cluster, options, task)).rows() == {0: all_bodies(1, COUNT)[0][least:]}
 
 
-async def test_earliest_is_what_is_there(autojump_clock: MockClock) -> None:
+async def test_earliest_is_the_first_stored_message(autojump_clock: MockClock) -> None:
     async with _cluster() as cluster:
         least = await _remove_files(cluster, 2)
         options, task = await _plan(cluster)
@@ -107,7 +107,7 @@ async def test_offsets_behind_the_end_are_a_loss(
     autojump_clock: MockClock, given: dict[str, str], said: str, rows: slice
 ) -> None:
     async with _cluster(count=300) as cluster:
-        with pytest.raises(OffsetOutOfRange, match=said) as caught:
+        with pytest.raises(OffsetOutOfRangeError, match=said) as caught:
             await plan_batch(read_options(cluster, **given), dial=cluster.dial)
         assert OPTION in str(caught.value)
         options = read_options(cluster, **given, failOnDataLoss="false")
@@ -120,7 +120,7 @@ async def test_offsets_behind_the_end_are_a_loss(
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ({"assign": '{"orders":{"broker-a":[0,1]}}'}, TopicNotFound),
+        ({"assign": '{"orders":{"broker-a":[0,1]}}'}, TopicNotFoundError),
         (
             {
                 "startingOffsets": '{"orders":{"broker-a":{"0":0,"1":7}}}',
@@ -191,7 +191,7 @@ async def test_retention_in_the_middle_of_reading(
         assert len(numbers) < COUNT
 
 
-async def test_a_topic_made_anew_is_a_loss(autojump_clock: MockClock) -> None:
+async def test_topic_created_again_is_a_loss(autojump_clock: MockClock) -> None:
     async with _cluster(count=300) as cluster:
         options, task = await _plan(cluster)
         async with open_admin(name_servers=cluster.name_servers, dial=cluster.dial) as admin:

@@ -5,13 +5,15 @@ The tables name all of them. What options do to rows in detail is in test_spark_
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
 from pyspark.sql import DataFrame, SparkSession, datasource
-from tests.spark.load import Running, channel_pool, full_topic, running_cluster
+from tests.support.running_cluster import Running, channel_pool, full_topic, running_cluster
+from tests.support.tls import write_files
 
 from rocketrio.spark.reading.option_names import READ_OPTION_TABLE
 
@@ -38,6 +40,9 @@ def _of_queues(value: int) -> str:
 
 KAFKA = "key value topic partition offset timestamp timestampType"
 EACH_ALONE = {"minRecordsPerPartition": 1}
+
+CA = {"tls.caFile": "{folder}/ca.pem"}
+CERTIFICATE = {**CA, "tls.certFile": "{folder}/cert.pem", "tls.keyFile": "{folder}/key.pem"}
 
 GOOD = {
     "nameServer": Good({"nameServer": " {name_server} ; {name_server};"}),
@@ -87,6 +92,17 @@ GOOD = {
     "maxStaleness": Good({"maxStaleness": "10 Messages"}),
     "consumerGroup": Good({"consumerGroup": "reader-1"}),
     "filterPushdown": Good({"filterPushdown": "true"}),
+    # The broker here has no access control: it answers signed requests like others.
+    "accessKey": Good({"accessKey": "reader", "secretKey": "12345678"}),
+    "secretKey": Good({"accessKey": "reader", "secretKey": "12345678"}),
+    "securityToken": Good({"accessKey": "reader", "secretKey": "12345678", "securityToken": "t"}),
+    "credentialsFile": Good({"credentialsFile": "{folder}/account.yml"}),
+    "tls": Good({"tls": True, **CA}),
+    "tls.caFile": Good(CA),
+    "tls.certFile": Good(CERTIFICATE),
+    "tls.keyFile": Good(CERTIFICATE),
+    "tls.keyPasswordFile": Good({**CERTIFICATE, "tls.keyPasswordFile": "{folder}/password"}),
+    "tls.checkHostName": Good({**CA, "tls.checkHostName": False}),
 }  # fmt: skip
 
 NUMBER = "is not a whole number from"
@@ -102,13 +118,13 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "subExpressionType": ({"subExpression": "a", "subExpressionType": "JSON"}, "must be one of: tag, sql92"),
     "startingOffsets": ({"startingOffsets": 17}, "must be one of: earliest, latest, group, or JSON"),
     "startingOffsetsFallback": ({"startingOffsetsFallback": "latest"}, "without startingOffsets=group"),
-    "startingTimestamp": ({"startingTimestamp": "2024-01-01"}, f"{NUMBER} 0, of milliseconds since 1970"),
+    "startingTimestamp": ({"startingTimestamp": "yesterday"}, "is not a time: ISO 8601"),
     "startingOffsetsByTimestamp": ({"startingOffsetsByTimestamp": "[]"}, 'like {"orders":{"broker-a"'),
     "startingOffsetsByTimestampStrategy": (
         {"startingTimestamp": 0, "startingOffsetsByTimestampStrategy": "skip"}, "must be one of: error, latest"
     ),
     "endingOffsets": ({"endingOffsets": "earliest"}, "must be one of: latest, or JSON"),
-    "endingTimestamp": ({"endingTimestamp": -1}, f"{NUMBER} 0, of milliseconds since 1970"),
+    "endingTimestamp": ({"endingTimestamp": -1}, "is not a time: ISO 8601"),
     "endingOffsetsByTimestamp": ({"endingOffsetsByTimestamp": _of_queues(-1)}, "a queue id and epoch milliseconds"),
     "failOnDataLoss": ({"failOnDataLoss": "never"}, TRUTH),
     "schemaMode": ({"schemaMode": "avro"}, "must be one of: rocketmq, kafka"),
@@ -137,12 +153,41 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "maxStaleness": ({"maxStaleness": 5}, "neither a number of messages, such as 10000 messages, nor a"),
     "consumerGroup": ({"consumerGroup": "a/b"}, "allowed are % | a-z A-Z 0-9 _ -"),
     "filterPushdown": ({"filterPushdown": "all"}, TRUTH),
+    "accessKey": ({"accessKey": "reader"}, "accessKey needs secretKey too"),
+    "secretKey": ({"secretKey": "12345678"}, "secretKey needs accessKey too"),
+    "securityToken": ({"securityToken": "t"}, "needs accessKey and secretKey too"),
+    "credentialsFile": (
+        {"credentialsFile": "f", "accessKey": "reader"}, "credentialsFile holds the whole account; leave out accessKey"
+    ),
+    "tls": ({"tls": "starttls"}, TRUTH),
+    "tls.caFile": ({"tls": False, "tls.caFile": "f"}, "tls.caFile has no effect with tls=false"),
+    "tls.certFile": ({"tls.certFile": " "}, "tls.certFile is blank"),
+    "tls.keyFile": ({"tls.keyFile": "f"}, "given without tls.certFile"),
+    "tls.keyPasswordFile": ({"tls.keyPasswordFile": "f"}, "given without tls.certFile"),
+    "tls.checkHostName": ({"tls.checkHostName": "no!"}, TRUTH),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    settings = ("enable_property_filter=true",)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with certificates and an account."""
+    made = tmp_path_factory.mktemp("files")
+    write_files(made)
+    (made / "account.yml").write_text("accessKey: reader\nsecretKey: 12345678\n")
+    (made / "account.yml").chmod(0o600)
+    (made / "password").write_text("not needed: the key is not encrypted")
+    return made
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    settings = (
+        "enable_property_filter=true",
+        "tls_mode=permissive",
+        f"tls_certificate_file={folder / 'cert.pem'}",
+        f"tls_key_file={folder / 'key.pem'}",
+        f"peer_tls_authority_file={folder / 'ca.pem'}",
+    )
     with running_cluster(tmp_path_factory.mktemp("cluster"), settings=settings) as running:
 
         async def load() -> None:
@@ -154,7 +199,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def _load(spark: SparkSession, cluster: Running, given: dict[str, Any]) -> DataFrame:
+def _load(spark: SparkSession, cluster: Running, folder: Path, given: dict[str, Any]) -> DataFrame:
     """The options under names in capitals: their letter case does not matter."""
     reader = spark.read.format("rocketmq")
     if "nameServer" not in given:
@@ -162,10 +207,10 @@ def _load(spark: SparkSession, cluster: Running, given: dict[str, Any]) -> DataF
     if not {"subscribe", "topic", "subscribePattern", "assign"} & set(given):
         reader = reader.option("SUBSCRIBE", "orders")
     for name, value in given.items():
-        text = (
-            value.replace("{name_server}", cluster.name_server) if isinstance(value, str) else value
-        )
-        reader = reader.option(name.upper(), text)
+        if isinstance(value, str):
+            value = value.replace("{name_server}", cluster.name_server)
+            value = value.replace("{folder}", str(folder))
+        reader = reader.option(name.upper(), value)
     return reader.load()
 
 
@@ -176,14 +221,16 @@ def test_the_tables_name_every_option() -> None:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_an_option_takes(spark: SparkSession, cluster: Running, name: str) -> None:
+def test_option_with_a_value_has_its_effect(
+    spark: SparkSession, cluster: Running, folder: Path, name: str
+) -> None:
     case = GOOD[name]
     if name == "filterPushdown":
         if not hasattr(datasource, "EqualTo"):
             pytest.skip("PySpark 4.0 pushes nothing")
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        frame = _load(spark, cluster, dict(case.given))
+        frame = _load(spark, cluster, folder, dict(case.given))
         assert frame.count() == case.rows
         if case.rows == ALL:
             assert frame.rdd.getNumPartitions() == case.partitions
@@ -194,10 +241,12 @@ def test_what_an_option_takes(spark: SparkSession, cluster: Running, name: str) 
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_an_option_refuses(spark: SparkSession, cluster: Running, name: str) -> None:
+def test_option_with_a_wrong_value_is_refused(
+    spark: SparkSession, cluster: Running, folder: Path, name: str
+) -> None:
     given, said = WRONG[name]
     with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\]") as caught:
-        _load(spark, cluster, dict(given))  # No action: it is the driver that refuses.
+        _load(spark, cluster, folder, dict(given))  # No action: it is the driver that refuses.
     last = str(caught.value).rpartition("[ROCKETMQ_OPTION]")[2]
     assert name.lower() in last.lower()
     assert said in last

@@ -52,7 +52,7 @@ async def test_sql_is_filtered_by_the_broker(autojump_clock: MockClock) -> None:
     assert taken.rows() == {q: [f"{q}/{n}".encode() for n in (101, 103, 105)] for q in range(2)}
 
 
-async def test_a_wrong_expression_fails_before_planning_with_the_brokers_words(
+async def test_wrong_expression_fails_before_planning_with_the_brokers_remark(
     autojump_clock: MockClock,
 ) -> None:
     async with loaded(enable_property_filter=True) as cluster:
@@ -61,14 +61,14 @@ async def test_a_wrong_expression_fails_before_planning_with_the_brokers_words(
             await discover(options, dial=cluster.dial)
 
 
-async def test_a_broker_that_knows_no_sql_says_so(autojump_clock: MockClock) -> None:
+async def test_broker_without_sql_is_an_error(autojump_clock: MockClock) -> None:
     async with loaded(enable_property_filter=False) as cluster:
         options = read_options(cluster, subExpression="number > 1", subExpressionType="SQL92")
         with pytest.raises(OptionError, match="does not support"):
             await discover(options, dial=cluster.dial)
 
 
-async def test_a_slave_filters_too(autojump_clock: MockClock) -> None:
+async def test_slave_filters_by_tags(autojump_clock: MockClock) -> None:
     async with loaded(slaves=1) as cluster:
         await cluster.slaves[0].broker.store.appended.wait_reached(
             cluster.master.broker.store.max_physical_offset

@@ -9,7 +9,7 @@ import trio
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, LongType, StructType
 from tests.spark.limits import limited
-from tests.spark.load import Running, channel_pool, full_topic, running_cluster
+from tests.support.running_cluster import Running, channel_pool, full_topic, running_cluster
 
 from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 from rocketrio.spark.errors import OptionError

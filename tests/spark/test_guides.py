@@ -10,7 +10,13 @@ import pytest
 import trio
 from pyspark.sql import SparkSession
 from tests.examples.documents import Document
-from tests.spark.load import Running, channel_pool, create_topic, load_queue, running_cluster
+from tests.support.running_cluster import (
+    Running,
+    channel_pool,
+    create_topic,
+    load_queue,
+    running_cluster,
+)
 
 from rocketrio.spark import from_rocketmq
 from rocketrio_protocol.message import Message
@@ -81,7 +87,7 @@ def _rows(frame: Any) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
 
 
-def test_json_becomes_columns(named: dict[str, Any]) -> None:
+def test_guide_reads_json_as_columns(named: dict[str, Any]) -> None:
     rows = _rows(named["orders"])
     assert rows[1] == ("order-2", 2, 800, True)
     assert rows[4] == ("order-5", None, None, None)
@@ -98,7 +104,7 @@ def test_fields_of_json_are_found(named: dict[str, Any]) -> None:
     ]
 
 
-def test_csv_becomes_columns(named: dict[str, Any]) -> None:
+def test_guide_reads_csv_as_columns(named: dict[str, Any]) -> None:
     rows = _rows(named["readings"])
     assert [(row[0], row[2]) for row in rows] == [("attic", 21.5), ("cellar", None)]
     assert named["readings"].selectExpr("unix_timestamp(at) AS s").first().s == 1_767_323_045

@@ -65,7 +65,7 @@ for shipped in pickle.load(sys.stdin.buffer):
 
 
 @pytest.mark.slow
-def test_a_worker_without_the_package_says_what_to_do() -> None:
+def test_worker_without_the_package_is_an_error_with_a_remedy() -> None:
     source = DefaultSource(OPTIONS)
     sink = DefaultSource(SINK)
     parts = source.reader(SCHEMA), sink.writer(SCHEMA, False), sink.streamWriter(SCHEMA, False)
@@ -82,7 +82,7 @@ def test_a_worker_without_the_package_says_what_to_do() -> None:
 
 
 @pytest.mark.slow
-def test_looking_the_format_up_imports_nothing_that_may_fail() -> None:
+def test_finding_the_format_imports_nothing_that_may_fail() -> None:
     script = "import sys, pyspark_rocketmq; print([m for m in sys.modules if m.split('.')[0] in sys.argv[1:]])"
     heavy = ["rocketrio", "rocketrio_protocol", "trio", "pandas"]
     done = subprocess.run([sys.executable, "-c", script, *heavy], capture_output=True, check=True)

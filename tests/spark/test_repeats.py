@@ -6,7 +6,7 @@ from contextlib import suppress
 import attrs
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 
 from rocketrio import Message, open_consumer, open_producer
 from rocketrio.spark.repeats import Repeats, drop_repeats, handle_once
@@ -45,7 +45,7 @@ class Given(AsyncIterator[Stored]):
         return self.messages.pop(0)
 
 
-def test_a_stamp_says_which_row_of_which_job() -> None:
+def test_stamp_identifies_row_and_job() -> None:
     assert row_stamp(row(7, task=2)) == RowStamp("orders", "q", "1", 2, 7)
     assert row_stamp(row(7, batch="")) == RowStamp("orders", "q", "", 0, 7)
     assert str(row_stamp(row(7, task=2))) == "orders/q/1/2/7"
@@ -175,9 +175,7 @@ def test_what_is_remembered_longest_is_forgotten_first() -> None:
 async def test_a_consumer_moves_past_repeats(autojump_clock: object) -> None:
     async with (
         EmbeddedCluster() as cluster,
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client,
+        client_of(cluster) as client,
     ):
         async with open_producer(client=client) as producer:
             for number in (0, 1, 0, 1, 2):

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import count, count_distinct, length
 from pyspark.sql.functions import sum as sum_of
-from tests.interop.commit_log import wait_caught_up
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.spark.load import channel_pool, full_topic
+from tests.spark.frames import load_frame
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import OurPair, our_pair
+from tests.support.running_cluster import channel_pool, full_topic
 
 from rocketrio import Message, open_admin, open_producer
 from rocketrio.admin.served import Served, served
@@ -33,38 +33,27 @@ A_SAMPLE = 12.0
 """Seconds until brokers tell what they gave: they count in samples of ten."""
 
 
-@attrs.define
-class Pair:
-    name_server: OurNameServer
-    master: OurBroker
-    slave: OurBroker
+def load(pair: OurPair, topic: str) -> None:
+    """A topic that both have all of."""
 
-    def load(self, topic: str) -> None:
-        """A topic that both have all of."""
+    async def fill() -> None:
+        async with channel_pool() as pool:
+            await full_topic(pool, pair.master.address, topic, QUEUES, COUNT, body_size=BODY)
 
-        async def load() -> None:
-            async with channel_pool() as pool:
-                await full_topic(pool, self.master.address, topic, QUEUES, COUNT, body_size=BODY)
-
-        trio.run(load)
-        wait_caught_up(self.master.address, self.slave.address)
+    trio.run(fill)
+    wait_caught_up(pair.master.address, pair.slave.address)
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
     home = tmp_path_factory.mktemp("pair")
-    with OurNameServer(home / "namesrv") as name_server:
-        addr = name_server.address
-        master = OurBroker(home / "master", addr, settings=SETTINGS)
-        slave = OurBroker(home / "slave", addr, role="slave", broker_id=1, settings=SETTINGS)
-        with master, slave:
-            yield Pair(name_server, master, slave)
+    with our_pair(home, settings=SETTINGS) as pair:
+        yield pair
 
 
-def _frame(spark: SparkSession, pair: Pair, topic: str, **given: str) -> DataFrame:
+def _frame(spark: SparkSession, pair: OurPair, topic: str, **given: str) -> DataFrame:
     register(spark)
-    options = {"nameServer": pair.name_server.address, "subscribe": topic, **given}
-    return spark.read.format("rocketmq").options(**options).load()
+    return load_frame(spark, pair.name_server.address, topic, **given)
 
 
 def _is_exact(frame: DataFrame) -> None:
@@ -78,7 +67,7 @@ def _is_exact(frame: DataFrame) -> None:
     )
 
 
-def _gave(pair: Pair, topic: str, group: str, total: int) -> dict[int, Served]:
+def _gave(pair: OurPair, topic: str, group: str, total: int) -> dict[int, Served]:
     """What each broker gave, by broker id, once they have counted all of it."""
 
     async def look() -> list[Served]:
@@ -93,8 +82,8 @@ def _gave(pair: Pair, topic: str, group: str, total: int) -> dict[int, Served]:
     return {one.broker_id: one for one in trio.run(look)}
 
 
-def test_a_backfill_leaves_the_master_to_its_writers(spark: SparkSession, pair: Pair) -> None:
-    pair.load("history")
+def test_a_backfill_leaves_the_master_to_its_writers(spark: SparkSession, pair: OurPair) -> None:
+    load(pair, "history")
     ends = ",".join(f'"{queue_id}":{COUNT - 2000}' for queue_id in range(QUEUES))
     frame = _frame(
         spark, pair, "history",
@@ -130,9 +119,9 @@ def test_a_backfill_leaves_the_master_to_its_writers(spark: SparkSession, pair: 
 
 
 def test_a_master_killed_during_a_read_is_replaced_and_no_row_differs(
-    spark: SparkSession, pair: Pair, tmp_path: Path
+    spark: SparkSession, pair: OurPair, tmp_path: Path
 ) -> None:
-    pair.load("orders")
+    load(pair, "orders")
     first, gone = tmp_path / "first", tmp_path / "gone"
 
     def stand_still(batches: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.spark.errors import BrokerUnreachableError
 from rocketrio.spark.runtime import (
     BLOCKS_AHEAD,
     Handover,
@@ -70,9 +70,9 @@ def test_a_call_gives_the_result_or_raises_the_error(runtime: ProcessRuntime) ->
     assert runtime.call(_sum, 4, timeout=10) == 4
 
 
-def test_a_call_that_takes_too_long_is_cancelled_and_says_so(runtime: ProcessRuntime) -> None:
+def test_call_that_takes_too_long_is_cancelled_and_raises(runtime: ProcessRuntime) -> None:
     work = Blocked()
-    with pytest.raises(BrokerUnreachable, match=r"no answer of the cluster within 0\.05 s"):
+    with pytest.raises(BrokerUnreachableError, match=r"no answer of the cluster within 0\.05 s"):
         runtime.call(work, timeout=0.05)
     assert work.cancelled.is_set()
 
@@ -196,7 +196,7 @@ def _one_then(work: Callable[[], Awaitable[None]]) -> Callable[[Handover[int]], 
     return produce
 
 
-def test_closing_the_iterator_cancels_the_producer_and_nobody_else(runtime: ProcessRuntime) -> None:
+def test_closing_the_iterator_cancels_only_its_producer(runtime: ProcessRuntime) -> None:
     closed, other = Blocked(), Blocked()
     streams = [runtime.blocks(_one_then(work)) for work in (closed, other)]
     assert [next(stream) for stream in streams] == [1, 1]

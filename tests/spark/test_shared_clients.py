@@ -18,7 +18,7 @@ async def _kept() -> AsyncIterator[tuple[SharedClients, tuple[str, ...]]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_one_client_serves_all_who_ask(autojump_clock: MockClock) -> None:
+async def test_one_client_serves_all_callers(autojump_clock: MockClock) -> None:
     async with _kept() as (clients, servers):
         found = set()
 
@@ -33,7 +33,7 @@ async def test_one_client_serves_all_who_ask(autojump_clock: MockClock) -> None:
         assert await clients.client(("10.0.0.99:1",), "a") not in found
 
 
-async def test_a_client_is_closed_when_nobody_has_come_for_a_while(
+async def test_client_is_closed_after_a_while_without_users(
     autojump_clock: MockClock,
 ) -> None:
     async with _kept() as (clients, servers):
@@ -51,7 +51,7 @@ async def test_a_client_is_closed_when_nobody_has_come_for_a_while(
         assert await clients.client(servers, "a") is not client
 
 
-async def test_who_comes_in_time_keeps_it_open(autojump_clock: MockClock) -> None:
+async def test_caller_in_time_keeps_the_client_open(autojump_clock: MockClock) -> None:
     async with _kept() as (clients, servers):
         client = await clients.client(servers, "a")
         await clients.client(servers, "b")
@@ -64,7 +64,9 @@ async def test_who_comes_in_time_keeps_it_open(autojump_clock: MockClock) -> Non
         assert not client.is_closed
 
 
-async def test_who_comes_the_moment_it_is_given_up_gets_another(autojump_clock: MockClock) -> None:
+async def test_caller_at_the_moment_of_the_close_gets_another_client(
+    autojump_clock: MockClock,
+) -> None:
     async with _kept() as (clients, servers):
         client = await clients.client(servers, "a")
         clients.released("a")

@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, length, spark_partition_id
 from pyspark.sql.functions import sum as sum_of
-from tests.spark.load import (
+from tests.spark.frames import load_frame
+from tests.support.running_cluster import (
     Running,
     cluster_of_orders,
     numbered,
@@ -27,8 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _load(spark: SparkSession, cluster: Running, topic: str = "orders", **given: str) -> DataFrame:
-    options = {"nameServer": cluster.name_server, "subscribe": topic, **given}
-    return spark.read.format("rocketmq").options(**options).load()
+    return load_frame(spark, cluster.name_server, topic, **given)
 
 
 def test_a_topic_is_a_data_frame(spark: SparkSession, cluster: Running) -> None:
@@ -103,7 +103,9 @@ def test_sql_knows_the_format(spark: SparkSession, cluster: Running) -> None:
     assert row.n == QUEUES * COUNT
 
 
-def test_sql_says_that_tables_are_none(spark: SparkSession, cluster: Running) -> None:
+def test_create_table_is_refused_with_the_statement_to_use(
+    spark: SparkSession, cluster: Running
+) -> None:
     options = f"nameServer '{cluster.name_server}', subscribe 'orders'"
     with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\] CREATE TABLE: .* TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE orders_table USING rocketmq OPTIONS ({options})")

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 from tests.spark.chosen_topics import load_timed, load_twins
-from tests.spark.load import (
+from tests.spark.frames import load_frame, queue_counts
+from tests.support.running_cluster import (
     Running,
     channel_pool,
     full_topic,
@@ -65,13 +66,7 @@ def middle_ms(cluster: Running) -> int:
 def _frame(
     spark: SparkSession, cluster: Running, subscribe: str | None = "orders", **given: str
 ) -> DataFrame:
-    way = {} if subscribe is None else {"subscribe": subscribe}
-    options = {"nameServer": cluster.name_server, **way, **given}
-    return spark.read.format("rocketmq").options(**options).load()
-
-
-def _counts(frame: DataFrame) -> dict[int, int]:
-    return Counter(row.queue_id for row in frame.select("queue_id").collect())
+    return load_frame(spark, cluster.name_server, subscribe, **given)
 
 
 def _table(**queues: int) -> str:
@@ -100,17 +95,17 @@ def _table(**queues: int) -> str:
         ),
     ],
 )
-def test_offsets(
+def test_batch_reads_between_offsets(
     spark: SparkSession, cluster: Running, given: dict[str, str], counts: dict[int, int]
 ) -> None:
-    assert _counts(_frame(spark, cluster, columns="queue_id", **given)) == counts
+    assert queue_counts(_frame(spark, cluster, columns="queue_id", **given)) == counts
 
 
-def test_times(spark: SparkSession, cluster: Running, middle_ms: int) -> None:
+def test_batch_reads_between_times(spark: SparkSession, cluster: Running, middle_ms: int) -> None:
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
 
     def counts(**given: str) -> dict[int, int]:
-        return _counts(_frame(spark, cluster, "timed", columns="queue_id", **given))
+        return queue_counts(_frame(spark, cluster, "timed", columns="queue_id", **given))
 
     def times(first: int, second: int) -> str:
         return json.dumps({"timed": {"broker-a": {"0": first, "1": second}}})
@@ -141,9 +136,9 @@ def test_ways_to_name_what_is_read(
 
 def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
     even = _frame(spark, cluster, subExpression="even", columns="queue_id,tags")
-    assert _counts(even) == dict.fromkeys(range(QUEUES), COUNT // 2)
+    assert queue_counts(even) == dict.fromkeys(range(QUEUES), COUNT // 2)
     sql = {"subExpression": "number > 100 AND number <= 110", "subExpressionType": "SQL92"}
-    assert _counts(_frame(spark, cluster, columns="queue_id", **sql)) == dict.fromkeys(
+    assert queue_counts(_frame(spark, cluster, columns="queue_id", **sql)) == dict.fromkeys(
         range(QUEUES), 10
     )
     assert _frame(spark, cluster, "twins", subExpression="Aa").count() == 10
@@ -158,7 +153,7 @@ def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
         ({"decompress": "false"}, 11, 0),
     ],
 )
-def test_one_bad_message_does_not_poison_a_query(
+def test_damaged_message_is_skipped_or_null_as_the_options_say(
     spark: SparkSession, cluster: Running, given: dict[str, str], count: int, nulls: int
 ) -> None:
     rows = _frame(spark, cluster, "broken", columns="queue_offset,body", **given).collect()
@@ -166,7 +161,7 @@ def test_one_bad_message_does_not_poison_a_query(
     assert [row.queue_offset for row in rows if row.body is None] == [5] * nulls
 
 
-def test_a_bad_message_that_nobody_tolerates_is_named(
+def test_damaged_message_that_is_not_tolerated_is_named(
     spark: SparkSession, cluster: Running
 ) -> None:
     with pytest.raises(
@@ -224,7 +219,7 @@ def test_a_users_schema_in_kafkas_mode(spark: SparkSession, cluster: Running) ->
         ({"maxRecordsPerPartition": "1000"}, 3),
     ],
 )
-def test_ranges_become_partitions(
+def test_batch_divides_ranges_into_partitions(
     spark: SparkSession, cluster: Running, given: dict[str, str], partitions: int
 ) -> None:
     frame = _frame(spark, cluster, columns="queue_id,queue_offset", **given)
@@ -241,8 +236,8 @@ def test_ranges_become_partitions(
     ("given", "said"),
     [
         ({"subExpression": "number >", "subExpressionType": "SQL92"}, "subExpression='number >' is refused"),
-        ({"secretKey": "hush"}, "secretkey: not supported yet: authentication"),
-        ({"tls.enable": "true"}, "tls.enable: not supported yet"),
+        ({"secretKey": "hush"}, "secretKey needs accessKey too"),
+        ({"tls.keyFile": "f"}, "given without tls.certFile"),
         ({"startingOffsets": "group"}, "needs consumerGroup"),
         ({"startingTimestamp": "9", "endingTimestamp": "8"}, "later than endingTimestamp"),
         ({"startingOffsetsByTimestamp": '{"orders":{"broker-a":{"0":1}}}'}, "lacks orders@broker-a:1"),

@@ -1,6 +1,5 @@
 """Conditions of queries narrow what is read, and never what they count, in a real Spark session."""
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +7,8 @@ import pytest
 import trio
 from pyspark.sql import DataFrame, SparkSession, datasource
 from tests.spark.chosen_topics import load_timed, load_twins
-from tests.spark.load import Running, cluster_of_orders
+from tests.spark.frames import load_frame, queue_counts
+from tests.support.running_cluster import Running, cluster_of_orders
 
 from rocketrio.spark import from_rocketmq
 from rocketrio.spark.errors import OptionError
@@ -34,12 +34,7 @@ def middle_ms(cluster: Running) -> int:
 def _frame(
     spark: SparkSession, cluster: Running, subscribe: str = "orders", **given: str
 ) -> DataFrame:
-    options = {"nameServer": cluster.name_server, "subscribe": subscribe, **given}
-    return spark.read.format("rocketmq").options(**options).load()
-
-
-def _counts(frame: DataFrame) -> dict[int, int]:
-    return Counter(row.queue_id for row in frame.select("queue_id").collect())
+    return load_frame(spark, cluster.name_server, subscribe, **given)
 
 
 @pytest.fixture
@@ -52,7 +47,9 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 # Each of these loads anew, as docs/spark.md says.
-def test_conditions_are_pushed(pushing: SparkSession, cluster: Running) -> None:
+def test_pushed_conditions_read_only_the_rows_they_select(
+    pushing: SparkSession, cluster: Running
+) -> None:
     frame = _frame(pushing, cluster, filterPushdown="true", maxRecordsPerPartition="10")
     some = frame.where(
         "queue_id = 1 AND queue_offset >= 100 AND queue_offset < 120 AND tags = 'even'"
@@ -127,7 +124,7 @@ def test_rows_are_those_that_meet_the_condition(
     counts: dict[int, int],
 ) -> None:
     frame = _frame(pushing, cluster, topic, filterPushdown="true")
-    assert _counts(frame.where(condition.format(middle_ms=middle_ms))) == counts
+    assert queue_counts(frame.where(condition.format(middle_ms=middle_ms))) == counts
 
 
 def test_conditions_that_push_tags_of_one_hash(pushing: SparkSession, cluster: Running) -> None:

@@ -11,7 +11,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.spark.limits import needs_limits
-from tests.spark.load import running_cluster
 from tests.spark.stream_rig import (
     NOW,
     PATIENCE,
@@ -23,6 +22,7 @@ from tests.spark.stream_rig import (
     start_query,
     topic,
 )
+from tests.support.running_cluster import running_cluster
 
 from rocketrio.spark import lag_by_queue
 from rocketrio.spark.streaming.reader import HAS_LIMITS
@@ -122,7 +122,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_replayed_as_it_was(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_made_anew_is_a_loss(topic: Topic, start: Start, fails: bool) -> None:
+def test_topic_created_again_is_a_loss(topic: Topic, start: Start, fails: bool) -> None:
     topic.write({0: 50}, queues=1)
     given = {"startingOffsets": "earliest", "failOnDataLoss": str(fails).lower()}
     assert len(start(NOW, **given).ended().rows) == 50

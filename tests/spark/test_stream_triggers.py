@@ -20,7 +20,7 @@ older = pytest.mark.skipif(HAS_LIMITS, reason="of PySpark 4.0 and 4.1")
 
 
 @needs_limits
-def test_available_now_reads_in_limited_batches_ends_and_goes_on_exactly(
+def test_available_now_reads_in_limited_batches_and_continues_exactly(
     topic: Topic, start: Start
 ) -> None:
     topic.write({0: 90, 1: 10}, queues=2)
@@ -71,7 +71,7 @@ def test_once_reads_everything_at_once_from_a_stable_start(topic: Topic, start: 
 
 
 @pytest.mark.parametrize("trigger", [NOW, {"once": True}], ids=str)
-def test_one_batch_reads_everything_and_the_next_run_goes_on_exactly(
+def test_one_batch_reads_everything_and_the_next_run_continues_exactly(
     topic: Topic, start: Start, trigger: dict[str, bool]
 ) -> None:
     topic.write({0: 90, 1: 10}, queues=2)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.limits import limited
-from tests.spark.load import (
+from tests.support.running_cluster import (
     Running,
     cluster_of_orders,
 )

@@ -1,7 +1,7 @@
 """The benchmark of writes runs, briefly and without Spark, so that it stays true."""
 
 import pytest
-from tests.benchmark import figures
+from tests.support.benchmarks import figures
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.spark.load import Running, running_cluster
+from tests.support.running_cluster import Running, running_cluster
 
 from rocketrio import MessageExt, open_consumer
 from rocketrio.spark.repeats import drop_repeats
@@ -55,14 +55,12 @@ def test_a_task_that_runs_again_repeats_rows_under_their_stamps(tmp_path: Path) 
         assert Counter(int(message.body) for message in once) == Counter(range(2 * ROWS))
 
 
-def test_a_job_that_fails_says_how_much_went_out(tmp_path: Path) -> None:
+def test_failed_job_reports_how_much_was_sent(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         said, logged = run_job(cluster, "always", tmp_path)
         assert said.split() == ["failed", "True"]
-        aborted = re.search(r"aborted batch; .*", logged)
+        aborted = re.search(r"aborted, what was sent stays what=batch .*", logged)
         assert aborted is not None, logged[-2000:]
-        assert "failed_tasks=1, of which nothing is known, finished_tasks=1 rows=1000 bytes=" in (
-            aborted.group()
-        )
+        assert "unknown_tasks=1 finished_tasks=1 totals=rows=1000 bytes=" in (aborted.group())
         stored = trio.run(lambda: consumed(cluster, once=True))
         assert ROWS < len(stored) < 2 * ROWS

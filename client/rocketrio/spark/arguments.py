@@ -35,6 +35,16 @@ class ReadArguments(TypedDict, total=False):
     """The arguments that batches and streams share; docs/spark.md explains each option."""
 
     name_servers: str | Sequence[str] | None
+    access_key: str | None
+    secret_key: str | None
+    security_token: str | None
+    credentials_file: str | None
+    tls: bool | None
+    tls_ca_file: str | None
+    tls_cert_file: str | None
+    tls_key_file: str | None
+    tls_key_password_file: str | None
+    tls_check_host_name: bool | None
     subscribe_pattern: str | None
     assign: QueueIds | None
     sub_expression: str | None
@@ -118,6 +128,16 @@ def _wrong(name: str, value: object, wanted: str) -> NoReturn:
 def _word(name: str, value: object) -> str:
     arguments.text(name, value)
     return str(value)
+
+
+def _secret(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be text")  # Without the value.
+    return value
+
+
+def _path(name: str, value: object) -> str:
+    return str(arguments.path(name, value))
 
 
 def _listed(separator: str) -> "_TextOf":
@@ -226,6 +246,16 @@ _TIMES: Final = _by_queue(_epoch_ms)
 ARGUMENTS: Final[Mapping[str, tuple[str, _TextOf]]] = {
     "topics": ("subscribe", _listed(",")),
     "name_servers": ("nameServer", _listed(";")),
+    "access_key": ("accessKey", _word),
+    "secret_key": ("secretKey", _secret),
+    "security_token": ("securityToken", _secret),
+    "credentials_file": ("credentialsFile", _path),
+    "tls": ("tls", _truth),
+    "tls_ca_file": ("tls.caFile", _path),
+    "tls_cert_file": ("tls.certFile", _path),
+    "tls_key_file": ("tls.keyFile", _path),
+    "tls_key_password_file": ("tls.keyPasswordFile", _path),
+    "tls_check_host_name": ("tls.checkHostName", _truth),
     "subscribe_pattern": ("subscribePattern", _word),
     "assign": ("assign", _assigned),
     "sub_expression": ("subExpression", _word),

@@ -23,31 +23,42 @@ class OptionError(SparkSourceError):
     error_code = "ROCKETMQ_OPTION"
 
 
-class TopicNotFound(SparkSourceError):
+class TopicNotFoundError(SparkSourceError):
     """A topic that no name server knows, or a queue that its brokers do not have."""
 
     error_code = "ROCKETMQ_TOPIC_NOT_FOUND"
     remedy = "Check `subscribe`, `assign` and `nameServer`"
 
 
-class OffsetOutOfRange(SparkSourceError):
+class OffsetOutOfRangeError(SparkSourceError):
     """Messages that the query should read do not exist (any more)."""
 
     error_code = "ROCKETMQ_OFFSET_OUT_OF_RANGE"
     remedy = "Start from what is there, or set failOnDataLoss=false to read without what is lost"
 
 
-class BrokerUnreachable(SparkSourceError):
+class BrokerUnreachableError(SparkSourceError):
     """None of the brokers that could serve the queue answers."""
 
     error_code = "ROCKETMQ_BROKER_UNREACHABLE"
     remedy = "Check that the brokers run and that this host reaches the addresses they registered"
 
     @classmethod
-    def because(cls, error: Error, text: str = "") -> "BrokerUnreachable":
+    def because(cls, error: Error, text: str = "") -> "BrokerUnreachableError":
         """Return an error with the text of `error` after `text`; its own advice, if any, replaces the general one."""
         what = f"{text}: {error}" if text else str(error)
         return cls(what, remedy="" if error.advice else None)
+
+
+class AccessDeniedError(SparkSourceError):
+    """A server refused the account, or what the query does with a topic or group."""
+
+    error_code = "ROCKETMQ_ACCESS_DENIED"
+
+    @classmethod
+    def because(cls, error: Error, text: str = "") -> "AccessDeniedError":
+        """Return an error with the text of `error` after `text`, which has its own advice."""
+        return cls(f"{text}: {error}" if text else str(error))
 
 
 class DecodeError(SparkSourceError):
@@ -62,7 +73,7 @@ class RowError(SparkSourceError):
     error_code = "ROCKETMQ_ROW"
 
 
-class NotStored(SparkSourceError):
+class NotStoredError(SparkSourceError):
     """Rows that no broker has stored, or that were stored less safely than the options require."""
 
     error_code = "ROCKETMQ_NOT_STORED"

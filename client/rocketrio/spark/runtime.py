@@ -27,7 +27,8 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.spark.access import OF_THE_ENVIRONMENT, ClusterAccess
+from rocketrio.spark.errors import BrokerUnreachableError
 from rocketrio.spark.shared_clients import SharedClients
 from rocketrio_protocol.errors import ClosedError
 
@@ -142,8 +143,10 @@ class _Loop:
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(action)
 
-    async def client(self, name_servers: Sequence[str], job: _Job) -> ClientInstance:
-        return await self._clients.client(name_servers, job)
+    async def client(
+        self, name_servers: Sequence[str], access: ClusterAccess, job: _Job
+    ) -> ClientInstance:
+        return await self._clients.client(name_servers, job, access)
 
     def _run(self) -> None:
         keep_freed_memory()
@@ -202,8 +205,8 @@ class ProcessRuntime:
     ) -> R:
         """Run `work(*args)` in the loop while this thread waits; return what it returns or raise what it raises.
 
-        After `timeout` seconds the work is cancelled and BrokerUnreachable raised. An interrupt of the wait, such as
-        Ctrl-C, cancels it too and is raised once the work has ended. Of several errors at once the first is raised.
+        After `timeout` seconds the work is cancelled and BrokerUnreachableError raised. An interrupt of the wait, such
+        as Ctrl-C, cancels it too and is raised once the work has ended. Of several errors at once the first is raised.
         """
         bounded = functools.partial(_within, timeout, functools.partial(work, *args))
         with self._job(bounded, queue.SimpleQueue()) as job:
@@ -229,15 +232,17 @@ class ProcessRuntime:
         if block.error is not None:
             raise block.error
 
-    async def client(self, name_servers: Sequence[str]) -> ClientInstance:
-        """Return the client of those name servers, shared by all jobs. Call it only in the loop, from a job.
+    async def client(
+        self, name_servers: Sequence[str], access: ClusterAccess = OF_THE_ENVIRONMENT
+    ) -> ClientInstance:
+        """Return the client of those name servers with that account, shared by all jobs.
 
-        The client may be used until the job of `call` or `blocks` is over; call this again in the next job. Its routes
-        are as old as their last refresh, so refresh those that must be current. A cancel leaves the client for the next
-        caller. Raises ClosedError.
+        Call it only in the loop, from a job. The client may be used until the job of `call` or `blocks` is over; call
+        this again in the next job. Its routes are as old as their last refresh, so refresh those that must be current.
+        A cancel leaves the client for the next caller. Raises ClosedError.
         """
         job = _current_job.get()
-        return await job.loop.client(name_servers, job)
+        return await job.loop.client(name_servers, access, job)
 
     @contextlib.contextmanager
     def _job(
@@ -286,7 +291,7 @@ def keep_freed_memory() -> None:
 async def _within(timeout: float, work: Callable[[], Awaitable[R]]) -> R:
     with trio.move_on_after(timeout):
         return await work()
-    raise BrokerUnreachable(f"no answer of the cluster within {timeout:g} s")
+    raise BrokerUnreachableError(f"no answer of the cluster within {timeout:g} s")
 
 
 def _ended() -> ClosedError:

@@ -1,8 +1,9 @@
-"""The clients of a process's loop: one for each set of name servers, opened when first needed, closed when idle.
+"""The clients of a process's loop: one for each cluster and account, opened when first needed, closed when idle.
 
     client(...)     opens a client or returns the open one; its caller is a user of it from now on
     released(user)  the user's work is over; a client without users is closed CLIENT_IDLE seconds later
 
+Invariant: a query never uses the account of another query.
 Invariant: a client that was given to a user is not closed before the user is released, unless it failed.
 Invariant: a client that failed or is being closed is never returned; the next call opens another one.
 """
@@ -17,6 +18,7 @@ import trio
 from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
 from rocketrio.ports import Ports, opened_with
+from rocketrio.spark.access import OF_THE_ENVIRONMENT, ClusterAccess
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp
@@ -51,11 +53,19 @@ class SharedClients:
 
     nursery: trio.Nursery
     dial: Dial = dial_tcp
-    _clients: dict[tuple[str, ...], _SharedClient] = attrs.Factory(dict)
+    _clients: dict[tuple[tuple[str, ...], ClusterAccess], _SharedClient] = attrs.Factory(dict)
 
-    async def client(self, name_servers: Sequence[str], user: object) -> ClientInstance:
-        """Return the client of those name servers, usable until `user` is released. Raises ClosedError if it failed."""
-        key = tuple(name_servers)
+    async def client(
+        self,
+        name_servers: Sequence[str],
+        user: object,
+        access: ClusterAccess = OF_THE_ENVIRONMENT,
+    ) -> ClientInstance:
+        """Return the client of those name servers with that account, usable until `user` is released.
+
+        Raises ClosedError if it failed.
+        """
+        key = tuple(name_servers), access
         shared = self._clients.get(key)
         if shared is None or not shared.is_usable:
             shared = self._clients[key] = _SharedClient()
@@ -65,7 +75,7 @@ class SharedClients:
         await shared.opened.wait()
         if shared.client is None:
             raise ClosedError(
-                f"the client of {';'.join(key)} failed: {shared.error}"
+                f"the client of {';'.join(name_servers)} failed: {shared.error}"
             ) from shared.error
         return shared.client
 
@@ -77,9 +87,11 @@ class SharedClients:
                 if not shared.users:
                     shared.life.deadline = trio.current_time() + CLIENT_IDLE
 
-    async def _run(self, key: tuple[str, ...], shared: _SharedClient) -> None:
+    async def _run(self, key: tuple[tuple[str, ...], ClusterAccess], shared: _SharedClient) -> None:
+        name_servers, access = key
+        options = access.client_options(name_servers)
         try:
-            async with opened_with(Ports(dial=self.dial), open_client(name_servers=key)) as client:
+            async with opened_with(Ports(dial=self.dial), open_client(**options)) as client:
                 shared.client = client
                 shared.opened.set()
                 with shared.life:
@@ -87,7 +99,7 @@ class SharedClients:
         # A fault in one client ends only that client; its users fail, and the next call opens another one.
         except Exception as error:
             shared.error = error
-            logger.warning("client failed name_servers=%s error=%r", ";".join(key), error)
+            logger.warning("client failed name_servers=%s error=%r", ";".join(name_servers), error)
         finally:
             if self._clients.get(key) is shared:
                 del self._clients[key]

@@ -7,8 +7,8 @@ import attrs
 import pytest
 import trio
 from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
-from tests.spark.load import channel_pool
 from tests.spark.pulls import Pulls, recorded_pulls
+from tests.support.running_cluster import channel_pool
 from trio.testing import MockClock
 
 from rocketrio.spark.reading.cold import PROBE_MIN_ROWS
@@ -66,7 +66,7 @@ async def test_a_cold_range_is_read_without_the_master(
         assert set(pulls.messages) == {cluster.slaves[0].broker.address}
 
 
-async def test_a_read_that_comes_to_the_hot_end_goes_home(
+async def test_read_that_reaches_the_hot_end_returns_to_the_master(
     autojump_clock: MockClock, pulls: Pulls
 ) -> None:
     async with _cluster() as cluster:
@@ -100,7 +100,7 @@ async def test_a_slave_that_lags_costs_no_row(autojump_clock: MockClock, pulls: 
     ("given", "slaves"),
     [({"readFrom": "master"}, 1), ({"readFrom": "slave"}, 1), ({}, 0)],
 )
-async def test_nobody_looks_where_it_decides_nothing(
+async def test_replicas_are_not_probed_where_it_decides_nothing(
     autojump_clock: MockClock, pulls: Pulls, given: dict[str, str], slaves: int
 ) -> None:
     async with _cluster(slaves=slaves) as cluster:
@@ -109,7 +109,7 @@ async def test_nobody_looks_where_it_decides_nothing(
         assert not pulls.asked
 
 
-async def test_nobody_looks_at_what_comes_with_a_first_answer(
+async def test_range_within_a_first_answer_is_not_probed(
     autojump_clock: MockClock, pulls: Pulls
 ) -> None:
     async with _cluster() as cluster:
@@ -119,7 +119,7 @@ async def test_nobody_looks_at_what_comes_with_a_first_answer(
         assert not pulls.asked
 
 
-async def test_a_look_that_fails_says_nothing(autojump_clock: MockClock, pulls: Pulls) -> None:
+async def test_failed_probe_decides_nothing(autojump_clock: MockClock, pulls: Pulls) -> None:
     async with _cluster() as cluster, channel_pool(cluster.dial) as pool:
         slave = cluster.slaves[0].broker.address
         header = GetMaxOffsetRequestHeader(topic="orders", queue_id=0)

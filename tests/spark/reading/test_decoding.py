@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.protocol.records import plain_fields
+from tests.support.records import plain_fields
 
 from rocketrio.spark.errors import DecodeError
 from rocketrio.spark.reading.decoding import BlockDecoder
@@ -45,7 +45,7 @@ def _tagged(*tags: str | None) -> bytes:
 
 
 @pytest.mark.parametrize("count", [3, 40])  # one by one, and by columns
-def test_columns_of_kafka(count: int) -> None:
+def test_decoder_with_schema_mode_kafka_gives_its_columns(count: int) -> None:
     decoder = _decoder(schemaMode="kafka", includeHeaders="true")
     keyless = _record(7, properties=b"WAIT\x01true\x02")
     batch = decoder.decode(Block([_piece("b", *[_record(5)] * (count - 1), keyless, queue=2)]))
@@ -84,7 +84,7 @@ def test_a_message_without_properties_has_no_headers() -> None:
     assert [len(headers) for headers in batch.column(0).to_pylist()] == [0, 4]
 
 
-def test_tags_that_share_a_hash_are_told_apart() -> None:
+def test_tags_that_share_a_hash_are_distinguished() -> None:
     assert tags_code("Aa") == tags_code("BB")
     piece = _piece("a", *[b""] * 30)
     block = Block([(piece[0], 30, _tagged(*["Aa", "BB", None] * 10))])
@@ -188,7 +188,7 @@ def test_checksums_are_compared_when_asked() -> None:
     assert batch.column("body").to_pylist() == [b"hello", None, b"hello"]
 
 
-def test_times_of_delivery() -> None:
+def test_delivery_time_is_null_without_the_property() -> None:
     record = _record(properties=b"TIMER_DELIVER_MS\x011700000000000\x02")
     batch = _decoder(columns="deliver_time").decode(Block([_piece("a", record, _record())]))
     assert batch.column(0).cast(pa.int64()).to_pylist() == [1_700_000_000_000_000, None]

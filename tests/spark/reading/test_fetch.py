@@ -13,18 +13,18 @@ from tests.spark.in_memory import (
     read_options,
     task_of,
 )
-from tests.spark.load import channel_pool, load_queue, numbered
 from tests.spark.pulls import recorded_pulls
-from tests.support.clients import open_admin, open_client
+from tests.support.clients import client_of, open_admin
+from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.cluster.api import ClientAPI
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.spark.errors import (
-    BrokerUnreachable,
-    OffsetOutOfRange,
+    BrokerUnreachableError,
+    OffsetOutOfRangeError,
     OptionError,
-    TopicNotFound,
+    TopicNotFoundError,
 )
 from rocketrio.spark.reading.fetch import RANGES_AT_ONCE, Block, fetch_task
 from rocketrio.spark.reading.options import parse_read_options
@@ -87,7 +87,7 @@ async def test_a_pattern_matches_whole_names_and_no_system_topic(autojump_clock:
             assert set(await admin.topics(include_system=True)) >= SYSTEM_TOPICS
         found = await discover(read_options(cluster, subscribePattern=".*"), dial=cluster.dial)
         assert {part.topic for part in found.ranges} == {"orders"}
-        with pytest.raises(TopicNotFound, match="matches none"):
+        with pytest.raises(TopicNotFoundError, match="matches none"):
             await discover(read_options(cluster, subscribePattern="order"), dial=cluster.dial)
 
 
@@ -97,7 +97,7 @@ async def test_a_topic_that_may_not_be_read_is_no_empty_one(autojump_clock: Mock
         open_admin(name_servers=cluster.name_servers, dial=cluster.dial) as admin,
     ):
         await admin.create_topic("%DLQ%billing", perm=int(Permission.WRITE))
-        with pytest.raises(TopicNotFound, match="%DLQ%billing may not be read"):
+        with pytest.raises(TopicNotFoundError, match="%DLQ%billing may not be read"):
             await discover(
                 read_options(cluster, subscribe="orders,%DLQ%billing"), dial=cluster.dial
             )
@@ -127,7 +127,7 @@ async def test_timestamps_find_the_first_message_stored_then_or_later(
             assert [(part.start, part.end) for part in found.ranges] == [expected]
 
 
-async def test_timestamps_are_not_looked_up_in_a_slave_that_lags(
+async def test_timestamps_are_not_searched_in_a_lagging_slave(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -181,7 +181,7 @@ async def test_a_dead_master_is_replaced_by_its_slave(autojump_clock: MockClock)
         await cluster.kill_master()
         assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
         with pytest.raises(
-            BrokerUnreachable, match=r"broker-a:\d .* cannot be read at 0 from 10.0.0.11"
+            BrokerUnreachableError, match=r"broker-a:\d .* cannot be read at 0 from 10.0.0.11"
         ):
             await fetch(cluster, attrs.evolve(options, read_from="master"), task_of(found))
 
@@ -203,7 +203,7 @@ async def test_what_a_slave_lacks_comes_from_the_master(autojump_clock: MockCloc
         assert taken.rows() == {q: bodies * 2 for q, bodies in all_bodies().items()}
 
 
-async def test_a_slave_that_has_not_heard_of_the_topic_is_no_obstacle(
+async def test_slave_that_does_not_know_the_topic_is_no_obstacle(
     autojump_clock: MockClock,
 ) -> None:
     async with loaded(slaves=1) as cluster:
@@ -236,7 +236,7 @@ async def test_ranges_whose_turn_has_not_come_fetch_ahead_as_far_as_their_pulls_
 
     async with (
         loaded() as cluster,
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+        client_of(cluster) as client,
     ):
         options = read_options(cluster, batchRows="32", pullPipelineDepth=str(depth))
         task = task_of(await discover(options, dial=cluster.dial))
@@ -254,7 +254,7 @@ async def test_offsets_beyond_what_is_there_are_a_loss(autojump_clock: MockClock
         longer = attrs.evolve(found.ranges[0], end=COUNT + 50)
         task = ReadTask((longer,), found.addresses)
         with pytest.raises(
-            OffsetOutOfRange, match=f"offsets {COUNT} to {COUNT + 50} .* holds 0 to {COUNT}"
+            OffsetOutOfRangeError, match=f"offsets {COUNT} to {COUNT + 50} .* holds 0 to {COUNT}"
         ):
             await fetch(cluster, options, task)
         tolerant = attrs.evolve(options, fail_on_data_loss=False)
@@ -265,9 +265,9 @@ async def test_an_unknown_topic_or_queue_is_named(autojump_clock: MockClock) -> 
     async with loaded() as cluster:
         servers = ";".join(cluster.name_servers)
         unknown = parse_read_options({"nameServer": servers, "subscribe": "nothing"})
-        with pytest.raises(TopicNotFound, match="topic nothing"):
+        with pytest.raises(TopicNotFoundError, match="topic nothing"):
             await discover(unknown, dial=cluster.dial)
-        with pytest.raises(TopicNotFound, match="orders@broker-a:7, which no broker has"):
+        with pytest.raises(TopicNotFoundError, match="orders@broker-a:7, which no broker has"):
             await discover(
                 read_options(cluster, assign='{"orders":{"broker-a":[7]}}'), dial=cluster.dial
             )
@@ -278,8 +278,8 @@ async def test_an_unknown_topic_or_queue_is_named(autojump_clock: MockClock) -> 
             )
 
 
-async def test_no_name_server_is_an_error_that_says_so(autojump_clock: MockClock) -> None:
+async def test_unreachable_name_server_is_an_error_that_names_it(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster:
         options = parse_read_options({"nameServer": "10.0.0.55:9", "subscribe": "t"})
-        with pytest.raises(BrokerUnreachable, match=r"no name server answered .*10.0.0.55:9"):
+        with pytest.raises(BrokerUnreachableError, match=r"no name server answered .*10.0.0.55:9"):
             await discover(options, dial=cluster.dial)

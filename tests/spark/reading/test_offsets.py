@@ -79,7 +79,7 @@ def test_wrong_json_is_refused_naming_the_option(text: str, why: str) -> None:
     assert str(caught.value).startswith("[ROCKETMQ_OPTION] ")
 
 
-def test_words_and_json_are_positions() -> None:
+def test_earliest_latest_and_json_are_positions() -> None:
     assert parse_position(" Earliest ", option="o", is_end=False) == "earliest"
     assert parse_position("latest", option="o", is_end=True) == "latest"
     assert parse_position("GROUP", option="o", is_end=False) == GroupOffsets()
@@ -135,7 +135,7 @@ def test_a_start_behind_its_end_is_refused() -> None:
         resolve_ranges({_Q: Bounds(10, 20)}, {_Q: 15}, {_Q: 12})
 
 
-def test_a_loss_says_what_where_and_what_to_do() -> None:
+def test_loss_names_its_cause_place_and_remedy() -> None:
     _, losses = resolve_ranges({_Q: Bounds(10, 20)}, {_Q: 5}, {_Q: -1})
     text = str(losses[0].error())
     assert text.startswith("[ROCKETMQ_OFFSET_OUT_OF_RANGE] t@b:0: offsets 5 to 10 (5 messages)")

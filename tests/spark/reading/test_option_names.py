@@ -18,7 +18,7 @@ def test_every_option_has_a_meaning_and_its_own_name() -> None:
     assert set(BATCH_ONLY_OPTIONS) < set(READ_OPTION_TABLE)
 
 
-def test_help_says_what_is_the_case_without_the_option() -> None:
+def test_help_shows_what_counts_without_the_option() -> None:
     assert OPTION_HELP["readRetries"] == "how often a failed pull is repeated (default 5)"
     assert OPTION_HELP["topic"] == "the same as `subscribe`"
 

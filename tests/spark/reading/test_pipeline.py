@@ -56,7 +56,7 @@ def test_every_offset_comes_once_and_in_order(
 
 
 @given(st.integers(1, 9), st.lists(st.integers(0, 9), min_size=1, max_size=20), st.randoms())
-def test_gaps_are_passed_over(depth: int, caps: list[int], rng: random.Random) -> None:
+def test_pipeline_skips_gaps(depth: int, caps: list[int], rng: random.Random) -> None:
     pipeline = Pipeline(_part(0, 200), depth=depth, batch_size=16)
     seen = _drive(pipeline, caps, rng, depth)
     assert seen == sorted(set(seen))

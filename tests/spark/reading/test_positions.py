@@ -6,13 +6,13 @@ from itertools import pairwise
 import pytest
 import trio
 from tests.spark.in_memory import COUNT, discover, loaded, read_options
-from tests.spark.load import channel_pool, load_queue, numbered
+from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.cluster.api import ClientAPI
-from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError
+from rocketrio.spark.errors import BrokerUnreachableError, OffsetOutOfRangeError, OptionError
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import BrokerSystemError, RequestTimeout
+from rocketrio_protocol.errors import BrokerSystemError, RequestTimeoutError
 from rocketrio_protocol.message import MessageQueue
 
 
@@ -79,7 +79,7 @@ async def test_what_a_group_committed_beyond_the_queue_is_a_loss(
         found = await discover(options, dial=cluster.dial)
     (loss,) = found.losses
     assert (loss.start, loss.end) == (COUNT, COUNT + 9)
-    assert isinstance(loss.error(), OffsetOutOfRange)
+    assert isinstance(loss.error(), OffsetOutOfRangeError)
 
 
 async def test_each_queue_may_have_its_time(autojump_clock: MockClock) -> None:
@@ -149,7 +149,7 @@ async def test_name_servers_are_asked_again_too(
         nonlocal calls
         calls += 1
         if calls == 1:
-            raise RequestTimeout("no answer")
+            raise RequestTimeoutError("no answer")
         return await min_offset(self, addr, queue)
 
     monkeypatch.setattr(ClientAPI, "min_offset", silent_once)
@@ -157,6 +157,6 @@ async def test_name_servers_are_asked_again_too(
         assert await _ranges(cluster) == [(0, COUNT)]
         options = read_options(cluster, nameServer="10.9.9.9:1")
         started = trio.current_time()
-        with pytest.raises(BrokerUnreachable):
+        with pytest.raises(BrokerUnreachableError):
             await discover(options, dial=cluster.dial)
         assert trio.current_time() - started >= 3 * 0.2

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 from tests.spark.in_memory import COUNT, loaded, read_options
-from tests.spark.load import channel_pool, load_queue, numbered
+from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.consuming.subscription import ALL, Subscription
@@ -90,12 +90,12 @@ def _options(**given: str) -> ReadOptions:
         (EqualTo(("offset",), "7"), EVERYTHING),
     ],
 )
-def test_what_one_condition_says(condition: Filter, narrowing: Narrowing) -> None:
+def test_one_condition_becomes_a_narrowing(condition: Filter, narrowing: Narrowing) -> None:
     assert push([condition], _options()) == narrowing
     assert push([ALWAYS, condition], _options()) == narrowing
 
 
-def test_spark_looks_again_at_every_condition() -> None:
+def test_spark_checks_every_condition_again() -> None:
     options = _options()
     conditions: list[Filter] = [EqualTo(("queue_id",), 1), IsNotNull(("queue_id",)), ALWAYS]
     left = PushdownReader(options, table_schema(options)).pushFilters(conditions)
@@ -103,7 +103,7 @@ def test_spark_looks_again_at_every_condition() -> None:
     assert all(kept is condition for kept, condition in zip(left, conditions, strict=True))
 
 
-def test_conditions_are_taken_together() -> None:
+def test_several_conditions_become_one_narrowing() -> None:
     conditions = [
         GreaterThan(("queue_offset",), 3), GreaterThanOrEqual(("queue_offset",), 2), LessThan(("queue_offset",), 9),
         LessThan(("queue_offset",), 7), In(("queue_id",), (1, 2)), EqualTo(("queue_id",), 2),
@@ -165,7 +165,7 @@ def test_what_two_queries_leave_covers_both() -> None:
     assert one.widened(EVERYTHING) == EVERYTHING
 
 
-def test_a_reader_of_which_nothing_is_left_asks_nobody() -> None:
+def test_reader_without_remaining_ranges_sends_no_request() -> None:
     options = _options(subExpression="a")
     reader = PushdownReader(options, table_schema(options))
     assert len(list(reader.pushFilters([EqualTo(("tags",), "b")]))) == 1

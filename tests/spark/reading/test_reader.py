@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructType
-from tests.protocol.records import plain_fields
-from tests.spark.load import Running, cluster_of_orders, numbered
+from tests.support.records import plain_fields
+from tests.support.running_cluster import Running, cluster_of_orders, numbered
 
-from rocketrio.spark.errors import DecodeError, OffsetOutOfRange
+from rocketrio.spark.errors import DecodeError, OffsetOutOfRangeError
 from rocketrio.spark.reading.decoding import BlockDecoder
 from rocketrio.spark.reading.fetch import Block
 from rocketrio.spark.reading.offsets import QueueRange
@@ -141,7 +141,7 @@ def test_small_queues_share_a_partition_and_a_batch(cluster: Running) -> None:
 @pytest.mark.real
 def test_a_loss_fails_the_planning_unless_it_is_tolerated(cluster: Running) -> None:
     ends = f'{{"orders":{{"broker-a":{{"0":{COUNT + 7},"1":-1,"2":10}}}}}}'
-    with pytest.raises(OffsetOutOfRange, match=f"offsets {COUNT} to {COUNT + 7}"):
+    with pytest.raises(OffsetOutOfRangeError, match=f"offsets {COUNT} to {COUNT + 7}"):
         _reader(cluster, endingOffsets=ends).partitions()
     tolerant = _reader(cluster, endingOffsets=ends, failOnDataLoss="false")
     batches = [batch for part in tolerant.partitions() for batch in tolerant.read(part)]

@@ -61,18 +61,18 @@ def test_a_suggestion_is_one_of_the_range() -> None:
     assert (found.addr, _chosen(replicas)) == ("m", "s1")
 
 
-def test_a_suggested_id_that_is_not_there_means_any_slave() -> None:
+def test_suggested_id_that_is_missing_means_any_slave() -> None:
     replicas = _replicas(first_id=1, addresses={"broker-a": {0: "m", 7: "s7"}})
     assert _chosen(replicas) == "s7"
 
 
 @pytest.mark.parametrize("read_from", ["auto", "slave"])
-def test_everybody_is_asked_before_giving_up(read_from: str) -> None:
+def test_every_replica_is_asked_before_giving_up(read_from: str) -> None:
     assert sorted(_order(_replicas(read_from))) == ["m", "s1", "s2"]
     assert sorted(_order(_replicas(read_from, failed=["m", "s1", "s2"]))) == ["m", "s1", "s2"]
 
 
-def test_master_means_nobody_else() -> None:
+def test_read_from_master_asks_no_slave() -> None:
     assert _order(_replicas("master")) == ["m"]
     assert _order(_replicas("master", failed=["m"], first_id=1)) == ["m"]
     assert _order(_replicas("master", addresses={"broker-a": {1: "s1"}})) == []
@@ -84,7 +84,7 @@ def test_slave_means_the_master_where_there_is_none() -> None:
     assert _chosen(_replicas("slave", failed=["s1", "s2"])) == "m"
 
 
-def test_who_failed_a_moment_ago_comes_last() -> None:
+def test_replica_that_failed_recently_comes_last() -> None:
     assert _order(_replicas(failed=["m"]))[-1] == "m"
     assert _order(_replicas(failed=["s2"], first_id=2))[0] == "s1"
 
@@ -112,7 +112,7 @@ def test_a_slave_that_has_not_come_so_far_or_begins_later_is_passed_over() -> No
     assert _order(replicas, 200) == ["m", "s1"]
 
 
-def test_only_slaves_within_the_bound_are_read_even_if_nobody_else_is_there() -> None:
+def test_only_slaves_within_the_bound_are_read_even_without_others() -> None:
     bound = StalenessBound(messages=100)
     replicas = _replicas("slave", bound=bound)
     slaves = {f.addr: f for f in replicas.router.candidates("broker-a") if f.is_slave}
@@ -125,7 +125,7 @@ def test_only_slaves_within_the_bound_are_read_even_if_nobody_else_is_there() ->
     assert _order(replicas) == ["m"]
 
 
-def test_replicas_are_looked_at_only_where_a_bound_decides() -> None:
+def test_replicas_are_probed_only_where_a_bound_decides() -> None:
     assert _replicas("slave").to_probe(PART, 0.0, max_age=1.0) == []
     replicas = _replicas("auto", bound=StalenessBound(seconds=5))
     to_probe = replicas.to_probe(PART, 0.0, max_age=1.0)

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.records import plain_fields
+from tests.support.records import plain_fields
 
 from rocketrio.spark.reading.salvage import Salvaged, records_below, salvage
 from rocketrio_protocol.columns.decode import COLUMN_TYPES
@@ -109,7 +109,7 @@ def test_stored_bodies_need_not_be_readable() -> None:
     assert found.columns["body"].to_pylist() == [b"no zlib"]
 
 
-def test_nothing_but_damage() -> None:
+def test_block_of_damage_alone_has_no_rows() -> None:
     assert _salvaged(b"x" * 500).row_count == 0
     assert _salvaged(b"x" * 500, keeps_damaged=True).row_count == 1
     assert _salvaged(compress(b"abc")).row_count == 0

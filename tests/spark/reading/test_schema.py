@@ -21,7 +21,7 @@ def _options(**given: str) -> ReadOptions:
     return parse_read_options({"nameServer": "h:1", "subscribe": "t", **given})
 
 
-def test_default_columns() -> None:
+def test_schema_without_options_has_the_default_columns() -> None:
     schema = table_schema(_options())
     assert tuple(schema.names) == DEFAULT_COLUMNS == (
         "topic", "broker_name", "queue_id", "queue_offset", "keys", "tags", "body", "born_time",

@@ -8,12 +8,12 @@ import attrs
 import pytest
 import trio
 from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
-from tests.spark.load import channel_pool, load_queue, numbered
 from tests.spark.pulls import Pulls, recorded_pulls
+from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.consuming.pull_result import PullResult, PullStatus
-from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.spark.errors import BrokerUnreachableError
 from rocketrio.spark.reading.planning import plan_batch
 from rocketrio.spark.reading.sources import Again, AskMaster, Lost, Take, Verdict, judge
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -90,7 +90,9 @@ async def test_two_slaves_and_the_master_are_asked_before_it_fails(
         for member in cluster.members:
             await member.kill()
         pulls.clear()
-        with pytest.raises(BrokerUnreachable, match=r"cannot be read at 0 from .* readFrom=slave"):
+        with pytest.raises(
+            BrokerUnreachableError, match=r"cannot be read at 0 from .* readFrom=slave"
+        ):
             await fetch(cluster, options, task)
         assert len({addr for addr, _, _ in pulls.asked}) <= 3
 
@@ -142,7 +144,7 @@ async def test_a_bound_is_kept_while_the_master_is_away(autojump_clock: MockCloc
         await cluster.kill_master()
         await trio.sleep(5)
         with pytest.raises(
-            BrokerUnreachable, match="only slaves within maxStaleness=2s may be read"
+            BrokerUnreachableError, match="only slaves within maxStaleness=2s may be read"
         ):
             await fetch(cluster, strict, task)
         # It has all that was planned, and more the master was never known to have.
@@ -227,7 +229,7 @@ def test_what_a_slave_has_is_taken() -> None:
         (0, 150, 140, Lost(140)),
     ],
 )
-def test_what_a_filter_leaves_out_is_no_loss_and_a_slave_can_tell(
+def test_what_a_filter_omits_is_no_loss_and_a_slave_knows_it(
     broker_id: int, next_offset: int, least: int, verdict: Verdict
 ) -> None:
     found = _judged(NO_MATCHED, next_offset, least, 500, broker_id=broker_id, is_filtered=True)

@@ -5,12 +5,17 @@ from typing import Any
 
 import pytest
 import trio
-from tests.spark.load import load_queue, numbered
 from tests.spark.stream_story import a_story, queue
+from tests.support.running_cluster import load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.cluster.api import ClientAPI
-from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError, TopicNotFound
+from rocketrio.spark.errors import (
+    BrokerUnreachableError,
+    OffsetOutOfRangeError,
+    OptionError,
+    TopicNotFoundError,
+)
 from rocketrio.spark.reading.offsets import (
     AtTimestamp,
     ExplicitOffsets,
@@ -33,7 +38,7 @@ from rocketrio_protocol.message import MessageQueue
         ({"startingTimestamp": "0"}, [0, 0]),
     ],
 )
-async def test_a_fresh_query_starts_where_it_is_told(
+async def test_new_query_starts_at_the_given_position(
     autojump_clock: MockClock, given: dict[str, str], starts: list[int]
 ) -> None:
     async with a_story(count=7) as story:
@@ -44,11 +49,11 @@ async def test_a_fresh_query_starts_where_it_is_told(
         assert await stream.initial(story.client) == initial, "Spark asks twice"
 
 
-async def test_a_fresh_query_refuses_what_is_not_there(autojump_clock: MockClock) -> None:
+async def test_fresh_query_refuses_missing_topics(autojump_clock: MockClock) -> None:
     async with a_story(count=7) as story:
-        with pytest.raises(TopicNotFound, match="nothing"):
+        with pytest.raises(TopicNotFoundError, match="nothing"):
             await story.stream(subscribe="nothing").initial(story.client)
-        with pytest.raises(OffsetOutOfRange, match="7 to 9"):
+        with pytest.raises(OffsetOutOfRangeError, match="7 to 9"):
             await story.stream(startingOffsets='{"orders":{"broker-a":{"0":9,"1":0}}}').initial(
                 story.client
             )
@@ -201,7 +206,7 @@ async def test_an_only_batch_waits_until_it_knows_whether_a_queue_was_cut(
         stream, limit = story.stream(), Limit(is_only_batch=is_only_batch)
         start, began = {queue(0): 8, queue(1): 3}, trio.current_time()
         if is_only_batch:
-            with pytest.raises(OffsetOutOfRange, match="was truncated or recreated"):
+            with pytest.raises(OffsetOutOfRangeError, match="was truncated or recreated"):
                 await story.latest(stream, start, limit)
             assert trio.current_time() - began == pytest.approx(SHRUNK_GRACE, abs=1)
         else:
@@ -209,7 +214,7 @@ async def test_an_only_batch_waits_until_it_knows_whether_a_queue_was_cut(
             assert trio.current_time() - began < 1
 
 
-async def test_an_only_batch_goes_on_as_soon_as_a_queue_is_whole_again(
+async def test_only_batch_continues_as_soon_as_a_queue_is_whole_again(
     autojump_clock: MockClock,
 ) -> None:
     async with a_story(count=5) as story, trio.open_nursery() as nursery:
@@ -231,21 +236,21 @@ async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> 
     async with a_story(count=5) as story:
         await story.cluster.kill_master()
         with pytest.raises(
-            BrokerUnreachable, match=r"a route of orders: .* or all of its brokers are down"
+            BrokerUnreachableError, match=r"a route of orders: .* or all of its brokers are down"
         ):
             await story.stream().set_target(story.client)
         await story.cluster.kill_name_server()
-        with pytest.raises(BrokerUnreachable, match="did not answer"):
+        with pytest.raises(BrokerUnreachableError, match="did not answer"):
             await story.stream().set_target(story.client)
 
 
 async def test_a_topic_that_is_not_there_is_no_target(autojump_clock: MockClock) -> None:
     async with a_story(count=5) as story:
         with pytest.raises(
-            BrokerUnreachable, match="no name server has a route of oders: it was deleted"
+            BrokerUnreachableError, match="no name server has a route of oders: it was deleted"
         ):
             await story.stream(subscribe="orders,oders").set_target(story.client)
-        with pytest.raises(BrokerUnreachable, match="a route of orders@broker-z:0:"):
+        with pytest.raises(BrokerUnreachableError, match="a route of orders@broker-z:0:"):
             await story.stream(assign='{"orders":{"broker-z":[0]}}').set_target(story.client)
 
 
@@ -256,7 +261,7 @@ async def test_the_newest_offsets_are_no_older_than_the_batch(autojump_clock: Mo
         assert stream.newest({queue(0): 9, queue(1): 5}) == {queue(0): 9, queue(1): 5}
 
 
-async def test_what_nobody_has_told_is_no_newest_offset(autojump_clock: MockClock) -> None:
+async def test_queue_without_a_known_end_has_no_newest_offset(autojump_clock: MockClock) -> None:
     async with a_story(count=5) as story:
         stream = story.stream()
         await story.cluster.kill_master()
@@ -285,7 +290,7 @@ UNCERTAIN: list[Position] = [
 
 
 @pytest.mark.parametrize("starting", UNCERTAIN)
-def test_the_first_poll_after_the_start_stands_still_once(starting: Position) -> None:
+def test_first_poll_after_the_start_returns_the_start_once(starting: Position) -> None:
     start = StreamStart(starting)
     start.asked()
     start.asked()  # Spark asks twice
@@ -296,18 +301,18 @@ def test_the_first_poll_after_the_start_stands_still_once(starting: Position) ->
 
 
 @pytest.mark.parametrize("starting", UNCERTAIN)
-def test_a_restart_does_not_stand_still(starting: Position) -> None:
+def test_restart_does_not_return_the_start(starting: Position) -> None:
     assert not StreamStart(starting).returns_start(is_only_batch=False)
 
 
-def test_a_start_that_the_options_tell_needs_no_empty_batch() -> None:
+def test_start_from_the_options_needs_no_empty_batch() -> None:
     start = StreamStart(ExplicitOffsets({QUEUE: 7, OTHER: 0}))
     start.asked()
     assert not start.returns_start(is_only_batch=False)
 
 
 @pytest.mark.parametrize("starting", UNCERTAIN)
-def test_a_replayed_batch_0_is_known_and_does_not_stand_still_after_it(starting: Position) -> None:
+def test_replayed_batch_0_is_recognized_and_does_not_return_the_start(starting: Position) -> None:
     start = StreamStart(starting)
     start.asked()
     assert start.replays_first_batch()

@@ -54,7 +54,7 @@ def test_what_small_queues_get_more_comes_from_the_largest() -> None:
 @given(
     st.dictionaries(st.sampled_from([A0, A1, B0]), st.integers(0, 10**12)), st.integers(1, 10**6)
 )
-def test_shares_stay_below_backlog_and_limit_and_leave_nobody_out(
+def test_shares_stay_below_backlog_and_limit_and_omit_no_queue(
     backlog: dict[MessageQueue, int], limit: int
 ) -> None:
     taken = shares(backlog, limit)
@@ -73,7 +73,7 @@ def test_a_new_queue_begins_at_its_oldest_message_with_nothing_to_read() -> None
     assert position.step(first.end, view, now=1).end == {A0: 10, B0: 20}
 
 
-def test_a_new_queue_that_only_a_slave_tells_of_waits_for_its_master() -> None:
+def test_new_queue_that_only_a_slave_reports_waits_for_its_master() -> None:
     view = _view(certain=False, a0=(0, 10), b0=(4, 20))
     assert StreamPosition().step({A0: 10}, view, now=0).end == {A0: 10}
 
@@ -140,7 +140,7 @@ def test_a_batch_waits_for_enough_rows_but_not_for_ever() -> None:
     assert position.step({A0: 12}, _view(a0=(0, 13)), now=120).rows == 1
 
 
-def test_a_whole_read_and_a_read_with_a_target_wait_for_nothing() -> None:
+def test_whole_read_and_read_with_a_target_do_not_wait() -> None:
     position = StreamPosition(min_rows=10, max_delay=60)
     position.step({A0: 0}, _view(a0=(0, 2)), now=0)
     assert position.step({A0: 2}, _view(a0=(0, 3)), now=1, is_whole=True).rows == 1

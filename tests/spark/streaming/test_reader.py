@@ -42,7 +42,7 @@ def _offset(*counts: int) -> dict[str, Any]:
         ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "7"}, ReadMaxRows(5), Limit(5, 7)),
     ],
 )
-def test_limits_go_through_spark_and_once_is_told_apart(
+def test_limits_pass_through_spark_and_trigger_once_is_distinguished(
     given: dict[str, str], default: Any, limit: Limit
 ) -> None:
     reader = _reader(**given)
@@ -51,7 +51,7 @@ def test_limits_go_through_spark_and_once_is_told_apart(
     assert reader._limit(ReadAllAvailable()) == Limit(is_only_batch=True)
 
 
-def test_nothing_from_start_to_end_asks_nobody() -> None:
+def test_empty_range_sends_no_request() -> None:
     assert _reader().partitions(_offset(4, 5), _offset(4, 5)) == []
 
 
@@ -65,7 +65,7 @@ def test_nothing_from_start_to_end_asks_nobody() -> None:
     ],
     ids=["kafkas", "newer", "a word for a start", "no object"],
 )
-def test_a_checkpoint_of_somebody_else_is_refused_with_what_to_do(offset: Any) -> None:
+def test_checkpoint_of_another_source_is_refused_with_what_to_do(offset: Any) -> None:
     with pytest.raises(OptionError) as caught:
         _reader().partitions(offset, offset)
     text = json.dumps(offset, separators=(",", ":"))
@@ -169,6 +169,6 @@ def test_the_first_batch_starts_where_the_options_say(older_reader: RocketMQStre
     assert older_reader.latestOffset() == _offset_of(25), "where the last one ended"
 
 
-def test_a_restart_goes_on_from_what_is_planned(older_reader: RocketMQStreamReader) -> None:
+def test_restart_continues_from_what_is_planned(older_reader: RocketMQStreamReader) -> None:
     assert older_reader.partitions(_offset_of(40), _offset_of(40)) == []
     assert older_reader.latestOffset() == _offset_of(50)

@@ -8,7 +8,7 @@ import trio
 from tests.spark.stream_story import Story, a_story, queue
 from trio.testing import MockClock
 
-from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange
+from rocketrio.spark.errors import BrokerUnreachableError, OffsetOutOfRangeError
 from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio.spark.streaming.driver import Limit, StreamDriver
 from rocketrio.spark.streaming.position import SHRUNK_GRACE
@@ -17,7 +17,7 @@ from rocketrio_protocol.message import MessageQueue
 
 
 @pytest.mark.parametrize("fails", [True, False])
-async def test_a_deleted_topic_is_a_loss_told_once(
+async def test_deleted_topic_is_a_loss_that_is_reported_once(
     autojump_clock: MockClock, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with a_story(count=5) as story:
@@ -27,7 +27,7 @@ async def test_a_deleted_topic_is_a_loss_told_once(
         await story.admin.delete_topic("orders")
         await trio.sleep(1)
         if fails:
-            with pytest.raises(OffsetOutOfRange, match="orders@broker-a:0 is gone"):
+            with pytest.raises(OffsetOutOfRangeError, match="orders@broker-a:0 is gone"):
                 await story.latest(stream, start)
             return
         for _ in range(3):
@@ -47,7 +47,7 @@ async def test_a_topic_that_no_name_server_knows_is_warned_of_once(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-async def test_a_topic_made_anew_is_a_loss_and_read_on_from_its_end(
+async def test_topic_created_again_is_a_loss_and_read_on_from_its_end(
     autojump_clock: MockClock, fails: bool
 ) -> None:
     async with a_story(count=50) as story:
@@ -63,10 +63,10 @@ async def test_a_topic_made_anew_is_a_loss_and_read_on_from_its_end(
         await trio.sleep(SHRUNK_GRACE)
         if fails:
             with pytest.raises(
-                OffsetOutOfRange, match="was truncated or recreated: it was read to before 50"
+                OffsetOutOfRangeError, match="was truncated or recreated: it was read to before 50"
             ):
                 await story.latest(stream, start)
-            with pytest.raises(OffsetOutOfRange, match="from 50 to before 8"):
+            with pytest.raises(OffsetOutOfRangeError, match="from 50 to before 8"):
                 stream.ranges(start, {queue(0): 8, queue(1): 0})
             return
         assert await story.latest(stream, start) == {0: 8, 1: 0}
@@ -91,7 +91,7 @@ async def test_what_retention_took_is_a_loss_and_passed_over(
         stream = story.stream(failOnDataLoss=str(fails).lower())
         said = f"offsets 10 to {least} ({least - 10} messages) were to be read"
         if fails:
-            with pytest.raises(OffsetOutOfRange, match=re.escape(said)):
+            with pytest.raises(OffsetOutOfRangeError, match=re.escape(said)):
                 await story.latest(stream, {queue(0): 10})
             return
         assert await story.latest(stream, {queue(0): 10}, Limit(100)) == {0: least + 100}
@@ -121,7 +121,9 @@ async def test_an_outage_that_lasts_too_long_ends_the_query(autojump_clock: Mock
         assert await story.latest(stream, start) == {0: 5, 1: 5}
         await story.cluster.kill_master()
         began = trio.current_time()
-        with pytest.raises(BrokerUnreachable, match="no broker named broker-a has answered for 3"):
+        with pytest.raises(
+            BrokerUnreachableError, match="no broker named broker-a has answered for 3"
+        ):
             await _for_ever(story, stream, start)
         assert 30 <= trio.current_time() - began < 45
 
@@ -184,11 +186,13 @@ async def test_addresses_are_waited_for(autojump_clock: MockClock) -> None:
         assert found == {"broker-a": {0: story.master}}
 
 
-async def test_addresses_that_nobody_knows_are_an_error_in_the_end(
+async def test_unknown_addresses_are_an_error_in_the_end(
     autojump_clock: MockClock,
 ) -> None:
     async with a_story() as story:
         stream = story.stream(offsetFailureTimeoutMs="5000")
         lost = MessageQueue("orders", "broker-z", 0)
-        with pytest.raises(BrokerUnreachable, match="no name server knows an address of broker-z"):
+        with pytest.raises(
+            BrokerUnreachableError, match="no name server knows an address of broker-z"
+        ):
             await stream.addresses(story.client, [lost])

@@ -15,7 +15,7 @@ SCHEMA = (
 )
 
 
-def test_a_record_batch_is_made_of_so_many_rows() -> None:
+def test_record_batch_has_the_given_number_of_rows() -> None:
     rows = (
         Row(bytes(2), str(number), None, {"number": str(number)}, number)
         for number in range(2 * ROWS + 1)

@@ -129,7 +129,7 @@ def test_maps_that_are_null_over_values_count_as_none() -> None:
     assert found.to_pylist() == [b"a\x011\x02", b"", b"c\x013\x02"]
 
 
-def test_rows_say_which_they_are() -> None:
+def test_rows_carry_query_batch_task_and_number() -> None:
     fields = {"body": [b""] * 2}
     maker = encoder(fields, stamp=TaskStamp("q-1", "5", 3))
     found = [

@@ -84,7 +84,7 @@ def test_a_frame_of_kafkas_source_is_accepted() -> None:
     assert found == WriteColumns(1, topic=2, keys=0, properties=7, partition=3)
 
 
-def test_a_frame_of_our_source_is_accepted() -> None:
+def test_frame_of_the_rocketmq_source_is_accepted() -> None:
     types = {"body": "binary", "properties": "map<string,string>", "queue_id": "int", "flag": "int"}
     ddl = ", ".join(
         f"{name} {types.get(name, 'string')}"

@@ -29,7 +29,13 @@ from rocketrio import ClientInstance, MessageQueue, open_admin
 from rocketrio.cluster.connections import Connections
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.producing.send_request import SendRequest
-from rocketrio.spark.errors import BrokerUnreachable, NotStored, RowError, TopicNotFound
+from rocketrio.spark.access import ClusterAccess
+from rocketrio.spark.errors import (
+    BrokerUnreachableError,
+    NotStoredError,
+    RowError,
+    TopicNotFoundError,
+)
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.schema import WriteColumns
 from rocketrio.spark.writing.sending import Sender
@@ -37,13 +43,13 @@ from rocketrio.spark.writing.written import Written
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_protocol.errors import BrokerError, NotReachable, broker_error
+from rocketrio_protocol.errors import BrokerError, NotReachableError, broker_error
 from rocketrio_protocol.record.batch import decode_batch
 
 # ------------------------------------------------------------------------------------ waiting
 
 
-async def test_every_answer_is_awaited_and_no_more_than_allowed_are_under_way(
+async def test_every_answer_is_awaited_and_the_limit_of_sends_under_way_holds(
     autojump_clock: MockClock,
 ) -> None:
     async with one_master() as (_, client):
@@ -63,7 +69,7 @@ async def test_every_answer_is_awaited_and_no_more_than_allowed_are_under_way(
         assert (written.rows, written.retries, written.unsafe_rows) == (500, 0, 0)
 
 
-async def test_what_was_written_says_where(autojump_clock: MockClock) -> None:
+async def test_result_of_a_write_names_places(autojump_clock: MockClock) -> None:
     async with one_master() as (_, client):
         await write(client, [numbered(0, 40)])
         written = await write(client, [numbered(40, 100)])
@@ -91,7 +97,7 @@ async def test_spark_is_asked_for_no_more_than_two_windows(autojump_clock: MockC
         options = WriteOptions(("unused:1",), topic=TOPIC, send_batch_size=1000, max_in_flight=2)
         task = Task((numbered(0, 10) for _ in range(1000)), options, WriteColumns(0))
 
-        async def find(name_servers: Sequence[str]) -> ClientInstance:
+        async def find(name_servers: Sequence[str], _: ClusterAccess) -> ClientInstance:
             await trio.lowlevel.checkpoint()
             return client
 
@@ -120,7 +126,7 @@ async def test_rows_of_a_key_keep_their_order_through_lost_answers(
             sends[request.queue.queue_id] += 1
             number = sends[request.queue.queue_id]
             if number % 4 == 1:
-                raise NotReachable("the request is lost", broker_addr=addr)
+                raise NotReachableError("the request is lost", broker_addr=addr)
             return no_answer if number % 4 == 2 else None
 
         unreliable = disturbed(client, lose_some)
@@ -144,7 +150,7 @@ async def test_rows_of_a_key_keep_their_order_through_lost_answers(
 # ----------------------------------------------------------------------------------- failures
 
 
-async def test_a_lost_answer_means_another_send_under_the_same_id(
+async def test_lost_answer_causes_another_send_with_the_same_id(
     autojump_clock: MockClock,
 ) -> None:
     async with one_master() as (_, client):
@@ -215,7 +221,7 @@ async def test_a_broker_that_is_lost_is_replaced_by_another(autojump_clock: Mock
         await other.stop()
 
 
-async def test_a_broker_that_stays_away_ends_the_task_and_says_what_stays(
+async def test_broker_that_stays_away_ends_the_task_and_the_error_counts_the_rest(
     autojump_clock: MockClock,
 ) -> None:
     async with one_master() as (cluster, client):
@@ -229,7 +235,7 @@ async def test_a_broker_that_stays_away_ends_the_task_and_says_what_stays(
             return None
 
         disturbed(client, kill_after_two)
-        with pytest.raises(BrokerUnreachable) as caught:
+        with pytest.raises(BrokerUnreachableError) as caught:
             await write(client, [numbered(0, 100)], max_in_flight=1, send_retries=2)
         text = str(caught.value)
         assert text.startswith("[ROCKETMQ_BROKER_UNREACHABLE]")
@@ -255,22 +261,24 @@ async def test_a_refusal_that_may_pass_is_tried_again(
             raise broker_error("refused", code=code, remark="because", broker_addr=addr)
 
         disturbed(client, refuse)
-        with pytest.raises(NotStored, match=rf"not stored after {attempts} attempts?: .*because"):
+        with pytest.raises(
+            NotStoredError, match=rf"not stored after {attempts} attempts?: .*because"
+        ):
             await write(client, [numbered(0, 5)], send_retries=3)
         assert len(sends) == attempts
         pauses = [b - a for a, b in pairwise(sends)]
         assert pauses == pytest.approx([0.2, 0.4, 0.8][: attempts - 1])
 
 
-async def test_what_brokers_find_too_large_is_an_error_with_their_words(
+async def test_message_that_a_broker_finds_too_large_is_an_error_with_its_remark(
     autojump_clock: MockClock,
 ) -> None:
     async with one_master(store=StoreConfig(max_message_size=500)) as (_, client):
-        with pytest.raises(NotStored, match=r"MESSAGE_ILLEGAL.*500 is the limit") as caught:
+        with pytest.raises(NotStoredError, match=r"MESSAGE_ILLEGAL.*500 is the limit") as caught:
             await write(client, [pa.RecordBatch.from_pydict({"body": [b"x" * 900]})])
         assert isinstance(caught.value.__cause__, BrokerError)
         assert "sendBatchBytes" not in str(caught.value)
-        with pytest.raises(NotStored, match=r"500 is the limit.*lower sendBatchBytes"):
+        with pytest.raises(NotStoredError, match=r"500 is the limit.*lower sendBatchBytes"):
             await write(client, [pa.RecordBatch.from_pydict({"body": [b"x" * 90] * 30})])
 
 
@@ -278,7 +286,9 @@ async def test_a_store_that_is_not_safe_fails_unless_that_will_do(
     autojump_clock: MockClock,
 ) -> None:
     async with one_master(role="sync-master") as (_, client):
-        with pytest.raises(NotStored, match=r"not safely: the broker says SLAVE_NOT_AVAILABLE"):
+        with pytest.raises(
+            NotStoredError, match=r"not safely: the broker says SLAVE_NOT_AVAILABLE"
+        ):
             await write(client, [numbered(0, 5)], send_retries=1)
         written = await write(client, [numbered(5, 5)], send_retries=1, require_safe_store=False)
         assert (written.rows, written.unsafe_rows, written.retries) == (5, 5, 1)
@@ -289,7 +299,7 @@ async def test_a_store_that_is_not_safe_fails_unless_that_will_do(
 
 async def test_a_topic_that_is_not_there_is_made_or_refused(autojump_clock: MockClock) -> None:
     async with one_master() as (_, client):
-        with pytest.raises(TopicNotFound, match="topic other cannot be written"):
+        with pytest.raises(TopicNotFoundError, match="topic other cannot be written"):
             await write(client, [numbered(0, 1)], topic="other", auto_create_topic=False)
         assert (await write(client, [numbered(0, 1)], topic="other")).rows == 1
 
@@ -299,11 +309,11 @@ async def test_no_name_server_is_an_error_after_the_retries(autojump_clock: Mock
         servers = cluster.name_servers
         await cluster.kill_name_server()
         async with open_client(name_servers=servers, dial=cluster.dial) as client:
-            with pytest.raises(BrokerUnreachable, match="topic orders cannot be written"):
+            with pytest.raises(BrokerUnreachableError, match="topic orders cannot be written"):
                 await write(client, [numbered(0, 1)], send_retries=2)
 
 
-async def test_a_row_that_wants_a_queue_that_is_not_there_ends_the_task(
+async def test_row_for_a_missing_queue_ends_the_task(
     autojump_clock: MockClock,
 ) -> None:
     async with one_master() as (_, client):
@@ -340,7 +350,7 @@ async def test_what_a_broker_refuses_is_named(
             raise broker_error("refused", code=13, remark="because", broker_addr=addr)
 
         disturbed(client, refuse)
-        with pytest.raises(NotStored) as caught:
+        with pytest.raises(NotStoredError) as caught:
             await write(
                 client,
                 [numbered(0, len(keys), keys=pa.array(keys, pa.string()))],

@@ -9,7 +9,8 @@ import pytest
 import trio
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import spark_partition_id
-from tests.spark.load import Running, channel_pool, create_topic, running_cluster
+from tests.spark.frames import load_frame
+from tests.support.running_cluster import Running, channel_pool, create_topic, running_cluster
 
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.spark.errors import SchemaError
@@ -40,15 +41,14 @@ def write(frame: DataFrame, cluster: Running, topic: str | None, **given: str) -
 
 
 def read(spark: SparkSession, cluster: Running, topic: str, **given: str) -> DataFrame:
-    options = {"nameServer": cluster.name_server, "subscribe": topic, **given}
-    return spark.read.format("rocketmq").options(**options).load()
+    return load_frame(spark, cluster.name_server, topic, **given)
 
 
 def rows_of(spark: SparkSession, cluster: Running, topic: str, **given: str) -> list[Row]:
     return read(spark, cluster, topic, **given).orderBy("queue_id", "queue_offset").collect()
 
 
-def test_every_column_arrives(spark: SparkSession, cluster: Running) -> None:
+def test_writer_stores_every_column(spark: SparkSession, cluster: Running) -> None:
     frame = spark.range(1000).selectExpr(
         "concat('body-', id) AS body",
         "concat('key-', id) AS keys",
@@ -204,7 +204,7 @@ def test_an_offset_that_is_used_again_is_another_message(spark: SparkSession) ->
     assert frame.transform(drop_repeated_rows).count() == 2
 
 
-def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
+def test_sql_statement_writes_rows(spark: SparkSession, cluster: Running) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW source AS SELECT cast(id AS string) AS body FROM range(7)"
     )
@@ -219,7 +219,7 @@ def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
         (["'x' AS body", "id AS price"], {}, r"\[ROCKETMQ_SCHEMA\] column 'price' is not a field of a message"),
         (["'x' AS body"], {"maxInFligth": "3"}, "unknown option 'maxinfligth'; did you mean maxInFlight"),
         (["'x' AS body"], {"startingOffsets": "latest"}, "is an option of a read"),
-        (["'x' AS body"], {"secretKey": "s"}, "secretkey: not supported yet: authentication"),
+        (["'x' AS body"], {"secretKey": "s"}, "secretKey needs accessKey too"),
         (["if(id = 3, null, 'x') AS body"], {}, r"\[ROCKETMQ_ROW\] row \d+ of task \d+ .*its body is null"),
         (["repeat('x', 2000) AS body"], {"maxMessageBytes": "1999"}, "its body has 2000 bytes; maxMessageBytes=1999"),
         (["'x' AS body", "cast(19 AS int) AS delay_level"], {}, "its delay_level is 19, none of 0 to 18"),

@@ -9,8 +9,18 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
-from rocketrio_protocol.errors import BrokerError, NotReachable, RouteNotFound
+from rocketrio.spark.errors import (
+    AccessDeniedError,
+    BrokerUnreachableError,
+    SparkSourceError,
+    TopicNotFoundError,
+)
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    BrokerError,
+    NotReachableError,
+    RouteNotFoundError,
+)
 from rocketrio_protocol.message import MessageQueue
 
 T = TypeVar("T")
@@ -26,10 +36,12 @@ def source_errors() -> Iterator[None]:
     """Raise errors of the client as errors of the connector."""
     try:
         yield
-    except RouteNotFound as error:
-        raise TopicNotFound(error.what, topic=error.topic) from error
-    except NotReachable as error:
-        raise BrokerUnreachable.because(error) from error
+    except RouteNotFoundError as error:
+        raise TopicNotFoundError(error.what, topic=error.topic) from error
+    except NotReachableError as error:
+        raise BrokerUnreachableError.because(error) from error
+    except AccessRefusedError as error:
+        raise AccessDeniedError.because(error) from error
     except BrokerError as error:
         raise SparkSourceError(str(error)) from error
 
@@ -51,10 +63,9 @@ async def repeated(ask: Callable[[], Awaitable[T]], retries: Retries) -> T:
     while True:
         try:
             return await ask()
-        except (NotReachable, BrokerError) as error:
+        except (NotReachableError, BrokerError) as error:
             failures += 1
-            may_help = isinstance(error, NotReachable) or error.retryable
-            if failures > retries.count or not may_help:
+            if failures > retries.count or not error.retryable:
                 raise
             logger.info("request repeated failures=%d error=%s", failures, error.what)
         await trio.sleep(retries.interval)
@@ -75,7 +86,12 @@ async def for_each(
             if not failures:
                 try:
                     await repeated(partial(ask, queue), retries)
-                except (NotReachable, BrokerError, RouteNotFound, SparkSourceError) as error:
+                except (
+                    NotReachableError,
+                    BrokerError,
+                    RouteNotFoundError,
+                    SparkSourceError,
+                ) as error:
                     failures.append(error)
 
     async with trio.open_nursery() as nursery:

@@ -21,7 +21,7 @@ from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.message import MessageQueue
 
 PROBE_MIN_ROWS: Final = 1000
@@ -91,7 +91,7 @@ async def _probe(
         result = await client.api.pull_message(addr, header, timeout=PROBE_TIMEOUT)
     except Error as error:
         logger.info("cold messages not probed queue=%s offset=%d error=%s", queue, offset, error)
-        if isinstance(error, NotReachable):
+        if isinstance(error, NotReachableError):
             client.mark_unreachable(addr, spent=trio.current_time() - started)
         return MASTER_ID
     return result.suggest_which_broker_id

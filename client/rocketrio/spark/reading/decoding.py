@@ -29,7 +29,7 @@ from rocketrio_protocol.columns.arrays import number_array, runs, text_array
 from rocketrio_protocol.columns.decode import decode_columns
 from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import ConfigError, ProtocolError
-from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
+from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflateError
 
 LOG_APPEND_TIME: Final = 1
 """Kafka's code for a time that the broker set (TimestampType.LOG_APPEND_TIME)."""
@@ -79,14 +79,14 @@ class BlockDecoder:
             block = waiting.pop()
             try:
                 batch = self.decode(block)
-            except TooMuchToInflate as error:
+            except TooMuchToInflateError as error:
                 first, others = block.split(error.fitting)
                 waiting += [part for part in (others, first) if part.pieces]
             else:
                 yield batch
 
     def decode(self, block: Block) -> pa.RecordBatch:
-        """Return one batch, which may be empty. Raises DecodeError, which names a range, and TooMuchToInflate."""
+        """Return one batch, which may be empty. Raises DecodeError, which names a range, and TooMuchToInflateError."""
         rows = self._decoded(block)
         columns = rows.columns
         arrays = []
@@ -112,7 +112,7 @@ class BlockDecoder:
             )
         except ConfigError as error:  # a codec that is not installed
             raise _unreadable(pieces[0][0], str(error)) from error
-        except TooMuchToInflate:
+        except TooMuchToInflateError:
             raise
         except ProtocolError:
             return self._salvaged(block)
@@ -135,8 +135,10 @@ class BlockDecoder:
                     keeps_damaged=policy == "null",
                     budget=budget,
                 )
-            except TooMuchToInflate as error:  # It counts only whole messages: halve until it fits.
-                raise TooMuchToInflate(max(1, block.rows // 2), error.limit) from error
+            except (
+                TooMuchToInflateError
+            ) as error:  # It counts only whole messages: halve until it fits.
+                raise TooMuchToInflateError(max(1, block.rows // 2), error.limit) from error
             except ConfigError as error:
                 raise _unreadable(part, str(error)) from error
             if saved.problems:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from rocketrio.spark.errors import OffsetOutOfRange, OptionError
+from rocketrio.spark.errors import OffsetOutOfRangeError, OptionError
 from rocketrio_protocol.message import MessageQueue
 
 logger = logging.getLogger("rocketrio.spark.offsets")
@@ -202,12 +202,12 @@ class Loss:
     bounds: Bounds | None
     """What the queue holds; None if the queue does not exist any more."""
 
-    def error(self) -> OffsetOutOfRange:
+    def error(self) -> OffsetOutOfRangeError:
         """Return the error for this loss."""
         held = "the queue does not exist any more"
         if self.bounds is not None:
             held = f"the queue holds {self.bounds.min_offset} to {self.bounds.max_offset}"
-        return OffsetOutOfRange(
+        return OffsetOutOfRangeError(
             f"{self.queue}: offsets {self.start} to {self.end} ({self.end - self.start} messages)"
             f" were to be read, but {held}"
         )

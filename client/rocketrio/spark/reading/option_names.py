@@ -56,7 +56,8 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
         "`earliest`", "with `startingOffsets=group`, for queues without a commit: `earliest` or `latest`"
     ),
     "startingTimestamp": OptionHelp(
-        "", "epoch ms: from the first message stored then or later; wins over the next two"
+        "", "a time: epoch ms, ISO 8601 (without a zone, local time of the driver) or a time back as `-1h30m`; "
+        "from the first message stored then or later; wins over the next two"
     ),
     "startingOffsetsByTimestamp": OptionHelp("", f"{_TIMES}; wins over `startingOffsets`"),
     "startingOffsetsByTimestampStrategy": OptionHelp(
@@ -65,7 +66,7 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     "endingOffsets": OptionHelp("`latest`", "`latest` or JSON as above, without -2; an end is exclusive"),
     "endingTimestamp": OptionHelp(
         "",
-        "epoch ms: up to the first message stored then or later, or to the end if there is none;"
+        "a time as above: up to the first message stored then or later, or to the end if there is none;"
         " wins over the next two",
     ),
     "endingOffsetsByTimestamp": OptionHelp("", f"{_TIMES}; wins over `endingOffsets`"),
@@ -115,6 +116,28 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     "consumerGroup": OptionHelp(
         f"`{DEFAULT_GROUP}`", "the group that pulls name, and whose commits `startingOffsets=group` reads"
     ),
+    "accessKey": OptionHelp("`ROCKETRIO_ACCESS_KEY`", "the account that signs requests"),
+    "secretKey": OptionHelp(
+        "`ROCKETRIO_SECRET_KEY`", "its secret, which travels with the query; `credentialsFile` avoids that"
+    ),
+    "securityToken": OptionHelp("", "the token that accompanies temporary keys of a cloud"),
+    "credentialsFile": OptionHelp(
+        "`ROCKETRIO_CREDENTIALS_FILE`",
+        "a file with `accessKey` and `secretKey` instead, at the same path on the driver and all executors",
+    ),
+    "tls": OptionHelp(
+        "`ROCKETRIO_TLS`, else `false`",
+        "`true`: connections use TLS; the next options mean it too; driver and executors read their files",
+    ),
+    "tls.caFile": OptionHelp(
+        "`ROCKETRIO_TLS_CA_FILE`, else this machine's", "the authority that signs the certificates of servers"
+    ),
+    "tls.certFile": OptionHelp("", "the client's own certificate, for servers that ask for one"),
+    "tls.keyFile": OptionHelp("", "its key, if it is in another file"),
+    "tls.keyPasswordFile": OptionHelp("", "a file with the password of the key"),
+    "tls.checkHostName": OptionHelp(
+        "`true`", "`false`: a certificate may name another host, if the authority has signed it"
+    ),
     "filterPushdown": OptionHelp(
         "`false`",
         "`true`: conditions of the query limit what is read; needs `spark.sql.python.filterPushdown.enabled`",
@@ -134,16 +157,10 @@ BATCH_ONLY_OPTIONS: Final = (
     "filterPushdown",
 )
 
-_AUTHENTICATION: Final = "authentication with access keys"
 _NOT_YET: Final[Mapping[str, str]] = {
-    "accesskey": _AUTHENTICATION,
-    "secretkey": _AUTHENTICATION,
-    "securitytoken": _AUTHENTICATION,
-    "credentials": _AUTHENTICATION,
     "delaytimems": "delays other than by level",
     "delivertimestamp": "delays other than by level",
 }
-_NOT_YET_PREFIXES: Final = {"tls.": "encrypted connections", "ssl.": "encrypted connections"}
 
 _KAFKA_WORDS: Final[Mapping[str, str]] = {
     "kafka.bootstrap.servers": "nameServer",
@@ -206,10 +223,6 @@ def _refuse_tables_and_files(name: str, text: str) -> None:
 
 def _refuse_not_yet(key: str) -> None:
     """Raise OptionError for a planned option. Its value is never shown, because it may be a secret."""
-    lower = key.lower()
-    missing = _NOT_YET.get(lower)
-    for prefix, feature in _NOT_YET_PREFIXES.items():
-        if lower.startswith(prefix):
-            missing = feature
+    missing = _NOT_YET.get(key.lower())
     if missing is not None:
         raise OptionError(f"{key}: not supported yet: {missing}")

@@ -20,7 +20,9 @@ from rocketrio.consuming.subscription import (
     parse_subscription,
     parse_where,
 )
+from rocketrio.places import TIME_FORMS, time_ms_of
 from rocketrio.routing.read_policy import StalenessBound
+from rocketrio.spark.access import OF_THE_ENVIRONMENT, ClusterAccess, access_of
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import (
     choice,
@@ -32,7 +34,6 @@ from rocketrio.spark.option_values import (
     shown,
     staleness_bound,
     truth_fields,
-    whole_number,
     words_of,
 )
 from rocketrio.spark.reading.offsets import (
@@ -48,6 +49,7 @@ from rocketrio.spark.reading.offsets import (
 from rocketrio.spark.reading.option_names import BATCH_READ, DEFAULT_GROUP, OPTION_HELP, known_texts
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.ports import SystemWallClock
 
 _MAX_INT: Final = 2**31 - 1
 """The largest queue id and the largest number of Spark partitions."""
@@ -60,6 +62,7 @@ class ReadOptions:
     """The options of a read. Times are seconds, sizes bytes."""
 
     name_servers: tuple[str, ...]
+    access: ClusterAccess = OF_THE_ENVIRONMENT
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
     assigned: tuple[MessageQueue, ...] = ()
@@ -106,7 +109,11 @@ def parse_read_options(
     `BATCH_ONLY_OPTIONS` here.
     """
     texts = known_texts(given, known=OPTION_HELP, what=BATCH_READ, other_options=other_options)
-    fields: dict[str, Any] = {"name_servers": name_servers_of(texts), **_topics(texts)}
+    fields: dict[str, Any] = {
+        "name_servers": name_servers_of(texts),
+        "access": access_of(texts),
+        **_topics(texts),
+    }
     has_group = "consumerGroup" in texts
     if has_group:
         fields["consumer_group"] = group_of(texts["consumerGroup"], option="consumerGroup")
@@ -269,7 +276,6 @@ def _filter(texts: Mapping[str, str]) -> Subscription:
 # startingTimestamp wins over startingOffsetsByTimestamp, which wins over startingOffsets; the ending ones alike.
 _FALLBACK: Final = "startingOffsetsFallback"
 _STRATEGY: Final = "startingOffsetsByTimestampStrategy"
-_EPOCH_MS: Final = ", of milliseconds since 1970 UTC: 1704067200000 is 2024-01-01"
 
 
 def _start(
@@ -311,6 +317,14 @@ def _end(texts: Mapping[str, str], *, start: Position) -> Position:
     return end
 
 
+def _time_ms(text: str, option: str) -> int:
+    """Return a time as commands write it too. Raises OptionError."""
+    try:
+        return time_ms_of(text, SystemWallClock().now_ms())
+    except ConfigError as error:
+        raise OptionError(f"{option}={shown(text)} is not a time: {TIME_FORMS}") from error
+
+
 def _position(
     texts: Mapping[str, str],
     word: Literal["starting", "ending"],
@@ -320,8 +334,7 @@ def _position(
 ) -> Position:
     given: list[Position] = []
     if (option := f"{word}Timestamp") in texts:
-        time = whole_number(texts[option], option=option, least=0, hint=_EPOCH_MS)
-        given.append(AtTimestamp(time, strategy))
+        given.append(AtTimestamp(_time_ms(texts[option], option), strategy))
     if (option := f"{word}OffsetsByTimestamp") in texts:
         given.append(AtTimestamps(parse_timestamp_table(texts[option], option=option), strategy))
     if (option := f"{word}Offsets") in texts:

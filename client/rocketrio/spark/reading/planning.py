@@ -59,7 +59,7 @@ async def plan_batch(
     """Return the tasks of a batch read, or none if there is nothing to read. Raises SparkSourceError."""
     with source_errors():
         async with opened_with(
-            Ports(dial=dial), open_client(name_servers=options.name_servers)
+            Ports(dial=dial), open_client(**options.access.client_options(options.name_servers))
         ) as client:
             found = await discover(client, options)
             for loss in found.losses:

@@ -9,7 +9,7 @@ from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.routing import FindBrokerResult
-from rocketrio.spark.errors import BrokerUnreachable, OptionError
+from rocketrio.spark.errors import BrokerUnreachableError, OptionError
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each
 from rocketrio.spark.reading.offsets import (
     EARLIEST_OFFSET,
@@ -152,7 +152,7 @@ async def _store_time_ms(client: ClientInstance, queue: MessageQueue, offset: in
     """Return when the message at `offset` was stored, or None if it no longer exists."""
     result = await _pull_one(client, queue, offset)
     if result.is_from_slave and result.max_offset <= offset:
-        raise BrokerUnreachable(
+        raise BrokerUnreachableError(
             f"the master of {queue} cannot be reached, and its slave lacks offset {offset}"
         )
     messages = result.messages() if result.status is PullStatus.FOUND else []

@@ -248,7 +248,10 @@ def widened(load_id: str, narrowing: Narrowing) -> Narrowing:
     line = msgspec.json.encode(narrowing.to_value())
     noted = _note(f"rocketrio-pushed-{load_id}", line)
     if noted is None:
-        logger.warning("filterPushdown narrows nothing: %s names no folder", FOLDERS_VARIABLE)
+        logger.warning(
+            "filterPushdown narrows nothing, a variable names no folder variable=%s",
+            FOLDERS_VARIABLE,
+        )
         return EVERYTHING
     covered = narrowing
     for each in noted:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from rocketrio.admin.cluster_questions import not_readable
 from rocketrio.client import ClientInstance
+from rocketrio.consuming.expression_check import check_expression
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
-from rocketrio.spark.errors import OptionError, TopicNotFound
+from rocketrio.spark.errors import OptionError, TopicNotFoundError
 from rocketrio.spark.option_values import shown
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each
 from rocketrio.spark.reading.offsets import Bounds
@@ -18,7 +19,7 @@ from rocketrio_protocol.commands.cluster import (
     GetAllTopicListRequestHeader,
     GetSystemTopicListFromNsRequestHeader,
 )
-from rocketrio_protocol.errors import BrokerError, BrokerSystemError
+from rocketrio_protocol.errors import AccessRefusedError, BrokerError, BrokerSystemError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import is_system_topic
 from rocketrio_protocol.remoting.pool import check
@@ -27,10 +28,13 @@ logger = logging.getLogger("rocketrio.spark.queues")
 
 
 async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> list[MessageQueue]:
-    """Return the queues that the options name. Raises TopicNotFound or RouteNotFound if one does not exist."""
+    """Return the queues that the options name.
+
+    Raises TopicNotFoundError or RouteNotFoundError if one does not exist.
+    """
     topics = await subscribed_topics(client, options)
     if not topics:
-        raise TopicNotFound(
+        raise TopicNotFoundError(
             f"subscribePattern={options.topic_pattern!r} matches none of the topics"
         )
     known: list[MessageQueue] = []
@@ -39,7 +43,7 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
         if not queues and topic in options.topics:
             # Reading nothing from it would look like an empty topic.
             error = not_readable(topic)
-            raise TopicNotFound(error.what, remedy=error.advice)
+            raise TopicNotFoundError(error.what, remedy=error.advice)
         known += queues
     if not options.assigned:
         return known
@@ -48,7 +52,9 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
     if missing:
         text = f"assign names {', '.join(map(str, missing))}, which no broker has"
         if options.fail_on_data_loss or not there:
-            raise TopicNotFound(f"{text}; failOnDataLoss=false reads without queues that are gone")
+            raise TopicNotFoundError(
+                f"{text}; failOnDataLoss=false reads without queues that are gone"
+            )
         logger.warning("queues that do not exist are skipped error=%s", text)
     return there
 
@@ -65,13 +71,15 @@ async def subscribed_topics(client: ClientInstance, options: ReadOptions) -> tup
 async def _matching_topics(client: ClientInstance, pattern: str) -> tuple[str, ...]:
     answer = await client.name_servers.call(GetAllTopicListRequestHeader())
     check(answer, "the list of topics cannot be read")
-    names = set(TopicList.from_json(answer.body).topic_list)
+    names = TopicList.from_json(answer.body).topic_list
     answer = await client.name_servers.call(GetSystemTopicListFromNsRequestHeader())
     check(answer, "the list of system topics cannot be read")
-    # The name server's list has the topics named after clusters and brokers; `subscribe` can still read all of these.
-    names.difference_update(TopicList.from_json(answer.body).topic_list)
+    # The name server's list has clusters and brokers; `subscribe` can still read all of these topics.
+    owners = set(TopicList.from_json(answer.body).topic_list)
     return tuple(
-        name for name in sorted(names) if re.fullmatch(pattern, name) and not is_system_topic(name)
+        name
+        for name in sorted(set(names))
+        if re.fullmatch(pattern, name) and not is_system_topic(name, owners)
     )
 
 
@@ -132,18 +140,12 @@ async def check_filter(
         return
     # One queue of each broker and topic, because the answer may depend on both.
     asked = {(queue.topic, queue.broker_name): queue for queue in queues}
-    sub_version = client.wall_clock.now_ms()
 
     async def ask(queue: MessageQueue) -> None:
-        data = subscription.data(queue.topic, sub_version=sub_version)
-
-        async def check(found: FindBrokerResult) -> None:
-            await client.api.check_subscription(
-                found.addr, client.client_id, options.consumer_group, data
-            )
-
         try:
-            await client.ask_broker(queue, check)
+            await check_expression(client, options.consumer_group, subscription, queue)
+        except AccessRefusedError:
+            raise
         except BrokerError as error:  # Brokers without SQL92 answer SYSTEM_ERROR.
             if error.retryable and not isinstance(error, BrokerSystemError):
                 raise

@@ -53,7 +53,7 @@ class RocketMQBatchReader(DataSourceReader):
         runtime = process_runtime()
 
         async def produce(handover: Handover[Block]) -> None:
-            client = await runtime.client(options.name_servers)
+            client = await runtime.client(options.name_servers, options.access)
             await fetch_task(task, options, handover, client)
 
         for block in runtime.blocks(produce):

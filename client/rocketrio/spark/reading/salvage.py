@@ -15,7 +15,7 @@ import pyarrow as pa
 from rocketrio_protocol.columns.decode import COLUMN_TYPES, columns_of, decode_columns
 from rocketrio_protocol.errors import ProtocolError
 from rocketrio_protocol.message import MessageExt, decode_messages
-from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
+from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflateError
 from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
 from rocketrio_protocol.record.layout import (
     MAGICS,
@@ -59,7 +59,7 @@ def salvage(
     """Return the columns of all readable messages; with `keeps_damaged` also the others, with null for unreadable
     columns.
 
-    Raises TooMuchToInflate if compressed bodies together exceed the budget.
+    Raises TooMuchToInflateError if compressed bodies together exceed the budget.
     """
     budget = InflateBudget() if budget is None else budget
     return _Salvage(bytes(chunk), tuple(wanted), inflate, check_crc, keeps_damaged, budget).run()
@@ -124,7 +124,7 @@ class _Salvage:
                 check_crc=self.check_crc,
                 budget=self.budget,
             )
-        except TooMuchToInflate:
+        except TooMuchToInflateError:
             raise
         except ProtocolError as error:
             self.budget.used = used

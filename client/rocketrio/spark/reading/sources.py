@@ -27,14 +27,20 @@ from rocketrio.consuming.pull import pull_watched
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import ALL
 from rocketrio.routing import FindBrokerResult
-from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError
+from rocketrio.spark.errors import AccessDeniedError, BrokerUnreachableError, SparkSourceError
 from rocketrio.spark.reading.offsets import Bounds, Loss, QueueRange
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.reading.replicas import Replicas, task_router
 from rocketrio.spark.reading.salvage import records_below
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
-from rocketrio_protocol.errors import BrokerError, Error, NotReachable, TopicNotExist
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    BrokerError,
+    Error,
+    NotReachableError,
+    TopicNotExistError,
+)
 from rocketrio_protocol.frame import Body
 
 RETRY_PAUSE: Final = 0.2
@@ -139,12 +145,14 @@ class TaskSource:
                 tried.add(found.addr)
                 try:
                     result = await self._pull_from(found, part, offset, end)
-                except NotReachable as error:
+                except NotReachableError as error:
                     failure = error
                     self._log_failure(found, part, offset, error)
                     continue
                 except BrokerError as error:
                     failure = error
+                    if isinstance(error, AccessRefusedError) and not found.is_slave:
+                        raise AccessDeniedError.because(error, f"{part} cannot be read") from error
                     if found.is_slave:  # It may not know a new topic or group yet.
                         self.replicas.lacks(part, found, trio.current_time())
                     elif await self._is_gone(part, error):
@@ -194,7 +202,7 @@ class TaskSource:
         api = self._client.api
         try:
             end = await api.queue_end(found.addr, part.queue, timeout=REPORT_TIMEOUT)
-        except NotReachable:
+        except NotReachableError:
             self._client.mark_unreachable(found.addr, spent=REPORT_TIMEOUT)
             self._probes.failed(found.addr, part.queue)
         except Error:
@@ -263,7 +271,7 @@ class TaskSource:
         """Use the addresses that a name server knows now, because all known ones failed."""
         try:
             route = await self._client.name_servers.topic_route(part.topic)
-        except (NotReachable, BrokerError) as error:
+        except (NotReachableError, BrokerError) as error:
             logger.info("route not found topic=%s error=%s", part.topic, error.what)
             return
         for broker in [] if route is None else route.broker_datas:
@@ -274,11 +282,11 @@ class TaskSource:
 
     async def _is_gone(self, part: QueueRange, error: BrokerError) -> bool:
         """Return True if the queue of a pull that the master refused does not exist any more."""
-        if isinstance(error, TopicNotExist):
+        if isinstance(error, TopicNotExistError):
             return True
         try:
             route = await self._client.name_servers.topic_route(part.topic)
-        except (NotReachable, BrokerError):
+        except (NotReachableError, BrokerError):
             return False
         if route is None:
             return True
@@ -305,7 +313,7 @@ class TaskSource:
 
     def _unreachable(
         self, part: QueueRange, offset: int, failure: Error | None
-    ) -> BrokerUnreachable:
+    ) -> BrokerUnreachableError:
         addresses = self._router.broker_addr_table.get(part.broker_name, {})
         known = ", ".join(f"{addr} (id {id_})" for id_, addr in sorted(addresses.items()))
         text = f"{part} cannot be read at {offset} from {known}"
@@ -315,8 +323,8 @@ class TaskSource:
         if options.max_staleness is not None:
             text += f"; only slaves within maxStaleness={options.max_staleness} may be read"
         if failure is None:
-            return BrokerUnreachable(text)
-        return BrokerUnreachable.because(failure, text)
+            return BrokerUnreachableError(text)
+        return BrokerUnreachableError.because(failure, text)
 
 
 def judge(

@@ -15,7 +15,7 @@ import trio
 from rocketrio.client import ClientInstance
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
-from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, TopicNotFound
+from rocketrio.spark.errors import BrokerUnreachableError, OffsetOutOfRangeError, TopicNotFoundError
 from rocketrio.spark.reading.asking import Retries, repeated, source_errors
 from rocketrio.spark.reading.offsets import (
     LATEST_OFFSET,
@@ -93,7 +93,7 @@ class StreamDriver:
         read, retries = self._options.read, self._retries
         try:
             queues = await repeated(partial(subscribed_queues, client, read), retries)
-        except TopicNotFound:
+        except TopicNotFoundError:
             if read.topic_pattern is None:
                 raise
             logger.warning("no topic matches yet pattern=%s", read.topic_pattern)
@@ -111,7 +111,7 @@ class StreamDriver:
         return {part.queue: part.start for part in ranges}
 
     async def set_target(self, client: ClientInstance) -> None:
-        """Read what exists now, then end. Raises BrokerUnreachable if the end of a queue cannot be found."""
+        """Read what exists now, then end. Raises BrokerUnreachableError if the end of a queue cannot be found."""
         with source_errors():
             view = await repeated(partial(self._watch.poll_all, client), self._retries)
         self._position.set_target(view)
@@ -161,7 +161,10 @@ class StreamDriver:
     # ------------------------------------------------------------------------------------ batches
 
     def ranges(self, start: OffsetTable, end: OffsetTable) -> list[QueueRange]:
-        """Return what a batch reads. Raises OffsetOutOfRange for a queue that went back, if losses fail the query."""
+        """Return what a batch reads.
+
+        Raises OffsetOutOfRangeError for a queue that went back, if losses fail the query.
+        """
         is_replay = self._start.replays_first_batch()
         if is_replay and self._start.first_batch_is_empty:
             return []
@@ -180,7 +183,10 @@ class StreamDriver:
     async def addresses(
         self, client: ClientInstance, queues: Sequence[MessageQueue]
     ) -> dict[str, dict[int, str]]:
-        """Return the addresses of the queues' brokers; wait until name servers know them. Raises BrokerUnreachable."""
+        """Return the addresses of the queues' brokers; wait until name servers know them.
+
+        Raises BrokerUnreachableError.
+        """
         wanted = {queue.broker_name: queue.topic for queue in queues}
         deadline = trio.current_time() + self._options.failure_timeout
         while True:
@@ -197,7 +203,7 @@ class StreamDriver:
             if wanted.keys() <= addresses_of(client, queues).keys():
                 continue
             if trio.current_time() >= deadline:
-                raise BrokerUnreachable(
+                raise BrokerUnreachableError(
                     f"no name server knows an address of {', '.join(missing)}"
                 ) from failure
             logger.warning("brokers not known names=%s error=%s", ",".join(missing), failure)
@@ -212,15 +218,15 @@ class StreamDriver:
 
     # ------------------------------------------------------------------------------------- inside
 
-    def _report(self, losses: Iterable[OffsetOutOfRange]) -> None:
+    def _report(self, losses: Iterable[OffsetOutOfRangeError]) -> None:
         for loss in losses:
             if self._options.read.fail_on_data_loss:
                 raise loss
             logger.warning("lost messages skipped error=%s", loss)
 
 
-def _went_back(queue: MessageQueue, start: int, end: int) -> OffsetOutOfRange:
-    return OffsetOutOfRange(
+def _went_back(queue: MessageQueue, start: int, end: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
         f"{queue} is to be read from {start} to before {end}: the queue was truncated or recreated"
     )
 

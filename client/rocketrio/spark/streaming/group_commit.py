@@ -121,9 +121,10 @@ class GroupCommit:
             members = []
         if members:
             logger.warning(
-                "the consumer group %s has %d live members (%s): they and this query overwrite each other's offsets;"
-                " give the query a group of its own, or commitOffsets=false",
+                "the consumer group has live members, they and this query overwrite each other's offsets"
+                " group=%s count=%d members=%s remedy=%s",
                 self.group, len(members), ", ".join(sorted(members)[:3]),
+                "give the query a group of its own, or commitOffsets=false",
             )  # fmt: skip
         if await client.name_servers.topic_route(retry_topic(self.group)) is None:
             await self._create_retry_topic(client, found)

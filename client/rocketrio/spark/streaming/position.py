@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from rocketrio.spark.errors import OffsetOutOfRange
+from rocketrio.spark.errors import OffsetOutOfRangeError
 from rocketrio.spark.reading.offsets import Bounds, Loss, OffsetTable
 from rocketrio_protocol.message import MessageQueue
 
@@ -51,7 +51,7 @@ class Step:
     end: dict[MessageQueue, int]
     rows: int
     """The number of offsets between start and end that are to be read."""
-    losses: list[OffsetOutOfRange]
+    losses: list[OffsetOutOfRangeError]
     """Messages that should have been read and do not exist; each loss is reported once."""
 
 
@@ -155,12 +155,12 @@ class StreamPosition:
 
     def _losses(
         self, start: OffsetTable, view: View, now: float
-    ) -> tuple[dict[MessageQueue, int], list[OffsetOutOfRange]]:
+    ) -> tuple[dict[MessageQueue, int], list[OffsetOutOfRangeError]]:
         """Return where truncated queues continue, and all losses that were not reported before."""
         cut: dict[MessageQueue, int] = {}
-        losses: list[OffsetOutOfRange] = []
+        losses: list[OffsetOutOfRangeError] = []
         for queue, at in sorted(start.items()):
-            found: list[OffsetOutOfRange] = []
+            found: list[OffsetOutOfRangeError] = []
             seen = view.held.get(queue)
             if queue in view.gone:
                 found = [_gone(queue, at)]
@@ -176,8 +176,8 @@ class StreamPosition:
 
     def _lost_of(
         self, queue: MessageQueue, at: int, held: Bounds, now: float
-    ) -> tuple[list[OffsetOutOfRange], int | None]:
-        losses: list[OffsetOutOfRange] = []
+    ) -> tuple[list[OffsetOutOfRangeError], int | None]:
+        losses: list[OffsetOutOfRangeError] = []
         if at < held.min_offset:
             losses.append(Loss(queue, at, held.min_offset, held).error())
         if self._may_grow_back(queue, at, held, now):
@@ -217,14 +217,14 @@ def shares(backlog: Mapping[MessageQueue, int], limit: int | None) -> dict[Messa
     return taken
 
 
-def _gone(queue: MessageQueue, at: int) -> OffsetOutOfRange:
-    return OffsetOutOfRange(
+def _gone(queue: MessageQueue, at: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
         f"{queue} is gone: it was read to before {at}, and its broker, which lives, does not have it any more"
     )
 
 
-def _cut(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRange:
-    return OffsetOutOfRange(
+def _cut(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
         f"{queue} was truncated or recreated: it was read to before {at}, and holds {held.min_offset} to"
         f" {held.max_offset}; what was stored below {held.max_offset} since then is not read"
     )

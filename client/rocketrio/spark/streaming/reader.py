@@ -89,7 +89,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read what exists now, then end. Raises BrokerUnreachable."""
+        """Read what exists now, then end. Raises BrokerUnreachableError."""
         self._ask(StreamDriver.set_target, extra_timeout=self._options.failure_timeout)
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
@@ -160,7 +160,8 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         runtime = process_runtime()
 
         async def ask() -> Any:
-            client = await runtime.client(self._options.read.name_servers)
+            read = self._options.read
+            client = await runtime.client(read.name_servers, read.access)
             return await question(driver, client, *args)
 
         return runtime.call(ask, timeout=POLL_TIMEOUT + extra_timeout)

@@ -20,7 +20,7 @@ import trio
 from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
-from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.spark.errors import AccessDeniedError, BrokerUnreachableError
 from rocketrio.spark.reading.asking import QUESTIONS_AT_ONCE
 from rocketrio.spark.reading.offsets import Bounds, OffsetTable
 from rocketrio.spark.reading.positions import with_what_is_not_shown_yet
@@ -28,7 +28,13 @@ from rocketrio.spark.reading.queues import subscribed_topics
 from rocketrio.spark.streaming.options import StreamOptions
 from rocketrio.spark.streaming.position import Seen, View
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    BrokerError,
+    Error,
+    NotReachableError,
+    RouteNotFoundError,
+)
 from rocketrio_protocol.message import MessageQueue
 
 POLL_TIMEOUT: Final = 4.0
@@ -75,7 +81,7 @@ class StreamWatch:
     async def poll(self, client: ClientInstance, start: OffsetTable) -> View:
         """Poll the queues; `start` names those that the stream already reads.
 
-        Wait for the rest of the interval first. Raises BrokerUnreachable if an outage has lasted too long.
+        Wait for the rest of the interval first. Raises BrokerUnreachableError if an outage has lasted too long.
         """
         await trio.sleep_until(
             max(trio.current_time(), self._polled_at + self.options.poll_interval)
@@ -96,19 +102,19 @@ class StreamWatch:
         return self.view
 
     async def poll_all(self, client: ClientInstance) -> View:
-        """Poll all existing queues. Raises NotReachable while one of them cannot be asked."""
+        """Poll all existing queues. Raises NotReachableError while one of them cannot be asked."""
         self._discover_at = -inf
         view = await self.poll(client, {})
         silent = sorted(self._listed - set(view.held))
         if silent or not self._is_discovered:
             who = f"the brokers of {len(silent)} queues" if silent else "the name servers"
-            raise NotReachable(f"{who} did not answer")
+            raise NotReachableError(f"{who} did not answer")
         read = self.options.read
         routed = {queue.topic for queue in self._listed}
         unrouted = [topic for topic in read.topics if topic not in routed]
         unrouted += [str(queue) for queue in read.assigned if queue.topic not in routed]
         if unrouted:  # An end with nothing read would look like success.
-            raise NotReachable(
+            raise NotReachableError(
                 f"no name server has a route of {', '.join(unrouted)}: it was deleted or never created, or all of its"
                 " brokers are down",
                 remedy="Start the brokers, or omit it in `subscribe` or `assign`",
@@ -139,6 +145,8 @@ class StreamWatch:
                 self._gone = await self._without_queue(client, missing)
                 self._listed = frozenset(filter(self.is_subscribed, listed))
                 self._is_discovered = True
+        except AccessRefusedError as error:
+            raise AccessDeniedError.because(error, "queues cannot be discovered") from error
         except (Error, trio.TooSlowError) as error:
             self._discover_at = trio.current_time() + min(
                 self.options.discovery_interval, FIRST_RETRY
@@ -204,6 +212,7 @@ class StreamWatch:
     async def _ask_all(self, client: ClientInstance, held: dict[MessageQueue, Seen]) -> None:
         limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
         now = trio.current_time()
+        refusals: list[AccessRefusedError] = []
         failed = {name for name, silence in self._silent.items() if now < silence.retry_at}
 
         async def one(queue: MessageQueue) -> None:
@@ -212,7 +221,9 @@ class StreamWatch:
                     return
                 try:
                     held[queue] = await self._ask(client, queue)
-                except (NotReachable, RouteNotFound, BrokerError) as error:
+                except AccessRefusedError as error:
+                    refusals.append(error)
+                except (NotReachableError, RouteNotFoundError, BrokerError) as error:
                     if queue.broker_name not in failed:
                         logger.warning("offsets not known queue=%s error=%s", queue, error)
                     failed.add(queue.broker_name)
@@ -220,6 +231,8 @@ class StreamWatch:
         async with trio.open_nursery() as nursery:
             for queue in sorted(self._listed):
                 nursery.start_soon(one, queue)
+        if refusals:
+            raise AccessDeniedError.because(refusals[0], "offsets cannot be read") from refusals[0]
 
     async def _ask(self, client: ClientInstance, queue: MessageQueue) -> Seen:
         async def ask(found: FindBrokerResult) -> Seen:
@@ -258,7 +271,7 @@ class StreamWatch:
             # Its routes may have been withdrawn, or it may come back at another address.
             self._discover_at = min(self._discover_at, silence.retry_at)
             if now - silence.since >= self.options.failure_timeout:
-                raise BrokerUnreachable(
+                raise BrokerUnreachableError(
                     f"no broker named {name} has answered for {now - silence.since:.0f} s"
                     f" (offsetFailureTimeoutMs={self.options.failure_timeout * 1000:.0f})"
                 )

@@ -9,6 +9,12 @@ from typing import Final
 import attrs
 
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
+from rocketrio.spark.access import (
+    ACCESS_OPTION_NAMES,
+    OF_THE_ENVIRONMENT,
+    ClusterAccess,
+    access_of,
+)
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import (
     duration_fields,
@@ -72,6 +78,7 @@ WRITE_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     "dedupId": OptionHelp(
         "", "with `dedupProperties` in a batch: the job's name in them, the same when it is run again"
     ),
+    **{name: READ_OPTION_TABLE[name] for name in ACCESS_OPTION_NAMES},
 }  # fmt: skip
 """Every option of a write."""
 
@@ -89,6 +96,7 @@ class WriteOptions:
     """The options of a write. Times are seconds, sizes bytes."""
 
     name_servers: tuple[str, ...]
+    access: ClusterAccess = OF_THE_ENVIRONMENT
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
     auto_create_topic: bool = True
@@ -110,6 +118,7 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     texts = known_texts(given, known=WRITE_OPTION_TABLE, what=WRITE, other_options=_READ_WORDS)
     fields: dict[str, object] = {
         "name_servers": name_servers_of(texts),
+        "access": access_of(texts),
         **number_fields(texts, _NUMBERS),
         **duration_fields(texts, _DURATIONS),
         **truth_fields(texts, _TRUTHS),

@@ -36,7 +36,7 @@ Binaries = Any
 """An Arrow array of binaries; pyarrow has no type annotations."""
 
 
-class WrongRow(Exception):
+class WrongRowError(Exception):
     """Row `row` of the record batch cannot become a message, because of `why`."""
 
     def __init__(self, row: int, why: str) -> None:
@@ -56,7 +56,7 @@ def scalar(value: bytes) -> Any:
 
 
 def as_utf8(column: Any, what: str) -> Binaries:
-    """Convert a column of strings or binaries to binaries. Raises WrongRow for a value that is not UTF-8.
+    """Convert a column of strings or binaries to binaries. Raises WrongRowError for a value that is not UTF-8.
 
     Spark's strings may be invalid too: CAST(key AS STRING) leaves the bytes as they are.
     """
@@ -75,11 +75,11 @@ def _check_utf8(value: bytes | None, row: int, what: str) -> None:
         if value is not None:
             value.decode()
     except UnicodeDecodeError as error:
-        raise WrongRow(row, f"{what} is {value!r}, which is not UTF-8") from error
+        raise WrongRowError(row, f"{what} is {value!r}, which is not UTF-8") from error
 
 
 def named(name: str, column: Binaries) -> Binaries:
-    """Encode one property of each row; nothing if the column is null or empty. Raises WrongRow."""
+    """Encode one property of each row; nothing if the column is null or empty. Raises WrongRowError."""
     check_separators(column, name)
     lengths = pc.binary_length(column)
     there = pc.fill_null(pc.greater(lengths, 0), fill_value=False)
@@ -87,11 +87,11 @@ def named(name: str, column: Binaries) -> Binaries:
 
 
 def check_separators(column: Binaries, what: str) -> None:
-    """Raise WrongRow for a value that contains \\x01 or \\x02."""
+    """Raise WrongRowError for a value that contains \\x01 or \\x02."""
     if (_bytes_of(column) <= _LARGEST_SEPARATOR).any():
         for row, value in enumerate(column.to_pylist()):
             if value is not None and (b"\x01" in value or b"\x02" in value):
-                raise WrongRow(
+                raise WrongRowError(
                     row, f"{what} is {value!r}; \\x01 and \\x02 cannot be part of a property"
                 )
 
@@ -112,7 +112,7 @@ def _offsets(column: Binaries) -> Any:
 
 
 def of_maps(column: Any, *, without: frozenset[str]) -> Binaries:
-    """Encode all properties of each row's map, or list of headers, except those names. Raises WrongRow."""
+    """Encode all properties of each row's map, or list of headers, except those names. Raises WrongRowError."""
     if pa.types.is_map(column.type):
         names, values, whole, kind = column.keys, column.items, None, "property"
     else:  # A list of structs, as Kafka's headers are.
@@ -139,8 +139,8 @@ def of_maps(column: Any, *, without: frozenset[str]) -> Binaries:
         names = pc.if_else(keep, names, None)
         _check_names(names)
         check_separators(pc.if_else(keep, values, None), "the value of a property")
-    except WrongRow as wrong:
-        raise WrongRow(_row_of(starts, wrong.row), wrong.why) from wrong.__cause__
+    except WrongRowError as wrong:
+        raise WrongRowError(_row_of(starts, wrong.row), wrong.why) from wrong.__cause__
     entries = pc.if_else(keep, joined(names, _NAME_END, values, _VALUE_END), _NOTHING)
     # The entries of a row are adjacent: only the offsets show where a row ends.
     ends = _offsets(entries)[entries.offset : entries.offset + size + 1]
@@ -153,7 +153,7 @@ def _check_names(names: Binaries) -> None:
     check_separators(names, "the name of a property")
     empty = pc.fill_null(pc.equal(pc.binary_length(names), 0), fill_value=False)
     if pc.any(empty).as_py():
-        raise WrongRow(pc.index(empty, value=True).as_py(), "a property has no name")
+        raise WrongRowError(pc.index(empty, value=True).as_py(), "a property has no name")
 
 
 def _row_of(starts: Any, entry: int) -> int:

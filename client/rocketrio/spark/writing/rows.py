@@ -21,7 +21,7 @@ from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.properties import (
     BINARY,
     Binaries,
-    WrongRow,
+    WrongRowError,
     as_utf8,
     fixed_size_column,
     joined,
@@ -128,7 +128,7 @@ class RowEncoder:
             part = batch.slice(start, MOST_ROWS)
             try:
                 encoded.append(self._encode(part))
-            except WrongRow as wrong:
+            except WrongRowError as wrong:
                 raise RowError(self._described(part, wrong)) from wrong.__cause__
             self._next_row += part.num_rows
         return encoded
@@ -182,7 +182,9 @@ class RowEncoder:
                 check_topic(topic)
             except LocalProtocolError as error:
                 row = int(np.argmax(places == place))
-                raise WrongRow(row, f"topic {topic!r} cannot be sent to: {error.what}") from error
+                raise WrongRowError(
+                    row, f"topic {topic!r} cannot be sent to: {error.what}"
+                ) from error
         return topics, None if len(topics) == 1 else places
 
     def _bodies(self, batch: Any) -> tuple[Binaries, Any]:
@@ -194,7 +196,7 @@ class RowEncoder:
         limit = self.options.max_message_size
         if sizes.size and sizes.max() > limit:
             row = int(np.argmax(sizes > limit))
-            raise WrongRow(
+            raise WrongRowError(
                 row, f"its body has {sizes[row]} bytes; maxMessageBytes={limit} is the limit"
             )
         large = np.flatnonzero(sizes > self.options.compress_over)
@@ -239,7 +241,9 @@ class RowEncoder:
         limit = MAX_PROPERTIES_SIZE - PROPERTIES_ROOM
         if sizes.size and sizes.max() > limit:
             row = int(np.argmax(sizes > limit))
-            raise WrongRow(row, f"its properties have {sizes[row]} bytes; {limit} is the limit")
+            raise WrongRowError(
+                row, f"its properties have {sizes[row]} bytes; {limit} is the limit"
+            )
         return properties
 
     def _unique_ids(self, count: int) -> Binaries:
@@ -264,7 +268,7 @@ class RowEncoder:
             )
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise WrongRow(
+            raise WrongRowError(
                 row, f"its {what} is {numbers[row]}, none of {allowed.start} to {allowed.stop - 1}"
             )
         return numbers if (numbers != missing).any() else None
@@ -289,7 +293,7 @@ class RowEncoder:
             "broker_names": names,
         }
 
-    def _described(self, batch: Any, wrong: WrongRow) -> str:
+    def _described(self, batch: Any, wrong: WrongRowError) -> str:
         key = None
         if self.columns.keys is not None:
             stored = batch.column(self.columns.keys).cast(BINARY)[wrong.row].as_py()
@@ -300,7 +304,7 @@ class RowEncoder:
 
 def _refuse_null(column: Any, why: str) -> None:
     if column.null_count:
-        raise WrongRow(pc.index(column.is_null(), value=True).as_py(), why)
+        raise WrongRowError(pc.index(column.is_null(), value=True).as_py(), why)
 
 
 def _entries(bodies: Binaries, properties: Binaries, flags: Any) -> tuple[Binaries, Any]:

@@ -20,13 +20,26 @@ from rocketrio.client import ClientInstance
 from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.producing.send_result import RETRY_CODES, SendResult, SendStatus
 from rocketrio.producing.sender import MessageSender
-from rocketrio.spark.errors import BrokerUnreachable, NotStored, SparkSourceError, TopicNotFound
+from rocketrio.spark.access import ClusterAccess
+from rocketrio.spark.errors import (
+    AccessDeniedError,
+    BrokerUnreachableError,
+    NotStoredError,
+    SparkSourceError,
+    TopicNotFoundError,
+)
 from rocketrio.spark.runtime import Handover
 from rocketrio.spark.writing.backlog import Backlog, QueueBacklog, Request, counted
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.rows import Rows
 from rocketrio.spark.writing.written import Written
-from rocketrio_protocol.errors import Error, MessageIllegal, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    Error,
+    MessageIllegalError,
+    NotReachableError,
+    RouteNotFoundError,
+)
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.message_id import UniqueIdGenerator
 
@@ -36,7 +49,7 @@ MAX_RETRY_PAUSE: Final = 5.0
 _WINDOWS: Final = 2
 """The number of windows of `maxInFlight` batches that may wait here, so that the next request is always ready."""
 
-FindClient: TypeAlias = Callable[[Sequence[str]], Awaitable[ClientInstance]]
+FindClient: TypeAlias = Callable[[Sequence[str], ClusterAccess], Awaitable[ClientInstance]]
 """Returns the client of some name servers, like ProcessRuntime.client."""
 
 logger = logging.getLogger("rocketrio.spark.write")
@@ -88,7 +101,7 @@ class Sender:
 
     async def run(self, handover: Handover[Wanted]) -> None:
         """Ask for rows and send them until the end was passed and all are acknowledged. Raises SparkSourceError."""
-        client = await self._client(self._options.name_servers)
+        client = await self._client(self._options.name_servers, self._options.access)
         self._messages = _message_sender(client, self._options)
         wanted = Wanted(self, _unique_ids(client))
         async with trio.open_nursery() as nursery:
@@ -162,9 +175,9 @@ class Sender:
             await trio.sleep(_pause(attempt))
 
     def _unsafe(self, backlog: QueueBacklog, request: Request, result: SendResult) -> SendResult:
-        """Count messages that only a master has after all attempts. Raises NotStored if that is not enough."""
+        """Count messages that only a master has after all attempts. Raises NotStoredError if that is not enough."""
         if self._options.require_safe_store:
-            raise NotStored(
+            raise NotStoredError(
                 f"{request.named()} stored in {result.queue}, but not safely: the broker says"
                 f" {result.status.value}{self._sent_before()}",
                 remedy="See its disk and slaves; or set requireSafeStore=false to take that for written",
@@ -180,13 +193,15 @@ class Sender:
             f"{request.named(where)} not stored after {counted(attempts + 1, 'attempt')}:"
             f" {error}{self._sent_before()}"
         )
-        if isinstance(error, NotReachable | RouteNotFound):
-            return BrokerUnreachable(text)
-        if isinstance(error, MessageIllegal) and request.count > 1:
-            return NotStored(
+        if isinstance(error, NotReachableError | RouteNotFoundError):
+            return BrokerUnreachableError(text)
+        if isinstance(error, AccessRefusedError):
+            return AccessDeniedError(text)
+        if isinstance(error, MessageIllegalError) and request.count > 1:
+            return NotStoredError(
                 text, remedy="Or lower sendBatchBytes, where the broker takes less at once"
             )
-        return NotStored(text)
+        return NotStoredError(text)
 
     def _sent_before(self) -> str:
         if not self.written.rows:
@@ -206,14 +221,18 @@ class Sender:
                 try:
                     queues = await self._messages.routes.keyed_queues(topic, until=until)
                 except Error as error:
-                    is_missing = isinstance(error, RouteNotFound)
+                    is_missing = isinstance(error, RouteNotFoundError)
                     if is_missing and not self._options.auto_create_topic:
-                        raise TopicNotFound(
+                        raise TopicNotFoundError(
                             f"topic {topic} cannot be written: {error}",
                             remedy="Create it, or leave autoCreateTopic=true",
                         ) from error
+                    if isinstance(error, AccessRefusedError):
+                        raise AccessDeniedError.because(
+                            error, f"topic {topic} cannot be written"
+                        ) from error
                     if attempt >= self._options.send_retries or not _may_pass(error):
-                        raise BrokerUnreachable.because(
+                        raise BrokerUnreachableError.because(
                             error, f"topic {topic} cannot be written"
                         ) from error
                     attempt += 1
@@ -228,7 +247,9 @@ def _pause(attempt: int) -> float:
 
 def _may_pass(error: Error) -> bool:
     """Return True if the same request may succeed a little later, or at another broker."""
-    return error.retryable or isinstance(error, RouteNotFound) or error.code in RETRY_CODES
+    return not isinstance(error, AccessRefusedError) and (
+        error.retryable or isinstance(error, RouteNotFoundError) or error.code in RETRY_CODES
+    )
 
 
 def _message_sender(client: ClientInstance, options: WriteOptions) -> MessageSender:

@@ -140,7 +140,7 @@ def log_commit(messages: Sequence[WriterCommitMessage | None], *, what: str) -> 
     """Log the totals, as a warning if some rows are stored less safely than the brokers' settings ask."""
     total, _ = _totals(messages)
     level = logging.WARNING if total.unsafe_rows else logging.INFO
-    logger.log(level, "written %s tasks=%d %s", what, len(messages), total)
+    logger.log(level, "written what=%s tasks=%d totals=%s", what, len(messages), total)
     return total
 
 
@@ -148,8 +148,7 @@ def log_abort(messages: Sequence[WriterCommitMessage | None], *, what: str) -> W
     """Log what is known to have been sent, which cannot be undone."""
     total, failed = _totals(messages)
     logger.warning(
-        "aborted %s; what was sent stays: failed_tasks=%d, of which nothing is known,"
-        " finished_tasks=%d %s",
+        "aborted, what was sent stays what=%s unknown_tasks=%d finished_tasks=%d totals=%s",
         what, failed, len(messages) - failed, total,
     )  # fmt: skip
     return total
