@@ -6,44 +6,55 @@
         async for message in consumer: ...
 
 Several of them in one process can share connections and tables by `client=`, see `open_client`.
+
+A module is imported when a program first uses one of its names: `rocketrio --help` needs none of them.
 """
 
-from rocketrio.admin import open_admin
-from rocketrio.client import ClientInstance
-from rocketrio.cluster.api import NOT_FOUND
-from rocketrio.connect import open_client
-from rocketrio.consuming.allocate import (
-    allocate_averagely,
-    allocate_averagely_by_circle,
-    allocate_by_config,
-    allocate_by_consistent_hash,
-    allocate_sticky,
-)
-from rocketrio.consuming.consume import open_consumer
-from rocketrio.consuming.consumer import Consumer
-from rocketrio.consuming.consumer_options import Prefetch
-from rocketrio.consuming.offsets import CommitRefused
-from rocketrio.consuming.running import ConsumeLater
-from rocketrio.consuming.send_back import GIVE_UP
-from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline
-from rocketrio.producing.produce import open_producer
-from rocketrio.producing.producer import Producer
-from rocketrio.producing.send_result import SendResult, SendStatus
-from rocketrio.producing.slow_brokers import LATENCIES_4X, LatencyTable
-from rocketrio.producing.transaction import Transaction, TransactionNotBegun
-from rocketrio.producing.transaction_checks import TransactionState
-from rocketrio_protocol.errors import (
-    BodyUnreadable,
-    BrokerError,
-    ClosedError,
-    ConfigError,
-    Error,
-    NoBrokerRegistered,
-    NotReachable,
-    RequestTimeout,
-    RouteNotFound,
-)
-from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rocketrio.admin import open_admin
+    from rocketrio.client import ClientInstance
+    from rocketrio.cluster.api import NOT_FOUND
+    from rocketrio.connect import open_client
+    from rocketrio.consuming.allocate import (
+        allocate_averagely,
+        allocate_averagely_by_circle,
+        allocate_by_config,
+        allocate_by_consistent_hash,
+        allocate_sticky,
+    )
+    from rocketrio.consuming.consume import open_consumer
+    from rocketrio.consuming.consumer import Consumer
+    from rocketrio.consuming.consumer_options import Prefetch
+    from rocketrio.consuming.offsets import CommitRefusedError
+    from rocketrio.consuming.running import ConsumeLater
+    from rocketrio.consuming.send_back import GIVE_UP
+    from rocketrio.producing.pipeline import MessagesNotStoredError, SendPipeline
+    from rocketrio.producing.produce import open_producer
+    from rocketrio.producing.producer import Producer
+    from rocketrio.producing.send_result import SendResult, SendStatus
+    from rocketrio.producing.slow_brokers import LATENCIES_4X, LatencyTable
+    from rocketrio.producing.transaction import Transaction, TransactionNotBegunError
+    from rocketrio.producing.transaction_checks import TransactionState
+    from rocketrio_protocol.credentials import Credentials
+    from rocketrio_protocol.errors import (
+        BodyUnreadableError,
+        BrokerError,
+        ClosedError,
+        ConfigError,
+        Error,
+        NoBrokerRegisteredError,
+        NotAuthenticatedError,
+        NotAuthorizedError,
+        NotReachableError,
+        RequestTimeoutError,
+        RouteNotFoundError,
+        TlsError,
+    )
+    from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+    from rocketrio_protocol.remoting.tls_files import TlsOptions
 
 __version__ = "0.1.0"
 
@@ -51,31 +62,36 @@ __all__ = [
     "GIVE_UP",
     "LATENCIES_4X",
     "NOT_FOUND",
-    "BodyUnreadable",
+    "BodyUnreadableError",
     "BrokerError",
     "ClientInstance",
     "ClosedError",
-    "CommitRefused",
+    "CommitRefusedError",
     "ConfigError",
     "ConsumeLater",
     "Consumer",
+    "Credentials",
     "Error",
     "LatencyTable",
     "Message",
     "MessageExt",
     "MessageQueue",
-    "MessagesNotStored",
-    "NoBrokerRegistered",
-    "NotReachable",
+    "MessagesNotStoredError",
+    "NoBrokerRegisteredError",
+    "NotAuthenticatedError",
+    "NotAuthorizedError",
+    "NotReachableError",
     "Prefetch",
     "Producer",
-    "RequestTimeout",
-    "RouteNotFound",
+    "RequestTimeoutError",
+    "RouteNotFoundError",
     "SendPipeline",
     "SendResult",
     "SendStatus",
+    "TlsError",
+    "TlsOptions",
     "Transaction",
-    "TransactionNotBegun",
+    "TransactionNotBegunError",
     "TransactionState",
     "__version__",
     "allocate_averagely",
@@ -88,6 +104,62 @@ __all__ = [
     "open_consumer",
     "open_producer",
 ]
+
+_MODULES: Final = {
+    "BodyUnreadableError": "rocketrio_protocol.errors",
+    "BrokerError": "rocketrio_protocol.errors",
+    "ClientInstance": "rocketrio.client",
+    "ClosedError": "rocketrio_protocol.errors",
+    "CommitRefusedError": "rocketrio.consuming.offsets",
+    "ConfigError": "rocketrio_protocol.errors",
+    "ConsumeLater": "rocketrio.consuming.running",
+    "Consumer": "rocketrio.consuming.consumer",
+    "Credentials": "rocketrio_protocol.credentials",
+    "Error": "rocketrio_protocol.errors",
+    "GIVE_UP": "rocketrio.consuming.send_back",
+    "LATENCIES_4X": "rocketrio.producing.slow_brokers",
+    "LatencyTable": "rocketrio.producing.slow_brokers",
+    "Message": "rocketrio_protocol.message",
+    "MessageExt": "rocketrio_protocol.message",
+    "MessageQueue": "rocketrio_protocol.message",
+    "MessagesNotStoredError": "rocketrio.producing.pipeline",
+    "NOT_FOUND": "rocketrio.cluster.api",
+    "NoBrokerRegisteredError": "rocketrio_protocol.errors",
+    "NotAuthenticatedError": "rocketrio_protocol.errors",
+    "NotAuthorizedError": "rocketrio_protocol.errors",
+    "NotReachableError": "rocketrio_protocol.errors",
+    "Prefetch": "rocketrio.consuming.consumer_options",
+    "Producer": "rocketrio.producing.producer",
+    "RequestTimeoutError": "rocketrio_protocol.errors",
+    "RouteNotFoundError": "rocketrio_protocol.errors",
+    "SendPipeline": "rocketrio.producing.pipeline",
+    "SendResult": "rocketrio.producing.send_result",
+    "SendStatus": "rocketrio.producing.send_result",
+    "TlsError": "rocketrio_protocol.errors",
+    "TlsOptions": "rocketrio_protocol.remoting.tls_files",
+    "Transaction": "rocketrio.producing.transaction",
+    "TransactionNotBegunError": "rocketrio.producing.transaction",
+    "TransactionState": "rocketrio.producing.transaction_checks",
+    "allocate_averagely": "rocketrio.consuming.allocate",
+    "allocate_averagely_by_circle": "rocketrio.consuming.allocate",
+    "allocate_by_config": "rocketrio.consuming.allocate",
+    "allocate_by_consistent_hash": "rocketrio.consuming.allocate",
+    "allocate_sticky": "rocketrio.consuming.allocate",
+    "open_admin": "rocketrio.admin",
+    "open_client": "rocketrio.connect",
+    "open_consumer": "rocketrio.consuming.consume",
+    "open_producer": "rocketrio.producing.produce",
+}
+"""The module of each name."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

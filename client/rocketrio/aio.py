@@ -16,6 +16,7 @@ Unlike a thread with a portal: no second thread, no values passed between thread
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import Context, copy_context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import attrs
@@ -50,6 +51,8 @@ class _Call:
 
     run: Callable[[], Awaitable[Any]]
     result: "asyncio.Future[Any]"
+    context: Context
+    """The caller's, so that its context variables have their values on the trio side too."""
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
 
 
@@ -72,7 +75,7 @@ class TrioSide:
         lost: therefore do not receive messages this way, but in a trio function that awaits `on_asyncio`. Raises what
         the function raises, and ClosedError after the block of `open_trio` was left.
         """
-        call = _Call(lambda: function(*args), self._loop.create_future())
+        call = _Call(lambda: function(*args), self._loop.create_future(), copy_context())
         self._soon(self._begin, call)
         cancelled = await _end_of(call.result, lambda: self._soon(call.scope.cancel))
         value: T = call.result.result()
@@ -185,7 +188,7 @@ class TrioSide:
         if nursery.cancel_scope.cancel_called:
             call.result.set_exception(self._closed())
         else:
-            nursery.start_soon(self._serve, call)
+            call.context.run(nursery.start_soon, self._serve, call)
 
     async def _serve(self, call: _Call) -> None:
         result = call.result
@@ -235,18 +238,18 @@ async def _cancelled_by(held: "asyncio.Task[None]") -> AsyncGenerator[None]:
     """Cancel the block if `held` ends before it, and then raise what `held` raised."""
     block = asyncio.current_task()
     assert block is not None
-    is_ours = False
+    is_by_exit = False
 
     def cancel(_: object) -> None:
-        nonlocal is_ours
-        is_ours = True
+        nonlocal is_by_exit
+        is_by_exit = True
         block.cancel()
 
     held.add_done_callback(cancel)
     try:
         yield
     except asyncio.CancelledError:
-        if not is_ours:
+        if not is_by_exit:
             raise
         block.uncancel()
         held.result()

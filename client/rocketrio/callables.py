@@ -19,14 +19,14 @@ R = TypeVar("R")
 _LAMBDA: Final = (lambda: None).__name__
 
 
-class NotAwaitable(ConfigError):
+class NotAwaitableError(ConfigError):
     """A function passed as async returned something that cannot be awaited. A retry does not help."""
 
 
 def async_function(
     argument: str, function: Callable[[A], Awaitable[R]]
 ) -> Callable[[A], Awaitable[R]]:
-    """Return `function`, or a wrapper that raises NotAwaitable if a call returns something that cannot be awaited.
+    """Return `function`, or a wrapper that raises NotAwaitableError if a call returns something that cannot be awaited.
 
     Raises ConfigError, which names the `argument`, for an object that is certainly not async: a plain `def`, a
     generator, or not a function. Also raises it for a function that cannot be called with one argument.
@@ -45,7 +45,9 @@ def async_function(
     async def judged(value: A) -> R:
         outcome = function(value)
         if not inspect.isawaitable(outcome):
-            raise NotAwaitable(f"{argument} must be async def: {function!r} returned {outcome!r}")
+            raise NotAwaitableError(
+                f"{argument} must be async def: {function!r} returned {outcome!r}"
+            )
         return await outcome
 
     return judged

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from rocketrio.cluster.account import Account
 from rocketrio.cluster.api import ClientAPI
 from rocketrio.cluster.broker_requests import MemberCalls
 from rocketrio.cluster.connections import Connections
@@ -26,6 +27,7 @@ from rocketrio.cluster.name_servers import NameServers
 from rocketrio.cluster.namespace import Namespace, NamespacedConnections
 from rocketrio.cluster.probe import ProbeService
 from rocketrio.cluster.routes import TopicRoutes
+from rocketrio.hooks import installed
 from rocketrio.live import Live
 from rocketrio.routing import FindBrokerResult, Router
 from rocketrio.routing.replica_views import RoundTrips
@@ -34,9 +36,9 @@ from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.errors import (
     ConfigError,
     Error,
-    NotReachable,
-    RouteNotFound,
-    ServiceNotAvailable,
+    NotReachableError,
+    RouteNotFoundError,
+    ServiceNotAvailableError,
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import SELF_TEST_TOPIC
@@ -76,13 +78,19 @@ class ClientInstance(Live):
         rng: random.Random,
         processors: dict[int, Processor],
         namespace: Namespace,
+        account: Account | None = None,
+        request_timeout: float | None = None,
     ) -> None:
         self.client_id = client_id
         self.pool = pool
+        self.account = account
+        """The account that signs the requests, None without credentials."""
         self.namespace = namespace
         """Names inside the client are short; `connections` adds the namespace."""
         self.connections = (
-            NamespacedConnections(pool, namespace=namespace) if namespace else Connections(pool)
+            NamespacedConnections(pool, account, request_timeout, namespace=namespace)
+            if namespace
+            else Connections(pool, account, request_timeout)
         )
         self.name_servers = NameServers(self.connections, name_server_addrs)
         self.api = ClientAPI(self.connections)
@@ -109,6 +117,12 @@ class ClientInstance(Live):
         processors.update(MemberCalls(self.heartbeat.consumers, namespace).processors())
         self.traces: Traces | None = None
         """Sends records about messages to consoles; None unless requested."""
+        self.hooks = installed()
+        """Observes messages, as `rocketrio.otel` does; None unless installed."""
+        self.open_consumers: list[Live] = []
+        """All consumers of this client, for observers."""
+        self.open_pipelines: list[Live] = []
+        """All pipelines of its producers, for observers."""
         self._shared: dict[object, Any] = {}
         self.is_closed = False
         self._announced_to: dict[str, set[str]] = {}
@@ -138,6 +152,8 @@ class ClientInstance(Live):
             nursery.start_soon(self.heartbeat.run)
             nursery.start_soon(self._poll_name_servers)
             nursery.start_soon(self.probes.run)
+            if self.account is not None:
+                nursery.start_soon(self.account.run)
 
     def on_request(self, code: int, processor: Processor) -> None:
         """Let `processor` answer the brokers' requests with this code."""
@@ -153,14 +169,14 @@ class ClientInstance(Live):
     # --------------------------------------------------------------------------------------- routes
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Return the cached route; request it if there is none. Raises RouteNotFound, NotReachable."""
+        """Return the cached route; request it if there is none. Raises RouteNotFoundError, NotReachableError."""
         return await self.routes.topic_route(topic)
 
     async def refresh_topic_route(self, topic: str, *, max_age: float = 0.0) -> bool:
         """Ask the name servers again, unless the route is younger than `max_age` seconds; return whether it changed.
 
         A known route is kept if no name server answers or knows the topic; without a known route that raises
-        NotReachable or RouteNotFound.
+        NotReachableError or RouteNotFoundError.
         """
         return await self.routes.refresh(topic, max_age=max_age)
 
@@ -216,8 +232,8 @@ class ClientInstance(Live):
 
         With `insist_on_master` the master is tried first even if it failed a moment ago, for up to a second: for data
         of which a slave may only have an older state. If a broker refuses because it is not the master, the route is
-        refreshed, and the brokers in the new route are asked. Raises what `ask` raises; NotReachable and RouteNotFound
-        if no broker is left.
+        refreshed, and the brokers in the new route are asked. Raises what `ask` raises; NotReachableError and
+        RouteNotFoundError if no broker is left.
         """
         tried: set[str] = set()
         failure: Error | None = None
@@ -239,18 +255,18 @@ class ClientInstance(Live):
                 try:
                     with short_timeout(found, candidates, self._is_avoided):
                         answer = await ask(found)
-                except NotReachable as error:
+                except NotReachableError as error:
                     failure = error
                     self.mark_unreachable(found.addr, spent=trio.current_time() - started)
                     self.probes.failed(found.addr, queue)
-                except ServiceNotAvailable as error:
+                except ServiceNotAvailableError as error:
                     failure = error
                     if not is_last_round:
                         break
                 else:
                     self.mark_reachable(found.addr)
                     return answer
-        raise failure or RouteNotFound(
+        raise failure or RouteNotFoundError(
             f"no broker named {queue.broker_name} is known", topic=queue.topic
         )
 
@@ -276,7 +292,7 @@ class ClientInstance(Live):
 
         async def ask(found: FindBrokerResult) -> int:
             if found.is_slave:
-                raise NotReachable(
+                raise NotReachableError(
                     f"the master of {queue} cannot be reached, and a slave may end earlier",
                     topic=queue.topic,
                 )
@@ -289,7 +305,8 @@ class ClientInstance(Live):
     async def join(self, member: ConsumerMembership) -> None:
         """Announce a consumer group to all brokers, and wait for their answers.
 
-        Raises ConfigError if this client is already a member of the group.
+        Raises ConfigError if this client is already a member of the group, and AccessRefusedError if a master refuses
+        the account, the group or one of the topics.
         """
         if member.group in self.heartbeat.consumers:
             raise ConfigError(
@@ -299,12 +316,13 @@ class ClientInstance(Live):
         for addr in await self.heartbeat.send_all():
             # Then other brokers are asked first for the other members.
             self.mark_unreachable(addr, spent=0.0)
+        self.heartbeat.check_accepted()
 
     async def announce_producer(self, producer_group: str) -> None:
         """Announce a producer group to all brokers that the name servers know, and to new ones while it is open.
 
         This is for requests that brokers send to a client on their own initiative: they must know the client by then.
-        Returns when each has answered or failed. Raises NotReachable, RouteNotFound without a name server.
+        Returns when each has answered or failed. Raises NotReachableError, RouteNotFoundError without a name server.
         """
         # Every broker has this topic, whatever its settings.
         await self.topic_route(SELF_TEST_TOPIC)
@@ -356,7 +374,9 @@ def short_timeout(
     candidates: Iterable[FindBrokerResult],
     is_avoided: Callable[[str], bool],
 ) -> Iterator[None]:
-    """Limit the block if `found` failed recently and another candidate is healthy: raise NotReachable after a second.
+    """Limit the block to a second if `found` failed recently and another candidate is healthy.
+
+    Raises NotReachableError then.
 
     For a broker that must be tried first all the same: a master, for data that it alone has. The request may have been
     executed.
@@ -368,7 +388,7 @@ def short_timeout(
     with trio.move_on_after(RECENT_FAILURE_TIMEOUT) as waiting:
         yield
     if waiting.cancelled_caught:
-        raise NotReachable(
+        raise NotReachableError(
             f"no answer within {RECENT_FAILURE_TIMEOUT:g} s, and it failed a moment ago",
             broker_addr=found.addr,
         )

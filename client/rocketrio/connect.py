@@ -5,6 +5,7 @@ Answers to: ClientConfig, MQClientInstance.start and shutdown.
 
 import logging
 import os
+import ssl
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypedDict
@@ -13,9 +14,12 @@ import trio
 
 from rocketrio.arguments import flag, instance, no_such_argument, seconds, text, whole_number
 from rocketrio.client import CLOSE_GRACE, ClientInstance
+from rocketrio.cluster.account import GivenCredentials, open_account
 from rocketrio.cluster.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.cluster.name_servers import name_server_addresses
 from rocketrio.cluster.namespace import Namespace
+from rocketrio.cluster.tls import GivenTls, given_tls, secured_dial
+from rocketrio.metrics.measured import Measured
 from rocketrio.ports import current_ports
 from rocketrio.producing.outgoing import check_topic
 from rocketrio.producing.producer import Producer
@@ -24,7 +28,7 @@ from rocketrio.producing.sender import MessageSender
 from rocketrio.routing import Router
 from rocketrio.tracing.trace import SEND_TIMEOUT, TRACE_GROUP, Traces
 from rocketrio_protocol.codes import MASTER_ID, SerializeType
-from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.errors import ConfigError, NotReachableError
 from rocketrio_protocol.names import TRACE_TOPIC
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
@@ -47,8 +51,13 @@ class ClientOptions(TypedDict, total=False):
     poll_name_server_interval: float
     heartbeat_broker_interval: float
     serialize_type: SerializeType | str
+    request_timeout: float | None
     namespace: str
     trace: bool | str
+    metrics: bool
+    credentials: GivenCredentials
+    tls: GivenTls
+    ssl_context: ssl.SSLContext | None
 
 
 @asynccontextmanager
@@ -62,8 +71,13 @@ async def open_client(
     poll_name_server_interval: float = POLL_NAME_SERVER_INTERVAL,
     heartbeat_broker_interval: float = HEARTBEAT_INTERVAL,
     serialize_type: SerializeType | str = SerializeType.JSON,
+    request_timeout: float | None = None,
     namespace: str = "",
     trace: bool | str = False,
+    metrics: bool = False,
+    credentials: GivenCredentials = None,
+    tls: GivenTls = None,
+    ssl_context: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[ClientInstance]:
     """Open a client that consumers, producers and admins can share.
 
@@ -71,7 +85,9 @@ async def open_client(
     `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it consists of the
     address, the process id and a random number. With `connect_broker_by_user` pulls go to the broker id
     `default_broker_id` regardless of the brokers' suggestions. Intervals are seconds. `serialize_type` is the encoding
-    of request headers: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"`, which is used with rocketrio brokers that agree. All
+    of request headers: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"`, which is used with rocketrio brokers that agree.
+    `request_timeout` replaces the 3 seconds (5 for administration) that a server has to answer a question; requests
+    that take longer on purpose, and sends, keep their own times. All
     topics and groups of the client belong to the `namespace`: `orders` is `namespace%orders` to the brokers, as with
     Java's clients.
 
@@ -79,9 +95,23 @@ async def open_client(
     cluster's trace topic, or to the given topic, where consoles find them. This happens in the background: it neither
     delays nor breaks anything, and excess records are dropped.
 
+    With `metrics`, sends and handlers are timed for `rocketrio.metrics.collector`.
+
     With `static_grace`, consumers of this client are static members: rocketrio brokers keep their queues for that many
     seconds after they end, however they end, so that a restart with the same `client_id` moves no queues. Apache's
     brokers do not support this, and a warning is logged.
+
+    `credentials` sign every request: `Credentials(access_key, secret_key)`, or a function, async or not, that returns
+    them. A function is called again every five minutes and when a server refuses a request, which is then repeated once
+    if the credentials are other ones; a plain function runs in a worker thread. By default the environment variables
+    `ROCKETRIO_ACCESS_KEY` and `ROCKETRIO_SECRET_KEY`, or `ROCKETRIO_CREDENTIALS_FILE`. A refusal raises
+    NotAuthenticatedError or NotAuthorizedError at once, and ends a consumer; see docs/security.md.
+
+    With `tls` every connection uses TLS, to name servers and brokers: `True` trusts the authorities of this machine,
+    `TlsOptions(authority_file=...)` the given one, and has the client's own certificate. An `ssl.SSLContext` is used as
+    it is, also under the name `ssl_context`. The certificate of a server must name the host that is dialled, unless
+    `TlsOptions(check_host_name=False)`. Changed files are used within seconds. By default the environment variables
+    `ROCKETRIO_TLS` and `ROCKETRIO_TLS_CA_FILE`. What one end does not accept raises TlsError at once.
 
     No request is sent before it is needed, so an unreachable cluster is reported at the first call. Leaving the block
     unregisters from the brokers, for at most three seconds (three more for traces), even if cancelled. An exception of
@@ -102,15 +132,22 @@ async def open_client(
     whole_number("default_broker_id", default_broker_id, least=0)
     seconds("poll_name_server_interval", poll_name_server_interval)
     seconds("heartbeat_broker_interval", heartbeat_broker_interval)
+    if request_timeout is not None:
+        seconds("request_timeout", request_timeout)
     text("namespace", namespace)
     if not isinstance(trace, str):
         flag("trace", trace)
+    flag("metrics", metrics)
     addresses = name_server_addresses(name_servers)
     header_codec = _serialize_type(serialize_type)
     named = Namespace(namespace)
     if isinstance(trace, str) and trace:
         check_topic(trace)
     ports = current_ports.get()
+    account = await open_account(credentials)
+    secured = await secured_dial(
+        ports.dial, given_tls(tls, ssl_context), wall_clock=ports.wall_clock
+    )
     processors: dict[int, Processor] = {}
     scope = trio.CancelScope(shield=True)
     is_open = trio.Event()
@@ -121,7 +158,10 @@ async def open_client(
         # Shielded until the brokers are notified: a cancelled consumer still commits and leaves its group.
         with scope:
             async with open_channel_pool(
-                ports.dial, processors=processors, serialize_type=header_codec
+                secured.dial,
+                processors=processors,
+                serialize_type=header_codec,
+                signer=None if account is None else account.signer,
             ) as pool:
                 is_open.set()
                 await trio.sleep_forever()
@@ -148,11 +188,17 @@ async def open_client(
                 rng=ports.rng,
                 processors=processors,
                 namespace=named,
+                account=account,
+                request_timeout=request_timeout,
             )
+            if metrics:
+                client.hooks = Measured(client.hooks)
             if trace:
                 client.traces = _traces(client, trace)
                 nursery.start_soon(client.traces.run)
             nursery.start_soon(client.run)
+            if secured.files is not None:
+                nursery.start_soon(secured.files.run)
             try:
                 yield client
             finally:
@@ -202,7 +248,7 @@ async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
     for address in addresses:
         try:
             channel = await pool.channel(address)
-        except NotReachable as error:
+        except NotReachableError as error:
             logger.warning("name server not reachable addr=%s error=%s", address, error.what)
         else:
             return split_addr(channel.local_addr)[0]

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from rocketrio_protocol.errors import Error
 
 
-class WrongProcess(Error, TypeError):
+class WrongProcessError(Error, TypeError):
     """A client, or an object that was opened on one, was moved to another process by a fork or by pickling."""
 
     remedy = "Open one there, with the same settings: settings, messages and queues can be pickled"
@@ -31,7 +31,9 @@ class Live:
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise WrongProcess(f"a {type(self).__name__} cannot be pickled: it lives in one process")
+        raise WrongProcessError(
+            f"a {type(self).__name__} cannot be pickled: it lives in one process"
+        )
 
 
 # The only table per process: the child can only know from its parent's table which objects to change.
@@ -50,7 +52,9 @@ def _disabled(kind: type[Live]) -> type[Live]:
     def refuse(self: object, name: str) -> Any:
         if name.startswith("__"):  # The interpreter itself asks for these.
             return object.__getattribute__(self, name)
-        raise WrongProcess(f"this {kind.__name__} was opened before a fork, by the parent process")
+        raise WrongProcessError(
+            f"this {kind.__name__} was opened before a fork, by the parent process"
+        )
 
     def __repr__(self: object) -> str:  # noqa: N807 - it becomes a method.
         return f"<{kind.__name__} of the parent process>"

@@ -2,20 +2,13 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
-from tests.support.clients import open_client
-from trio.testing import MockClock
+from tests.support.clients import client_of
+from tests.support.clocks import run_in_virtual_time
 
 from rocketrio import ClientInstance
 from rocketrio_broker.embedded import EmbeddedCluster
-
-
-def run_in_virtual_time(main: Any, *, clock: Any, instruments: Any) -> Any:
-    """As `trio.run`, on a clock that jumps whenever every task waits."""
-    return trio.run(main, clock=clock or MockClock(autojump_threshold=0), instruments=instruments)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,7 +33,5 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 
 @pytest.fixture
 async def client(cluster: EmbeddedCluster) -> AsyncIterator[ClientInstance]:
-    async with open_client(
-        name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-    ) as opened:
+    async with client_of(cluster) as opened:
         yield opened

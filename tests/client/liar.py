@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from tests.protocol.raw_frames import json_framed, unframed
+from tests.support.raw_frames import json_framed, unframed
 
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.errors import RemoteProtocolError

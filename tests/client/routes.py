@@ -2,7 +2,7 @@
 
 import trio
 
-from rocketrio import ClientInstance, RouteNotFound
+from rocketrio import ClientInstance, RouteNotFoundError
 
 
 async def routed(client: ClientInstance, topic: str) -> None:
@@ -12,5 +12,5 @@ async def routed(client: ClientInstance, topic: str) -> None:
             try:
                 await client.topic_route(topic)
                 return
-            except RouteNotFound:
+            except RouteNotFoundError:
                 await trio.sleep(0.1)

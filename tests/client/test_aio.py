@@ -4,13 +4,25 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support import clients
+from tests.support.clients import client_of
+from tests.support.secured_broker import SECRET, secured
+from tests.support.tls import client_context, write_files
 
-from rocketrio import ClosedError, Message, MessageExt, open_consumer, open_producer
+from rocketrio import (
+    ClosedError,
+    Credentials,
+    Message,
+    MessageExt,
+    TlsOptions,
+    open_consumer,
+    open_producer,
+)
 from rocketrio.aio import TrioSide, open_trio
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -35,7 +47,7 @@ def test_asyncio_sends_and_an_asyncio_handler_gets_every_message() -> None:
 
     async def main(side: TrioSide) -> None:
         async with side.open(EmbeddedCluster(slaves=0)) as cluster:
-            client = open_client(name_servers=cluster.name_servers, dial=cluster.dial)
+            client = client_of(cluster)
             async with side.open(client) as opened:
                 async with side.open(open_producer(client=opened)) as producer:
                     sends = [
@@ -67,6 +79,36 @@ def test_asyncio_sends_and_an_asyncio_handler_gets_every_message() -> None:
 
     in_asyncio(main)
     assert sorted(handled) == list(range(40))
+
+
+def test_asyncio_program_uses_tls_and_keys_that_an_asyncio_function_gives(tmp_path: Path) -> None:
+    files = write_files(tmp_path)
+    settings = {
+        "tls_certificate_file": files.certificate,
+        "tls_key_file": files.key,
+        "peer_tls_authority_file": files.authority,
+    }
+    given = [Credentials("user", "the-former-secret")]
+
+    async def from_a_vault() -> Credentials:
+        await asyncio.sleep(0)
+        return given.pop() if len(given) == 1 else Credentials("user", SECRET)
+
+    async def main(side: TrioSide) -> None:
+        async with side.open(secured(tmp_path, tls=client_context(), **settings)) as here:
+            await side.run(here.add_user, "user", {"Topic:orders": ["Pub", "Create"]})
+            producing = clients.open_producer(
+                name_servers=here.cluster.name_servers,
+                dial=here.cluster.dial,
+                credentials=lambda: side.on_asyncio(from_a_vault),
+                tls=TlsOptions(files.authority),
+            )
+            async with side.open(producing) as producer:
+                sent = await side.run(producer.send, Message("orders", b"x"))
+                assert sent.status.name == "SEND_OK"
+            assert given == []
+
+    in_asyncio(main)
 
 
 def test_exceptions_come_out_on_the_other_side_as_they_are() -> None:
@@ -138,7 +180,7 @@ def test_cancel_in_trio_waits_for_the_end_of_the_asyncio_function() -> None:
     assert events == ["asyncio has ended", "trio goes on"]
 
 
-def test_handler_cancelled_by_somebody_else_is_an_error() -> None:
+def test_handler_cancelled_by_other_code_is_an_error() -> None:
     async def cancels_itself() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -235,7 +277,7 @@ def test_block_is_cancelled_when_what_it_holds_fails() -> None:
     in_asyncio(main)
 
 
-def test_context_manager_that_cannot_be_entered_says_why() -> None:
+def test_context_manager_that_cannot_be_entered_raises_the_reason() -> None:
     @asynccontextmanager
     async def refuse() -> AsyncGenerator[None]:
         raise LookupError("no cluster")
@@ -249,7 +291,7 @@ def test_context_manager_that_cannot_be_entered_says_why() -> None:
     in_asyncio(main)
 
 
-def test_end_of_the_block_ends_the_trio_side_and_who_waits_for_it() -> None:
+def test_end_of_the_block_ends_the_trio_side_and_its_waiters() -> None:
     ended: list[str] = []
 
     async def wait() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.client.orders import send
+from tests.support.orders import send
 
 from rocketrio import (
     ClientInstance,
@@ -117,7 +117,7 @@ async def test_client_names_the_argument(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["client", 5, open_client])
-async def test_what_is_no_client_is_refused(wrong: Any) -> None:
+async def test_client_argument_of_another_type_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="client="):
         async with open_consumer("orders", group="g", client=wrong):
             raise AssertionError("open")
@@ -200,7 +200,7 @@ async def test_tags_that_no_message_has_are_refused(client: ClientInstance, tags
         (open_admin, "names_servers", "name_servers"),
     ],
 )
-async def test_argument_that_does_not_exist_is_told_with_what_was_meant(
+async def test_unknown_argument_is_an_error_that_suggests_the_right_one(
     opener: Any, given: str, meant: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"has no argument {given}=; did you mean {meant}="):
@@ -208,7 +208,7 @@ async def test_argument_that_does_not_exist_is_told_with_what_was_meant(
             pass
 
 
-async def test_what_is_no_message_is_told(client: ClientInstance) -> None:
+async def test_send_of_something_else_than_a_message_is_an_error(client: ClientInstance) -> None:
     async with open_producer(client=client) as producer:
         with pytest.raises(ConfigError, match="message must be a Message, not bytes"):
             await producer.send(b"x")  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ async def test_what_is_no_message_is_told(client: ClientInstance) -> None:
             await send_again
 
 
-def test_asyncio_without_a_bridge_is_told_of_it() -> None:
+def test_opener_in_plain_asyncio_names_the_bridge() -> None:
     async def main() -> None:
         async with open_producer(name_servers="10.0.0.9:9876"):
             pass

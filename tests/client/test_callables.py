@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from rocketrio.callables import NotAwaitable, async_function, plain_function
+from rocketrio.callables import NotAwaitableError, async_function, plain_function
 from rocketrio_protocol.errors import ConfigError
 
 
@@ -96,9 +96,11 @@ def test_plain_function_in_the_place_of_an_async_one_is_refused_at_once(function
 
 
 @pytest.mark.parametrize("function", [lambda number: number, decorated(bad), int])  # type: ignore[arg-type]
-async def test_what_cannot_be_told_is_refused_by_its_first_call(function: Any) -> None:
+async def test_function_that_is_not_known_to_be_async_is_refused_by_its_first_call(
+    function: Any,
+) -> None:
     taken = async_function("handler", function)
-    with pytest.raises(NotAwaitable, match=r"handler must be async def.* returned "):
+    with pytest.raises(NotAwaitableError, match=r"handler must be async def.* returned "):
         await taken(1)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, send
-from tests.support.clients import open_client
+from tests.support.clients import client_of, open_client
+from tests.support.orders import TOPIC, send
 
 from rocketrio import (
     ClientInstance,
@@ -26,35 +26,33 @@ async def members(client: ClientInstance, addr: str, group: str = "g") -> list[s
 
 async def test_two_clients_of_one_process_have_two_ids(cluster: EmbeddedCluster) -> None:
     async with (
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as one,
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as other,
+        client_of(cluster) as one,
+        client_of(cluster) as other,
     ):
         assert one.client_id != other.client_id
         assert one.client_id.startswith("10.0.0.100@")
 
 
 async def test_given_id_is_used(cluster: EmbeddedCluster) -> None:
-    async with open_client(
-        name_servers=cluster.name_servers, dial=cluster.dial, client_id="me"
-    ) as client:
+    async with client_of(cluster, client_id="me") as client:
         assert client.client_id == "me"
 
 
 async def test_exception_of_the_block_comes_out_as_it_was_raised(cluster: EmbeddedCluster) -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with open_client(name_servers=cluster.name_servers, dial=cluster.dial):
+        async with client_of(cluster):
             raise KeyError("mine")
 
 
 async def test_group_of_the_block_comes_out_as_it_was_raised(cluster: EmbeddedCluster) -> None:
     one = ExceptionGroup("mine", [ValueError("x")])
     several = ExceptionGroup("mine", [ValueError("x"), KeyError("y")])
-    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+    async with client_of(cluster) as client:
         await send(client, 1)
     for group in (one, several):
         with pytest.raises(ExceptionGroup) as caught:
             async with (
-                open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+                client_of(cluster) as client,
                 open_consumer(TOPIC, group="g", client=client),
                 open_producer(client=client) as producer,
                 producer.pipeline(),
@@ -94,7 +92,7 @@ async def test_producer_is_known_to_masters_only(
     assert client.heartbeat.producers == {}
 
 
-async def test_restarted_broker_hears_of_the_consumer_again(
+async def test_restarted_broker_gets_the_consumers_heartbeat_again(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -106,7 +104,7 @@ async def test_restarted_broker_hears_of_the_consumer_again(
         assert await members(client, master.address) == [client.client_id]
 
 
-async def test_client_lives_on_while_its_brokers_do_not(
+async def test_client_continues_after_its_brokers_were_down(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -127,9 +125,7 @@ async def test_cancel_while_it_opens_ends_it(cluster: EmbeddedCluster) -> None:
     with trio.move_on_after(60) as waiting:
         with trio.CancelScope() as scope:
             scope.cancel()
-            async with open_client(
-                name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-            ):
+            async with client_of(cluster):
                 pass
     assert scope.cancelled_caught
     assert not waiting.cancelled_caught
@@ -138,9 +134,7 @@ async def test_cancel_while_it_opens_ends_it(cluster: EmbeddedCluster) -> None:
 @pytest.mark.parametrize("kind", ["JSON", "ROCKETMQ", "MSGPACK", 1, SerializeType.MSGPACK])
 async def test_headers_are_written_as_wanted(cluster: EmbeddedCluster, kind: str) -> None:
     async with (
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, serialize_type=kind
-        ) as client,
+        client_of(cluster, serialize_type=kind) as client,
         open_producer(client=client) as producer,
     ):
         assert (await producer.send(Message("orders", b""))).status is SendStatus.SEND_OK
@@ -159,9 +153,7 @@ async def test_topic_that_is_deleted_while_routes_are_polled_ends_no_client(
 ) -> None:
     names = [f"t{number}" for number in range(5)]
     async with (
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, poll_name_server_interval=1.0
-        ) as client,
+        client_of(cluster, poll_name_server_interval=1.0) as client,
         open_admin(client=client) as admin,
     ):
         for name in names:

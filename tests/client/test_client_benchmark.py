@@ -1,7 +1,7 @@
 """The benchmark of the client stays true: it runs, small, and prints figures a machine can read."""
 
 import pytest
-from tests.benchmark import figures
+from tests.support.benchmarks import figures
 
 SENDS = ["send_1", "send_16", "send_64", "send_batch", "pipeline"]
 RECEIVES = ["consume", "consume_batches", "run", "read_arrow", "read_arrow"]
@@ -25,3 +25,13 @@ def test_prints_all_figures_for_both_sizes_and_what_is_asked_of_the_small_one() 
         "client.read_arrow",
     }
     assert all(line["size"] == 128 for line in lines if "hold" in line)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_benchmark_of_lag_measures_samples_reports_pages_and_memory() -> None:
+    lines = figures("lag", "--topics", 5, "--groups", 20)
+    assert [line["name"] for line in lines] == [
+        "lag.sample", "lag.once", "lag.page", "lag.page", "lag.page", "lag.exporter", "lag.memory", "lag.judge"
+    ]  # fmt: skip
+    assert all(line["value"] > 0 for line in lines)

@@ -8,12 +8,12 @@ from typing import Any
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.raw_server import ADDRESS, ROUTE, Answer, server_and_client, told
 from tests.golden.golden import VERSIONS, remoting_frames
 from tests.golden.mutations import Fault, damaged, faults, same_faults_each_run
+from tests.support.raw_server import ADDRESS, ROUTE, Answer, server_and_client, told
 from trio.testing import MockClock
 
-from rocketrio import ClientInstance, Message, NotReachable, open_producer
+from rocketrio import ClientInstance, Message, NotReachableError, open_producer
 from rocketrio.cluster.connections import TIMEOUTS_IN_A_ROW
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
@@ -145,7 +145,7 @@ def test_a_client_survives_damaged_answers(seen: list[list[Fault]]) -> None:
                 with trio.fail_after(PATIENCE):
                     # A frame that claims more takes the answer behind it along: two timeouts end the connection.
                     for _ in range(TIMEOUTS_IN_A_ROW):
-                        with suppress(NotReachable):
+                        with suppress(NotReachableError):
                             await client.name_servers.topic_route("orders")
                     assert await client.name_servers.topic_route("orders") is not None
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.client.orders import TOPIC, send
+from tests.support.orders import TOPIC, send
 
 from rocketrio import (
     ClientInstance,
@@ -20,7 +20,7 @@ from rocketrio import (
     Message,
     MessageExt,
     MessageQueue,
-    MessagesNotStored,
+    MessagesNotStoredError,
     Producer,
     SendPipeline,
     SendResult,
@@ -36,12 +36,12 @@ from rocketrio import (
 from rocketrio.admin import Admin
 from rocketrio.cluster.namespace import Namespace
 from rocketrio.connect import ClientOptions
-from rocketrio.live import WrongProcess
+from rocketrio.live import WrongProcessError
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.pipeline import SendFailure
 from rocketrio.producing.slow_brokers import LATENCIES_5X
 from rocketrio.routing import ReadPolicy
-from rocketrio_protocol.errors import SystemBusy
+from rocketrio_protocol.errors import SystemBusyError
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -113,10 +113,10 @@ def begun(work: Any) -> object:
 async def test_what_is_open_cannot_be_pickled(opened: Opened, name: str) -> None:
     living = getattr(opened, name)
     for work in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(WrongProcess, match=f"{type(living).__name__} cannot be pickled"):
+        with pytest.raises(WrongProcessError, match=f"{type(living).__name__} cannot be pickled"):
             work(living)
-    assert issubclass(WrongProcess, Error)
-    assert issubclass(WrongProcess, TypeError)  # What others catch who try to pickle.
+    assert issubclass(WrongProcessError, Error)
+    assert issubclass(WrongProcessError, TypeError)  # What others catch who try to pickle.
 
 
 async def test_everything_refuses_to_work_after_a_fork(opened: Opened) -> None:
@@ -135,7 +135,7 @@ async def test_everything_refuses_to_work_after_a_fork(opened: Opened) -> None:
         ("ClientInstance", lambda: begun(opened.client.topic_route(TOPIC))),
     ]
     for name, use in uses:
-        assert in_child(use).startswith(f"WrongProcess: this {name} was opened before a fork")
+        assert in_child(use).startswith(f"WrongProcessError: this {name} was opened before a fork")
     for name in ("client", "producer", "consumer", "admin"):
         assert "of the parent process>" in in_child(partial(getattr, opened, name))
 
@@ -147,7 +147,7 @@ async def test_parent_notices_nothing_of_a_child(opened: Opened) -> None:
     assert repr(opened.client).startswith("<ClientInstance ")
 
 
-async def test_child_can_still_tell_what_was_given_to_it(opened: Opened) -> None:
+async def test_copied_message_can_be_read_in_a_child(opened: Opened) -> None:
     message = (await opened.consumer.receive()).copy()
     assert in_child(lambda: (message.topic, len(message.body))) == repr((TOPIC, len(message.body)))
 
@@ -173,9 +173,11 @@ def test_settings_and_values_travel(value: object) -> None:
 
 
 def test_errors_travel_with_all_they_know() -> None:
-    refused = SystemBusy("refused", broker_addr="10.0.0.1:1", topic="orders", code=2, remedy="Wait")
+    refused = SystemBusyError(
+        "refused", broker_addr="10.0.0.1:1", topic="orders", code=2, remedy="Wait"
+    )
     again = pickle.loads(pickle.dumps(refused))
     assert (str(again), again.code, again.topic) == (str(refused), 2, "orders")
-    failed = MessagesNotStored([SendFailure(Message("orders", b"x"), refused)])
+    failed = MessagesNotStoredError([SendFailure(Message("orders", b"x"), refused)])
     again = pickle.loads(pickle.dumps(failed))
     assert (str(again), again.failures[0].message) == (str(failed), Message("orders", b"x"))

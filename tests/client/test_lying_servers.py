@@ -14,7 +14,7 @@ import attrs
 import pytest
 import trio
 from tests.client.liar import Liar, lying
-from tests.support.clients import open_client
+from tests.support.clients import client_of, open_client
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -23,7 +23,7 @@ from rocketrio import (
     Consumer,
     Message,
     MessageExt,
-    MessagesNotStored,
+    MessagesNotStoredError,
     Producer,
     TransactionState,
     open_admin,
@@ -57,9 +57,7 @@ class Truth:
 async def true_cluster() -> AsyncGenerator[Truth]:
     """With a topic, messages, a group with progress and a dead letter."""
     async with EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster:
-        async with open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client:
+        async with client_of(cluster) as client:
             async with open_admin(client=client) as admin:
                 await admin.create_topic(TOPIC, queues=2)
             async with open_producer(client=client) as producer, producer.pipeline() as pipeline:
@@ -184,7 +182,7 @@ class Calls:
             try:
                 with trio.fail_after(PATIENCE):
                     await call
-            except (Error, MessagesNotStored):
+            except (Error, MessagesNotStoredError):
                 pass
             except Exception as error:
                 self.wrong.append(f"{name}: {error!r} after {self.liar.told[told:][-5:]}")
@@ -221,7 +219,7 @@ async def story(seed: int, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE_SEEDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["producer", "admin", "consumer", "orderly"])
-def test_no_lie_brings_an_error_that_is_not_documented(
+def test_false_answer_raises_a_documented_error(
     kind: str, seeds: range, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)

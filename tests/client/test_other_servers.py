@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.raw_server import (
+from tests.support.raw_frames import framed
+from tests.support.raw_server import (
     ADDRESS,
     ROUTE,
     Answer,
@@ -17,15 +18,14 @@ from tests.client.raw_server import (
     server_and_client,
     told,
 )
-from tests.protocol.raw_frames import framed
 from trio.testing import MockClock
 
 from rocketrio import (
     BrokerError,
     ClientInstance,
     Message,
-    NotReachable,
-    RouteNotFound,
+    NotReachableError,
+    RouteNotFoundError,
     SendStatus,
     open_admin,
     open_consumer,
@@ -98,7 +98,7 @@ async def test_an_answers_header_may_be_bare(autojump_clock: MockClock) -> None:
             assert await client.name_servers.topic_route("orders") is not None, how
 
 
-async def test_a_name_server_that_knows_no_route_says_so_in_many_ways(
+async def test_every_answer_without_a_route_means_an_unknown_topic(
     autojump_clock: MockClock,
 ) -> None:
     async with server_and_client() as (server, client):
@@ -109,7 +109,7 @@ async def test_a_name_server_that_knows_no_route_says_so_in_many_ways(
             told(17, {}, b"null"),
         ):
             server.answers[105] = [answer]
-            with pytest.raises(RouteNotFound, match="orders"):
+            with pytest.raises(RouteNotFoundError, match="orders"):
                 await client.topic_route("orders")
         server.answers[105] = [told(1)]
         with pytest.raises(BrokerError, match="the name server gave no route"):
@@ -199,7 +199,9 @@ async def test_answers_to_pulls_are_read(autojump_clock: MockClock) -> None:
             await pulled(client)
 
 
-async def test_what_is_said_of_offsets_is_told_apart(autojump_clock: MockClock) -> None:
+async def test_answers_about_offsets_of_other_servers_are_distinguished(
+    autojump_clock: MockClock,
+) -> None:
     async with server_and_client() as (server, client):
         for answer, offset in (
             (told(0, {"offset": "7"}), 7),
@@ -268,7 +270,7 @@ def question(code: int, fields: object = None, body: bytes = b"", flag: object =
     return framed(json.dumps(header).encode(), body)
 
 
-async def test_what_brokers_ask_of_clients_is_answered_however_it_is_asked(
+async def test_request_of_a_broker_is_answered_in_any_encoding(
     autojump_clock: MockClock,
 ) -> None:
     async with server_and_client() as (server, client):
@@ -323,7 +325,7 @@ async def test_a_server_that_makes_no_sense_is_not_reachable_and_named(
 ) -> None:
     async with server_and_client() as (server, client):
         server.answers[105] = [lambda asked: data]
-        with trio.fail_after(10), pytest.raises(NotReachable, match=ADDRESS):
+        with trio.fail_after(10), pytest.raises(NotReachableError, match=ADDRESS):
             await client.topic_route("orders")
         server.answers[105] = [told(body=ROUTE)]
         assert (await client.topic_route("orders")).queue_datas  # on a new connection

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rocketrio import NotReachable
+from rocketrio import NotReachableError
 from rocketrio.client import RECENT_FAILURE_TIMEOUT, short_timeout
 from rocketrio.routing import FindBrokerResult
 
@@ -32,7 +32,7 @@ async def test_short_timeout_broker_that_failed_gets_a_second_if_another_is_heal
                 await trio.sleep_forever()
         else:
             with (
-                pytest.raises(NotReachable, match="within 1 s") as caught,
+                pytest.raises(NotReachableError, match="within 1 s") as caught,
                 short_timeout(MASTER, [MASTER, SLAVE], failed.__contains__),
             ):
                 await trio.sleep_forever()

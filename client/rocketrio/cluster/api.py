@@ -97,7 +97,7 @@ _PULL_STATUS: Final = {
 
 @attrs.define
 class ClientAPI:
-    """The requests of a client. All raise NotReachable, RequestTimeout, BrokerError, RemoteProtocolError."""
+    """The requests of a client. All raise NotReachableError, RequestTimeoutError, BrokerError, RemoteProtocolError."""
 
     pool: Caller
 

@@ -26,7 +26,7 @@ from rocketrio_protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import AccessRefusedError, Error, NotReachableError, TlsError
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
 HEARTBEAT_INTERVAL: Final = 30.0  # heartbeatBrokerInterval; brokers forget a client after 120 s
@@ -92,6 +92,8 @@ class HeartbeatService:
     """Producer groups, with the number of this client's producers in each."""
     acknowledged_by: set[str] = attrs.Factory(set)
     """Addresses of brokers that answered a heartbeat."""
+    refusals: dict[str, AccessRefusedError | TlsError] = attrs.Factory(dict)
+    """Why access control or TLS refused the last heartbeat, by the address of the broker."""
     _turns: dict[str, trio.Lock] = attrs.Factory(dict)
     """A lock per address that got heartbeats: heartbeats and goodbyes to it take turns."""
     _wakeup: Wakeup = attrs.Factory(Wakeup)
@@ -123,6 +125,24 @@ class HeartbeatService:
             producer_data_set=[ProducerData(group_name=group) for group in self.producers],
         )
 
+    def check_accepted(self) -> None:
+        """Raise AccessRefusedError or TlsError if a master refused the last heartbeat.
+
+        A slave may not have the account yet.
+        """
+        for addr in self.routing.addresses(masters_only=True):
+            if addr in self.refusals:
+                refusal = self.refusals[addr]
+                # Raise a new error: one object raised in many tasks would collect all their tracebacks.
+                raise type(refusal)(
+                    refusal.what,
+                    broker_addr=addr,
+                    topic=refusal.topic,
+                    code=refusal.code,
+                    remark=refusal.remark,
+                    remedy=refusal.advice,
+                )
+
     def targets(self) -> list[str]:
         """Return the addresses that the next heartbeat goes to."""
         if self.consumers:
@@ -136,6 +156,7 @@ class HeartbeatService:
         self.acknowledged_by.intersection_update(known)
         for addr in self._turns.keys() - set(known):
             del self._turns[addr]
+            self.refusals.pop(addr, None)
         async with trio.open_nursery() as nursery:
             for addr in self.targets():
                 nursery.start_soon(self._send, addr, silent)
@@ -149,11 +170,18 @@ class HeartbeatService:
                 granted = await self.api.heartbeat(
                     addr, self.data(), static_grace=self.static_grace
                 )
+        except (AccessRefusedError, TlsError) as error:
+            if addr not in self.refusals:  # Once, not every 30 s.
+                logger.warning("heartbeat refused error=%s", error)
+            self.refusals[addr] = error
+            if isinstance(error, TlsError):
+                silent.append(addr)
         except Error as error:
             logger.info("heartbeat failed addr=%s error=%s", addr, error.what)
-            if isinstance(error, NotReachable):
+            if isinstance(error, NotReachableError):
                 silent.append(addr)
         else:
+            self.refusals.pop(addr, None)
             self.acknowledged_by.add(addr)
             self._note_grant(addr, granted)
 
@@ -163,9 +191,10 @@ class HeartbeatService:
         self.granted[addr] = granted
         if self.static_grace is not None and granted < self.static_grace:
             logger.warning(
-                "less static membership granted addr=%s requested=%d granted=%d: a longer absence moves queues"
-                " (Apache's brokers grant none, rocketrio brokers up to static_member_grace_limit)",
+                "less static membership granted, a longer absence moves queues"
+                " addr=%s requested=%d granted=%d remedy=%s",
                 addr, self.static_grace, granted,
+                "rocketrio brokers grant up to static_member_grace_limit, Apache's grant none",
             )  # fmt: skip
 
     async def leave(

@@ -8,10 +8,11 @@ restarted one knows nothing for up to 30 s.
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import attrs
+import trio
 
 from rocketrio.arguments import list_of
 from rocketrio.cluster.connections import Caller
@@ -19,19 +20,25 @@ from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, TopicList, 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.cluster import (
+    AddWritePermRequestHeader,
+    AddWritePermResponseHeader,
     DeleteTopicInNamesrvRequestHeader,
     GetAllTopicListRequestHeader,
     GetBrokerClusterInfoRequestHeader,
     GetRouteInfoRequestHeader,
+    WipeWritePermRequestHeader,
+    WipeWritePermResponseHeader,
 )
 from rocketrio_protocol.errors import (
+    AccessRefusedError,
     ConfigError,
     Error,
-    NoBrokerRegistered,
-    NotReachable,
+    NoBrokerRegisteredError,
+    NotReachableError,
     RemoteProtocolError,
-    RequestCodeNotSupported,
-    RouteNotFound,
+    RequestCodeNotSupportedError,
+    RouteNotFoundError,
+    TlsError,
     broker_error,
 )
 from rocketrio_protocol.headers import RequestHeader
@@ -43,6 +50,8 @@ DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 NAME_SERVER_TIMEOUT: Final = 3.0  # mqClientApiTimeout
 NEXT_AFTER: Final = 1.0
 """Seconds for one name server while there is another one to ask, so that a send has time for both."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger("rocketrio.name_servers")
 
@@ -81,7 +90,7 @@ class NameServers:
     async def call(self, header: RequestHeader, body: bytes = b"") -> RemotingCommand:
         """Return the answer of the first name server that answers, whatever its code.
 
-        Raises NotReachable if none does, with the error of each.
+        Raises NotReachableError if none does, with the error of each, and AccessRefusedError if the account is refused.
         """
         failures: list[Error] = []
         for index in self._order():
@@ -91,7 +100,7 @@ class NameServers:
         raise self._none_answered(failures)
 
     async def topic_route(self, topic: str) -> TopicRouteData | None:
-        """Return the route of a topic, or None if no name server that answers knows it. Raises NotReachable."""
+        """Return the route of a topic, or None if no name server that answers knows it. Raises NotReachableError."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         failures: list[Error] = []
         unknown = False
@@ -111,13 +120,58 @@ class NameServers:
         raise self._none_answered(failures)
 
     async def cluster_info(self) -> ClusterInfo:
-        """Return all brokers. Raises NotReachable, BrokerError."""
+        """Return all brokers. Raises NotReachableError, BrokerError."""
         answer = await self._checked(GetBrokerClusterInfoRequestHeader(), "cluster info failed")
         info = ClusterInfo.from_json(answer.body)
         _check_addresses(info.broker_addr_table.values())
         return info
 
-    async def unknown_topic(self, topic: str) -> RouteNotFound:
+    async def cluster_info_of_each(self) -> dict[str, ClusterInfo | Error]:
+        """Return what each name server knows of brokers, by address, or why it did not answer."""
+        header = GetBrokerClusterInfoRequestHeader()
+        return await self.ask_each(
+            header, lambda answer: ClusterInfo.from_json(answer.body), what="cluster info failed"
+        )
+
+    async def set_writable(self, broker_name: str, *, writable: bool) -> dict[str, int | Error]:
+        """Give or take a broker's write permission at each name server; return how many topics changed, by address."""
+        if writable:
+            return await self.ask_each(
+                AddWritePermRequestHeader(broker_name),
+                lambda answer: answer.header(AddWritePermResponseHeader).add_topic_count,
+                what="write permission not given",
+            )
+        return await self.ask_each(
+            WipeWritePermRequestHeader(broker_name),
+            lambda answer: answer.header(WipeWritePermResponseHeader).wipe_topic_count,
+            what="write permission not taken",
+        )
+
+    async def ask_each(
+        self,
+        header: RequestHeader,
+        read: Callable[[RemotingCommand], T],
+        body: bytes = b"",
+        *,
+        what: str,
+    ) -> dict[str, T | Error]:
+        """Ask all name servers at the same time; return what `read` makes of each answer, by address, or the error."""
+        found: dict[str, T | Error] = {}
+
+        async def ask(address: str) -> None:
+            try:
+                answer = await self.pool.call(address, header, body, timeout=self.timeout)
+                self._check(answer, what, address)
+                found[address] = read(answer)
+            except Error as error:
+                found[address] = error
+
+        async with trio.open_nursery() as nursery:
+            for address in self.addresses:
+                nursery.start_soon(ask, address)
+        return {address: found[address] for address in self.addresses}
+
+    async def unknown_topic(self, topic: str) -> RouteNotFoundError:
         """Return the error for a topic that no name server knows: it is missing, or the cluster is starting."""
         answers = [
             await self._ask(index, GetBrokerClusterInfoRequestHeader(), b"", [])
@@ -128,16 +182,16 @@ class NameServers:
             ClusterInfo.from_json(each.body).broker_addr_table for each in successes
         ):
             where = "; ".join(self.addresses)
-            return NoBrokerRegistered(f"no broker is registered at {where}", topic=topic)
-        return RouteNotFound("no name server knows the topic", topic=topic)
+            return NoBrokerRegisteredError(f"no broker is registered at {where}", topic=topic)
+        return RouteNotFoundError("no name server knows the topic", topic=topic)
 
     async def topics(self) -> list[str]:
-        """Return the names of all topics. Raises NotReachable, BrokerError."""
+        """Return the names of all topics. Raises NotReachableError, BrokerError."""
         answer = await self._checked(GetAllTopicListRequestHeader(), "topic list failed")
         return TopicList.from_json(answer.body).topic_list
 
     async def delete_topic(self, topic: str) -> None:
-        """Remove a topic from every name server. Raises NotReachable if one of them cannot be reached."""
+        """Remove a topic from every name server. Raises NotReachableError if one of them cannot be reached."""
         header = DeleteTopicInNamesrvRequestHeader(topic=topic)
         for address in self.addresses:
             answer = await self.pool.call(address, header, timeout=self.timeout)
@@ -151,7 +205,7 @@ class NameServers:
     @staticmethod
     def _check(answer: RemotingCommand, what: str, address: str, topic: str | None = None) -> None:
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise RequestCodeNotSupported(
+            raise RequestCodeNotSupportedError(
                 f"{address} is not a name server",
                 code=answer.code,
                 remark=answer.remark,
@@ -173,20 +227,30 @@ class NameServers:
         count = len(self.addresses)
         is_last = len(failures) == count - 1
         timeout = self.timeout if is_last else min(self.timeout, NEXT_AFTER)
-        answer = None
+        answer, is_answered = None, False
         try:
             answer = await self.pool.call(address, header, body, timeout=timeout)
-        except NotReachable as error:
+            is_answered = True
+        except NotReachableError as error:
             logger.info("name server does not answer addr=%s error=%s", address, error.what)
             failures.append(error)
+        except AccessRefusedError:
+            is_answered = True
+            raise
         # Also if the caller's timeout expires: a server that did not answer is not asked first again.
         finally:
-            self._first = index if answer is not None else (index + 1) % count
+            self._first = index if is_answered else (index + 1) % count
         return answer
 
-    def _none_answered(self, failures: Sequence[Error]) -> NotReachable:
+    def _none_answered(self, failures: Sequence[Error]) -> NotReachableError:
         said = "; ".join(error.what for error in failures)
-        return NotReachable(
+        for error in failures:
+            if isinstance(error, TlsError):  # A later try fails too.
+                return TlsError(
+                    f"no name server answered ({', '.join(self.addresses)}): {said}",
+                    remedy=error.advice,
+                )
+        return NotReachableError(
             f"no name server answered ({', '.join(self.addresses)}): {said}",
             remedy=f"Start one, or give its address as a name server or in {NAME_SERVERS_VARIABLE}",
         )

@@ -36,10 +36,9 @@ from rocketrio_protocol.names import (
     DEAD_LETTER_PREFIX,
     REPLY_TOPIC_POSTFIX,
     RETRY_PREFIX,
-    SYSTEM_GROUP_PREFIX,
-    SYSTEM_GROUPS,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
+    is_system_group,
     topic_name_problem,
 )
 from rocketrio_protocol.record.properties import PROPERTY_INSTANCE_ID
@@ -138,8 +137,8 @@ def _parts(name: str) -> tuple[str, str]:
 def _is_of_all(name: str) -> bool:
     return (
         name in SYSTEM_TOPICS
-        or name in SYSTEM_GROUPS
-        or name.startswith((SYSTEM_TOPIC_PREFIX, SYSTEM_GROUP_PREFIX))
+        or name.startswith(SYSTEM_TOPIC_PREFIX)
+        or is_system_group(name)
         or name.endswith(f"_{REPLY_TOPIC_POSTFIX}")
     )
 

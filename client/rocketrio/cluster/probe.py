@@ -24,7 +24,7 @@ from rocketrio.cluster.api import max_offset_header
 from rocketrio.cluster.fault import AddressFaults
 from rocketrio.routing import Router
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.errors import Error, RequestTimeout
+from rocketrio_protocol.errors import Error, RequestTimeoutError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import ChannelPool
 
@@ -143,7 +143,7 @@ class ProbeService:
         sent_at = trio.current_time()
         try:
             await channel.call(max_offset_header(watched.queue), timeout=PROBE_TIMEOUT, now=sent_at)
-        except RequestTimeout:
+        except RequestTimeoutError:
             return channel.last_received > sent_at
         except Error:
             return True  # The connection has ended, which its pulls notice themselves.

@@ -14,7 +14,7 @@ import trio
 from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.pull_nodes import PullNodes
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.message import MessageQueue
 
 STALENESS_MAX_AGE: Final = 1.0
@@ -61,7 +61,7 @@ class ReplicaProbes:
             sent_at = trio.current_time()
             rest = max(0.0, started + REPLICA_PROBE_TIMEOUT - sent_at)
             end = await client.api.queue_end(found.addr, queue, timeout=rest)
-        except NotReachable:
+        except NotReachableError:
             client.mark_unreachable(found.addr, spent=trio.current_time() - started)
             client.probes.failed(found.addr, queue)
             return

@@ -41,7 +41,7 @@ class TopicRoutes:
     _refreshing: dict[str, _Refresh] = attrs.Factory(dict)
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Return the cached route; request it if there is none. Raises RouteNotFound, NotReachable."""
+        """Return the cached route; request it if there is none. Raises RouteNotFoundError, NotReachableError."""
         route = self.routing.topic_route_table.get(topic)
         if route is None:
             await self.refresh(topic)
@@ -55,7 +55,12 @@ class TopicRoutes:
             await other.over.wait()
             if other.error is not None:
                 raise type(other.error)(
-                    other.error.what, topic=topic, remedy=other.error.advice
+                    other.error.what,
+                    broker_addr=other.error.broker_addr,
+                    topic=topic,
+                    code=other.error.code,
+                    remark=other.error.remark,
+                    remedy=other.error.advice,
                 ) from other.error
             if other.is_answered:
                 return False
@@ -87,7 +92,7 @@ class TopicRoutes:
         if route is None:
             if not known:
                 raise await self.name_servers.unknown_topic(topic)
-            logger.warning("route kept topic=%s error=no name server knows it now", topic)
+            logger.warning("route kept, no name server knows the topic now topic=%s", topic)
             return False
         changed = self.routing.update_topic_route(topic, route)
         if changed:

@@ -19,7 +19,7 @@ from collections.abc import (
     Mapping,
 )
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 import trio
@@ -29,6 +29,7 @@ from rocketrio.callables import plain_function
 from rocketrio.client import ClientInstance, ask_each
 from rocketrio.cluster.api import Offset
 from rocketrio.consuming.assignment import Assignment
+from rocketrio.consuming.consumer_options import ConsumerOptions
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.frames import (
     COLUMNS,
@@ -54,9 +55,10 @@ from rocketrio.consuming.running import (
     Handlers,
 )
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
+from rocketrio.hooks import Hooks, Reader
 from rocketrio.live import Live
 from rocketrio.routing import PullReason
-from rocketrio_protocol.errors import ClosedError, ConfigError, Error, NotReachable
+from rocketrio_protocol.errors import ClosedError, ConfigError, Error, NotReachableError
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import retry_topic
 from rocketrio_protocol.remoting.tasks import background_nursery, every
@@ -111,7 +113,7 @@ class Consumer(Live):
     """The consumer that `open_consumer` makes. Only one task at a time may receive from it."""
 
     client: ClientInstance
-    group: str
+    _options: ConsumerOptions
     rebalances: deque[Rebalance]
     """Queues that moved between this member and the others of the group, newest last."""
     _hand_out: HandOut
@@ -119,6 +121,13 @@ class Consumer(Live):
     _pulls: PullAPIWrapper
     _delivery: Delivery
     _handlers: Handlers
+    _reader: Reader
+    """What hooks need of it."""
+
+    @property
+    def group(self) -> str:
+        """The name of the group that consumes."""
+        return self._options.group
 
     def __repr__(self) -> str:
         return f"<Consumer group={self.group} queues={len(self._assigned.queues)}>"
@@ -126,10 +135,12 @@ class Consumer(Live):
     # ------------------------------------------------------------------------------------ receiving
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
+        if self.client.hooks is not None:
+            return ObservedMessages(self._hand_out, self.client.hooks, self._reader)
         return self._hand_out  # The iterator itself, without a wrapper: one call less per message.
 
     def __anext__(self) -> Coroutine[Any, Any, MessageExt]:
-        return self._hand_out.__anext__()
+        return self._hand_out.__anext__() if self.client.hooks is None else self.receive()
 
     async def receive(self) -> MessageExt:
         """Return the next message; wait until there is one.
@@ -137,7 +148,13 @@ class Consumer(Live):
         Beginning to receive marks the messages received before as done, so that automatic commits include them. A
         cancel takes no message. Raises ClosedError after the consumer's block was left.
         """
-        return await self._hand_out.__anext__()
+        hooks = self.client.hooks
+        if hooks is None:
+            return await self._hand_out.__anext__()
+        received = hooks.receiving(self._reader)
+        message = await self._hand_out.__anext__()
+        received([message])
+        return message
 
     def batches(
         self, max_messages: int = BATCH_MAX_MESSAGES, max_wait: float = 0.0
@@ -150,13 +167,20 @@ class Consumer(Live):
         would exceed it is shorter. Cancels as `receive` does.
         """
         check_batch(max_messages, max_wait)
-        return Batches(self._hand_out, max_messages, max_wait)
+        receiver = self._hand_out if self.client.hooks is None else self
+        return Batches(receiver, max_messages, max_wait)
 
     async def receive_batch(
         self, max_messages: int = BATCH_MAX_MESSAGES, max_wait: float = 0.0
     ) -> list[MessageExt]:
         """Return the next list of `batches`."""
-        return await self._hand_out.receive_batch(max_messages, max_wait)
+        hooks = self.client.hooks
+        if hooks is None:
+            return await self._hand_out.receive_batch(max_messages, max_wait)
+        received = hooks.receiving(self._reader)
+        messages = await self._hand_out.receive_batch(max_messages, max_wait)
+        received(messages)
+        return messages
 
     def values(self, deserializer: Callable[[MessageExt], T]) -> Values[T]:
         """Iterate over `deserializer(message)` instead of messages.
@@ -169,7 +193,7 @@ class Consumer(Live):
         Cancels as `receive` does.
         """
         plain_function("deserializer", deserializer)
-        return Values(self._hand_out, deserializer)
+        return Values(aiter(self), deserializer)
 
     async def read_arrow(
         self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
@@ -180,7 +204,7 @@ class Consumer(Live):
         decoded; docs/client.md lists all. A table has no more rows than were pulled ahead: raise
         `Prefetch(queue_messages=)` for larger tables. Raises ConfigError for an unknown column, or if pyarrow is
         missing.
-        If a message cannot be decoded, its ProtocolError or BodyUnreadable is raised and no message was taken:
+        If a message cannot be decoded, its ProtocolError or BodyUnreadableError is raised and no message was taken:
         `receive` gets past it.
         """
         return await receive_table(self._hand_out, columns, max_messages, max_wait)
@@ -206,11 +230,11 @@ class Consumer(Live):
         The start is when the first result is requested; later messages may be included. If a queue moves to another
         member meanwhile, that member reads the rest. At the end all received messages count as done.
 
-        Raises what `receive` raises, and NotReachable if no broker reports the end of a queue or its owner.
+        Raises what `receive` raises, and NotReachableError if no broker reports the end of a queue or its owner.
         """
         return _until_caught_up(self, receive)
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Mark all received messages as done."""
         self._hand_out.settle()
 
@@ -286,9 +310,9 @@ class Consumer(Live):
         `delay` is a timedelta: brokers have a list of delays (1 s to 2 h), and the shortest one that is at least as
         long is used. None waits longer each time (10 s, 30 s, 1 min ...), `GIVE_UP` sends the message to the
         dead-letter topic at once; it also goes there after `max_reconsume_times` redeliveries. Returns when a broker
-        has stored it; then it is done here, like any handled message. Raises NotReachable or BrokerError if no broker
-        stored it, ConfigError without a group to hand it to, LocalProtocolError for a delay beyond the longest.
-        After a cancel or RequestTimeout it is unknown whether it was stored: it may be delivered twice.
+        has stored it; then it is done here, like any handled message. Raises NotReachableError or BrokerError if no
+        broker stored it, ConfigError without a group to hand it to, LocalProtocolError for a delay beyond the longest.
+        After a cancel or RequestTimeoutError it is unknown whether it was stored: it may be delivered twice.
         """
         check_delay(delay)
         if self._delivery.send_back is None:
@@ -314,9 +338,10 @@ class Consumer(Live):
         """Commit all messages received so far, or the given next offsets; return when the brokers have confirmed.
 
         While handlers `run`, only messages that are done and have no unfinished message before them are committed.
-        Never lowers a committed offset (see `seek`). Raises NotReachable or BrokerError if a queue could not be
-        committed, and CommitRefused if an operator has reset it or another member got it meanwhile; the other queues
-        are committed, and a later commit includes the failed one. A cancel leaves open which queues were committed.
+        Never lowers a committed offset (see `seek`). Raises NotReachableError or BrokerError if a queue could not be
+        committed, and CommitRefusedError if an operator has reset it or another member got it meanwhile; the other
+        queues are committed, and a later commit includes the failed one. A cancel leaves open which queues were
+        committed.
         """
         if self.is_closed:
             raise ClosedError(f"the consumer of group {self.group} is closed")
@@ -326,9 +351,14 @@ class Consumer(Live):
                 for queue, process_queue in self._assigned.queues.items()
                 if (offset := self._hand_out.committable(process_queue)) is not None
             }
-        await self._assigned.commit(offsets)
+        hooks = self.client.hooks
+        if hooks is None:
+            await self._assigned.commit(offsets)
+        else:
+            with hooks.committing(self._reader, list(offsets)):
+                await self._assigned.commit(offsets)
 
-    async def commit_done(self) -> list[Error]:
+    async def _commit_done(self) -> list[Error]:
         """Commit the messages that are done; return the errors of queues that could not be committed."""
         return await self._assigned.commit_done()
 
@@ -464,6 +494,24 @@ class Consumer(Live):
         return self._hand_out.is_closed
 
 
+@attrs.define
+class ObservedMessages:
+    """Iterator over messages, one by one, each of which the hooks observe."""
+
+    messages: AsyncIterator[MessageExt]
+    hooks: Hooks
+    reader: Reader
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        received = self.hooks.receiving(self.reader)
+        message = await anext(self.messages)
+        received([message])
+        return message
+
+
 def _known(answers: Mapping[MessageQueue, int | Error]) -> dict[MessageQueue, int | None]:
     """Replace errors by None."""
     return {queue: a if isinstance(a, int) else None for queue, a in answers.items()}
@@ -487,7 +535,7 @@ async def _until_caught_up(
             received.append(await receive())  # If it is cancelled, it takes no message.
         for one in received:
             yield one
-    consumer.settle()
+    consumer._settle()
 
 
 async def _wait_for_share(consumer: Consumer) -> None:
@@ -495,7 +543,7 @@ async def _wait_for_share(consumer: Consumer) -> None:
     deadline = trio.current_time() + SHARE_LIMIT
     while not consumer.rebalances and not consumer.assignment:
         if trio.current_time() >= deadline:
-            raise NotReachable(
+            raise NotReachableError(
                 f"no broker reported within {SHARE_LIMIT:.0f} s which queues this member of group {consumer.group} has"
             )
         await trio.sleep(CAUGHT_UP_INTERVAL)

@@ -20,6 +20,7 @@ from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.consumer_options import ConsumerOptions
 from rocketrio.consuming.delivery import Delivery
+from rocketrio.consuming.expression_check import check_expression
 from rocketrio.consuming.fetch import STARTS_AT_ONCE, QueueFetcher, consume_from_where
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.local_offset_store import (
@@ -37,9 +38,16 @@ from rocketrio.consuming.rebalance import RECENT_REBALANCES, Rebalance, Rebalanc
 from rocketrio.consuming.running import Handlers
 from rocketrio.consuming.running_info import RunningMember
 from rocketrio.consuming.subscription import ALL, Subscription
-from rocketrio.routing import FindBrokerResult
+from rocketrio.hooks import Reader
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.errors import BrokerError, ConfigError, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    BrokerError,
+    ConfigError,
+    NotReachableError,
+    RouteNotFoundError,
+    TlsError,
+)
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import retry_topic
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -80,10 +88,21 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
     )
     if options.orderly:
         assigned.locks = QueueLocks(client, group, lost=assigned.drop_pulled, gained=hand_out.offer)
-    handlers = Handlers(hand_out, delivery, assigned.queues.values, options.orderly, client.traces)
+    reader = Reader(client, group, options.mode, pulls.last_broker)
+    handlers = Handlers(
+        hand_out,
+        delivery,
+        assigned.queues.values,
+        options.orderly,
+        client.traces,
+        client.hooks,
+        reader,
+    )
     rates = ConsumeRates(assigned.queues, hand_out.position)
     rebalances: deque[Rebalance] = deque(maxlen=RECENT_REBALANCES)
-    consumer = Consumer(client, group, rebalances, hand_out, assigned, pulls, delivery, handlers)
+    consumer = Consumer(
+        client, options, rebalances, hand_out, assigned, pulls, delivery, handlers, reader
+    )
     if member is not None:
         started_ms = client.wall_clock.now_ms()
         member.answers = RunningMember(
@@ -145,9 +164,12 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
                 options.auto_commit_interval,
                 rates.sample,
             )
+            client.open_consumers.append(consumer)
             yield consumer
             hand_out.settle()
         finally:
+            if consumer in client.open_consumers:
+                client.open_consumers.remove(consumer)
             await _close(client, hand_out, assigned, handlers, member)
             nursery.cancel_scope.cancel()
 
@@ -175,44 +197,44 @@ async def _check_subscription(
     if not subscription.is_sql92:
         return
     route = await client.topic_route(topic)
-    data = subscription.data(topic, sub_version=client.wall_clock.now_ms())
-
-    async def ask(found: FindBrokerResult) -> None:
+    for broker in route.broker_datas:
+        queue = MessageQueue(topic, broker.broker_name, 0)
         try:
-            await client.api.check_subscription(found.addr, client.client_id, group, data)
+            await check_expression(client, group, subscription, queue)
         except BrokerError as error:
             # An expression that the broker cannot parse has another code.
-            if error.code == ResponseCode.SYSTEM_ERROR:
+            if error.code == ResponseCode.SYSTEM_ERROR and not isinstance(
+                error, AccessRefusedError
+            ):
                 error.advice = (
                     "Set enablePropertyFilter=true in that broker's settings and start it again,"
                     " or choose by tags="
                 )
             raise
 
-    for broker in route.broker_datas:
-        await client.ask_broker(MessageQueue(topic, broker.broker_name, 0), ask)
-
 
 async def _wait_for_topics(
     client: ClientInstance, topics: Iterable[str], seconds: float | None
 ) -> None:
-    """Get the topics' routes within `seconds`. Raises RouteNotFound, NotReachable after that."""
+    """Get the topics' routes within `seconds`. Raises RouteNotFoundError, NotReachableError after that."""
     began = trio.current_time()
-    told_at = -inf
-    waited_out = RouteNotFound if seconds is None else (RouteNotFound, NotReachable)
+    logged_at = -inf
+    waited_out = RouteNotFoundError if seconds is None else (RouteNotFoundError, NotReachableError)
     deadline = began + (YOUNG_TOPIC_LIMIT if seconds is None else seconds)
     for topic in topics:
         while True:
             try:
                 await client.topic_route(topic)
                 break
+            except TlsError:  # Time does not mend it.
+                raise
             except waited_out as error:
                 now = trio.current_time()
                 if now >= deadline:
                     raise
                 is_young = now < began + YOUNG_TOPIC_LIMIT
-                if not is_young and now - told_at >= TOPIC_LOG_INTERVAL:
-                    told_at = now
+                if not is_young and now - logged_at >= TOPIC_LOG_INTERVAL:
+                    logged_at = now
                     logger.warning("waiting for topic=%s error=%s", topic, error)
                 await trio.sleep(
                     min(YOUNG_TOPIC_PAUSE if is_young else TOPIC_PAUSE, deadline - now)

@@ -32,7 +32,13 @@ from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import Subscription
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError, SystemBusy
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    Error,
+    NotReachableError,
+    RemoteProtocolError,
+    SystemBusyError,
+)
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import RETRY_PREFIX
 
@@ -91,7 +97,7 @@ class QueueFetcher:
     _pace: PullPace = attrs.Factory(PullPace)
 
     async def run(self) -> None:
-        """Pull until cancelled."""
+        """Pull until cancelled. Raises AccessRefusedError, which ends the consumer."""
         await self._start()
         await self._pull_forever()
 
@@ -116,6 +122,8 @@ class QueueFetcher:
             try:
                 async with self.starts:
                     start = await self.start_offset()
+            except AccessRefusedError:
+                raise
             except Error as error:
                 logger.warning(
                     "no start offset yet queue=%s group=%s error=%s",
@@ -136,7 +144,7 @@ class QueueFetcher:
         if stored.offset is not NOT_FOUND:
             return stored
         if self.start_from != "earliest" and stored.is_from_slave:
-            raise NotReachable(
+            raise NotReachableError(
                 f"the master of {queue} cannot be reached, and only it knows where its end is",
                 topic=queue.topic,
             )
@@ -154,7 +162,9 @@ class QueueFetcher:
             if start_from == "earliest" or queue.topic.startswith(RETRY_PREFIX):
                 return await client.api.min_offset(found.addr, queue)
             if found.broker_id != MASTER_ID:
-                raise NotReachable(f"the master of {queue} cannot be reached", topic=queue.topic)
+                raise NotReachableError(
+                    f"the master of {queue} cannot be reached", topic=queue.topic
+                )
             if isinstance(start_from, datetime):
                 timestamp_ms = int(start_from.timestamp() * 1000)
                 return await client.api.search_offset(found.addr, queue, timestamp_ms)
@@ -171,6 +181,8 @@ class QueueFetcher:
                 continue
             try:
                 stored, own = await self._group_position()
+            except AccessRefusedError:
+                raise
             except Error as error:
                 logger.warning("not caught up yet queue=%s error=%s", process_queue.queue, error)
                 await trio.sleep(PULL_ERROR_PAUSE)
@@ -242,13 +254,15 @@ class QueueFetcher:
                 self.offsets.set_epoch(process_queue.queue, result.epoch)
             held = answered - started if suspend_timeout else None
             return self._accept(result, offset, held)
+        except AccessRefusedError:
+            raise
         except Error as error:
             logger.warning(
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
             )
-            if isinstance(error, NotReachable) and process_queue.epoch == epoch:
+            if isinstance(error, NotReachableError) and process_queue.epoch == epoch:
                 self._pull_got_no_answer()
-            return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
+            return PULL_BUSY_PAUSE if isinstance(error, SystemBusyError) else PULL_ERROR_PAUSE
         finally:
             process_queue.budget.give(reserved)
 
@@ -349,8 +363,8 @@ class QueueFetcher:
         before = self.offsets.epoch(queue)
         is_shorter = None not in (before, result.epoch) and before != result.epoch
         logger.warning(
-            "%s queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
-            "the log became shorter" if is_shorter else "offset corrected",
+            "offset set back reason=%s queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
+            "the log became shorter" if is_shorter else "it lies beyond the end",
             queue, self.wrapper.group, offset, back_to, result.min_offset, result.max_offset,
         )  # fmt: skip
         self.lost(process_queue)

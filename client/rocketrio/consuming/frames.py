@@ -18,7 +18,7 @@ from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
+from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflateError
 
 if TYPE_CHECKING:
     import pandas
@@ -141,7 +141,7 @@ def _decoded_blocks(
     for block in _blocks(lists):
         try:
             yield _decoded(block, columns, budget)
-        except TooMuchToInflate as error:
+        except TooMuchToInflateError as error:
             fitting = error.fitting
         else:
             continue

@@ -26,7 +26,7 @@ import attrs
 import msgspec
 
 from rocketrio.cluster.api import NOT_FOUND
-from rocketrio.consuming.offsets import CommitRefused, PullCommit, StoredOffset
+from rocketrio.consuming.offsets import CommitRefusedError, PullCommit, StoredOffset
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import by_queue
 from rocketrio_protocol.errors import ConfigError, Error, ProtocolError
@@ -100,7 +100,7 @@ class LocalFileOffsetStore:
     def remove_offset(self, queue: MessageQueue) -> None:
         """Do nothing: a queue that comes back continues where it was."""
 
-    def overruled(self, queue: MessageQueue) -> CommitRefused | None:
+    def overruled(self, queue: MessageQueue) -> CommitRefusedError | None:
         """Return None: operators do not reset files."""
         return None
 

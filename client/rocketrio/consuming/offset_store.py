@@ -23,10 +23,10 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND, ClaimedOffset
-from rocketrio.consuming.offsets import CommitRefused, PullCommit, StoredOffset
+from rocketrio.consuming.offsets import CommitRefusedError, PullCommit, StoredOffset
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.commands.offset import CommitOutcome
-from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import ConfigError, Error, NotReachableError, RouteNotFoundError
 from rocketrio_protocol.message import MessageQueue
 
 OFFSET_LIMIT: Final = 1 << 63
@@ -173,7 +173,7 @@ class RemoteBrokerOffsetStore:
         self._table.pop(queue, None)
         self._claims.pop(queue, None)
 
-    def overruled(self, queue: MessageQueue) -> CommitRefused | None:
+    def overruled(self, queue: MessageQueue) -> CommitRefusedError | None:
         """Return the error of commits that are dropped because of a reset; None while commits are not dropped."""
         claim = self._claims.get(queue)
         if claim is None or claim.overruled is None:
@@ -208,8 +208,8 @@ class RemoteBrokerOffsetStore:
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
         """Claim the queue; return the offset that `reset_offset` set, else the master's, else a slave's.
 
-        A slave is asked only while no master can be reached. Raises NotReachable, RouteNotFound or BrokerError if no
-        broker answers: never mistake that for NOT_FOUND.
+        A slave is asked only while no master can be reached. Raises NotReachableError, RouteNotFoundError or
+        BrokerError if no broker answers: never mistake that for NOT_FOUND.
         """
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
@@ -257,7 +257,7 @@ class RemoteBrokerOffsetStore:
     async def persist(self, queue: MessageQueue, *, insist_on_master: bool = False) -> None:
         """Commit the noted offset of one queue. Raises Error if no broker stored it; it is then still due.
 
-        With `insist_on_master` a master is tried first even if it failed a moment ago. Raises CommitRefused if an
+        With `insist_on_master` a master is tried first even if it failed a moment ago. Raises CommitRefusedError if an
         operator has reset the offset meanwhile; after that it does nothing, see `overruled`.
         """
         progress = self._table.get(queue)
@@ -285,7 +285,7 @@ class RemoteBrokerOffsetStore:
         ):
             return  # The offset stays in doubt: the master gets it when it is back.
         if found.addr not in claim.ownerships and not claim.is_lost:
-            await self._look(found, queue, progress)
+            await self._ask_for_progress(found, queue, progress)
         ownership = claim.ownerships.get(found.addr)
         if ownership is not None:
             await self._commit_claimed(found, queue, progress, ownership)
@@ -293,7 +293,7 @@ class RemoteBrokerOffsetStore:
         if claim.is_lost:
             return
         if progress.in_doubt and not progress.is_reset:
-            await self._look(found, queue, progress)
+            await self._ask_for_progress(found, queue, progress)
         wanted = progress.wanted
         if wanted <= progress.floor and not progress.is_reset:
             if wanted < progress.floor:
@@ -306,7 +306,7 @@ class RemoteBrokerOffsetStore:
         await self.client.api.update_consumer_offset(found.addr, self.group, queue, wanted)
         self._committed(found, queue, progress, wanted)
 
-    async def _look(
+    async def _ask_for_progress(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
     ) -> None:
         """Claim the queue at a broker that does not know this member yet, or ask which offset the broker holds."""
@@ -341,7 +341,7 @@ class RemoteBrokerOffsetStore:
                 # Raised even if the queue, and this claim with it, went to another member meanwhile.
                 raise reset_meanwhile(self.group, queue, claim.overruled)
             if answer.outcome == CommitOutcome.CUT:
-                raise CommitRefused(
+                raise CommitRefusedError(
                     f"offset {wanted} of group {self.group} on {queue} is not committed: the log became shorter, and "
                     "other messages have the last offsets now",
                     topic=queue.topic,
@@ -351,7 +351,7 @@ class RemoteBrokerOffsetStore:
             # Another member claimed the queue later, or the broker was restarted: check whether this member still owns
             # it.
             if not await self._is_confirmed(queue):
-                raise CommitRefused(
+                raise CommitRefusedError(
                     f"offset {wanted} of group {self.group} on {queue} is not committed: "
                     "another member has claimed the queue",
                     topic=queue.topic,
@@ -407,7 +407,7 @@ class RemoteBrokerOffsetStore:
             for queue in of_one_broker:
                 try:
                     await self.persist(queue, insist_on_master=insist_on_master)
-                except (NotReachable, RouteNotFound) as error:
+                except (NotReachableError, RouteNotFoundError) as error:
                     errors.append(error)
                     return  # The other queues of this broker would wait for the same timeout.
                 except Error as error:
@@ -425,9 +425,11 @@ class RemoteBrokerOffsetStore:
         return self._locks.setdefault((queue.topic, queue.broker_name), trio.Lock())
 
 
-def reset_meanwhile(group: str, queue: MessageQueue, standing: StandingOffset) -> CommitRefused:
+def reset_meanwhile(
+    group: str, queue: MessageQueue, standing: StandingOffset
+) -> CommitRefusedError:
     """Return the error for commits of a queue whose offset an operator has reset."""
-    return CommitRefused(
+    return CommitRefusedError(
         f"an operator has reset group {group} on {queue} to {standing.offset}",
         topic=queue.topic,
         remedy="Commits of this queue are dropped until it is taken over again; seek() goes on elsewhere",

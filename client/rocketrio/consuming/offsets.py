@@ -12,7 +12,7 @@ from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
 
 
-class CommitRefused(Error):
+class CommitRefusedError(Error):
     """A commit was out of date: a reset, another member, or a shorter log has overtaken it.
 
     An operator reset the group's offset, another member has the queue now, or the log became shorter than what was
@@ -22,18 +22,18 @@ class CommitRefused(Error):
     """
 
 
-def lock_lost(queue: MessageQueue) -> CommitRefused:
+def lock_lost(queue: MessageQueue) -> CommitRefusedError:
     """Return the error for a commit of a queue that is locked for another member now."""
-    return CommitRefused(
+    return CommitRefusedError(
         f"{queue} is not committed: its lock has run out or went to another member",
         topic=queue.topic,
         remedy="Its messages come again, to the member that has the lock",
     )
 
 
-def lost_meanwhile(queue: MessageQueue) -> CommitRefused:
+def lost_meanwhile(queue: MessageQueue) -> CommitRefusedError:
     """Return the error for a commit whose queue went to another member before it was complete."""
-    return CommitRefused(
+    return CommitRefusedError(
         f"another member got {queue} during the commit, and whether it was stored is open",
         topic=queue.topic,
         remedy="Its new owner goes on from what is stored: messages since then are delivered again",
@@ -108,7 +108,7 @@ class OffsetStore(Protocol):
         """Forget a queue, of which nothing is left to commit."""
         ...
 
-    def overruled(self, queue: MessageQueue) -> CommitRefused | None:
+    def overruled(self, queue: MessageQueue) -> CommitRefusedError | None:
         """Return the error of commits that are dropped because of a reset; None while commits are not dropped."""
         ...
 

@@ -28,7 +28,13 @@ from rocketrio.routing.pull_nodes import PullChoice
 from rocketrio.routing.read_policy import SUGGESTED
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
-from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    BrokerError,
+    Error,
+    NotReachableError,
+    RouteNotFoundError,
+)
 from rocketrio_protocol.message import MessageQueue
 
 SUSPEND_TIMEOUT: Final = 15.0
@@ -91,9 +97,9 @@ class PullAPIWrapper:
 
         If there are none, the broker holds the request for `suspend_timeout` seconds (0: it answers immediately).
         `commit` returns what is committed at an address, if it is a master's. `timeout` bounds each attempt; the
-        default is five seconds more than the suspension. Raises NotReachable if no broker of the queue answers,
-        RouteNotFound if none is known, BrokerError if one refuses. A cancel loses nothing: pulling again returns the
-        same messages.
+        default is five seconds more than the suspension. Raises NotReachableError if no broker of the queue answers,
+        RouteNotFoundError if none is known, BrokerError if one refuses. A cancel loses nothing: pulling again returns
+        the same messages.
         """
         if timeout is None:
             timeout = suspend_timeout + PULL_GRACE
@@ -126,12 +132,13 @@ class PullAPIWrapper:
             )
             try:
                 return await self._pull_from(found, queue, header, subscription, timeout)
-            except (NotReachable, BrokerError) as error:
+            except (NotReachableError, BrokerError) as error:
                 if isinstance(error, BrokerError) and not (
-                    error.stale_route and (found.is_slave or self._has_moved(found, queue))
+                    (isinstance(error, AccessRefusedError) and found.is_slave)
+                    or (error.stale_route and (found.is_slave or self._has_moved(found, queue)))
                 ):
                     raise
-                # This includes a slave that has not copied the topic or group yet: the master has them.
+                # This includes a slave that has not copied the topic, group or account yet: the master has them.
                 failure = error
                 tried.add(found.addr)
                 logger.warning(
@@ -142,11 +149,11 @@ class PullAPIWrapper:
     async def _check_still_master(self, found: FindBrokerResult, queue: MessageQueue) -> None:
         """Check the route after a slave answered for the master: the messages at a position there may differ.
 
-        Raises NotReachable if the name servers list another master by now, or none.
+        Raises NotReachableError if the name servers list another master by now, or none.
         """
         await self.client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
         if self.client.routing.find_broker_address_in_publish(queue.broker_name) != found.addr:
-            raise NotReachable("The former master is a slave now", broker_addr=found.addr)
+            raise NotReachableError("The former master is a slave now", broker_addr=found.addr)
 
     def _has_moved(self, found: FindBrokerResult, queue: MessageQueue) -> bool:
         """Return whether the route now names another master than the one that was asked."""
@@ -168,6 +175,11 @@ class PullAPIWrapper:
         if counts is None:
             return None, None, {}
         return counts.last.found.addr, counts.last.reason, dict(counts.by_reason)
+
+    def last_broker(self, queue: MessageQueue) -> tuple[str, int] | None:
+        """Return the address and the id of the broker that the last pull went to; None before the first pull."""
+        counts = self.nodes.counts.get(queue)
+        return None if counts is None else (counts.last.found.addr, counts.last.found.broker_id)
 
     def prefer_master(self, queue: MessageQueue) -> None:
         """Ask the master next: the slave's answer may be wrong because it is behind."""
@@ -197,12 +209,12 @@ class PullAPIWrapper:
     def _no_replica(self, queue: MessageQueue) -> Error:
         name = queue.broker_name
         if self.client.routing.candidates(name):
-            return NotReachable(
+            return NotReachableError(
                 f"no replica of {name} may be read with read_from={self.policy.read_from!r}:"
                 " its master is not known, and no slave is known to be within the bound",
                 topic=queue.topic,
             )
-        return RouteNotFound(f"no broker named {name} is known", topic=queue.topic)
+        return RouteNotFoundError(f"no broker named {name} is known", topic=queue.topic)
 
     def _header(
         self,
@@ -263,7 +275,7 @@ class PullAPIWrapper:
                 timeout=timeout,
             )
         except BrokerError as error:
-            if error.stale_route and found.is_slave:
+            if found.is_slave and (error.stale_route or isinstance(error, AccessRefusedError)):
                 client.mark_unreachable(addr, spent=0.0)
             elif error.stale_route:
                 await client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
@@ -305,7 +317,7 @@ async def pull_watched(
         if client.pool.open_channel(addr) is None:
             await client.pool.channel(addr, timeout=connect_timeout)
         result = await client.api.pull_message(addr, header, timeout=timeout)
-    except NotReachable:
+    except NotReachableError:
         # The time for which the pull was held does not count: the broker was alive until a moment ago.
         client.mark_unreachable(addr, spent=min(trio.current_time() - started, SILENCE_LIMIT))
         probes.failed(addr, queue)

@@ -32,7 +32,7 @@ from rocketrio_protocol.commands.consumer import (
     LockBatchMqRequestHeader,
     UnlockBatchMqRequestHeader,
 )
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import AccessRefusedError, Error, NotReachableError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.channel import Channel
 
@@ -146,6 +146,8 @@ class QueueLocks:
             header = LockBatchMqRequestHeader(holds=holds)
             answer, connection = await self._call(broker_name, header, queues)
             body = fastjson.loads(answer, LockedBatch, what="locked queues")
+        except AccessRefusedError:
+            raise
         except Error as error:
             logger.warning(
                 "queues not locked broker=%s group=%s error=%s", broker_name, self.group, error
@@ -222,7 +224,9 @@ class QueueLocks:
     def _master(self, broker_name: str) -> str:
         addr = self.client.routing.find_broker_address_in_publish(broker_name)
         if addr is None:
-            raise NotReachable(f"no master of {broker_name} is known, and only it locks queues")
+            raise NotReachableError(
+                f"no master of {broker_name} is known, and only it locks queues"
+            )
         return addr
 
     async def _call_at(

@@ -22,11 +22,12 @@ from rocketrio.consuming.pull import ROUTE_MAX_AGE
 from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.errors import (
+    AccessRefusedError,
     BrokerError,
     Error,
-    NotReachable,
-    RouteNotFound,
-    ServiceNotAvailable,
+    NotReachableError,
+    RouteNotFoundError,
+    ServiceNotAvailableError,
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import retry_topic
@@ -127,7 +128,10 @@ class RebalanceService:
         return topic not in self.member.subscriptions or topic in known
 
     async def rebalance(self) -> bool:
-        """Rebalance all topics once; return whether every existing topic could be balanced."""
+        """Rebalance all topics once; return whether every existing topic could be balanced.
+
+        Raises AccessRefusedError if access control refuses the group or a topic.
+        """
         shares: dict[str, Share] = {}
         mine: dict[str, list[MessageQueue]] = {}
         is_balanced = True
@@ -135,8 +139,12 @@ class RebalanceService:
             try:
                 members, mine[topic] = await self._own_queues(topic)
                 shares[topic] = Share.of(members, mine[topic])
+            except AccessRefusedError:
+                raise
             except Error as error:
-                if isinstance(error, RouteNotFound) and topic == retry_topic(self.member.group):
+                if isinstance(error, RouteNotFoundError) and topic == retry_topic(
+                    self.member.group
+                ):
                     continue  # No message was handed back yet.
                 is_balanced = False
                 logger.warning(
@@ -154,7 +162,11 @@ class RebalanceService:
             # Queues of the retry topic are internal.
             if found is not None and topic != retry_topic(self.member.group):
                 self.reports.append(found)
-                logger.info("rebalanced group=%s %s", self.member.group, found)
+                logger.info(
+                    "rebalanced group=%s topic=%s gained=%s lost=%s joined=%s left=%s",
+                    self.member.group, topic, _ids(found.gained), _ids(found.lost),
+                    ",".join(found.joined) or "none", ",".join(found.left) or "none",
+                )  # fmt: skip
 
     async def _own_queues(self, topic: str) -> tuple[list[str], list[MessageQueue]]:
         """Return the members of the group, and this member's queues."""
@@ -167,9 +179,10 @@ class RebalanceService:
         members = await self._member_ids(topic)
         if client.client_id not in members:
             await client.heartbeat.send_all()
+            client.heartbeat.check_accepted()
             members = await self._member_ids(topic)
         if client.client_id not in members:
-            raise NotReachable(
+            raise NotReachableError(
                 f"the brokers do not list {client.client_id} in group {self.member.group}",
                 topic=topic,
                 remedy="Heartbeats do not arrive; see the log",
@@ -186,14 +199,18 @@ class RebalanceService:
                 started = trio.current_time()
                 try:
                     return await client.api.consumer_ids(found.addr, self.member.group)
-                except NotReachable as error:
+                except NotReachableError as error:
                     client.mark_unreachable(found.addr, spent=trio.current_time() - started)
                     failure = error
-                except ServiceNotAvailable as error:
+                except ServiceNotAvailableError as error:
                     failure = error  # It is not the master any more, and its list lacks members.
                     await client.refresh_topic_route(topic, max_age=ROUTE_MAX_AGE)
+                except AccessRefusedError as error:
+                    failure = error
+                    if not found.is_slave:
+                        raise
                 except BrokerError as error:
                     failure = error  # It knows no member, not even this one.
                     if not found.is_slave:
                         return []
-        raise failure or RouteNotFound("no broker serves the topic", topic=topic)
+        raise failure or RouteNotFoundError("no broker serves the topic", topic=topic)

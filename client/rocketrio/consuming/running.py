@@ -25,15 +25,16 @@ import attrs
 import trio
 
 from rocketrio.arguments import seconds, whole_number
-from rocketrio.callables import NotAwaitable, async_function
+from rocketrio.callables import NotAwaitableError, async_function
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut
 from rocketrio.consuming.inflating import inflated_size
 from rocketrio.consuming.process_queue import BatchInWork, Chunk, InWork, ProcessQueue, Unit
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
+from rocketrio.hooks import Hooks, Reader
 from rocketrio.tracing.trace import Traces
 from rocketrio_protocol.commands.consumer import BROKER_DECIDES_LEVEL, DEAD_LETTER_LEVEL
-from rocketrio_protocol.errors import ClosedError, Error, LocalProtocolError
+from rocketrio_protocol.errors import AccessRefusedError, ClosedError, Error, LocalProtocolError
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.record.compression import INFLATE_LIMIT
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -62,7 +63,7 @@ BatchHandler: TypeAlias = Callable[[list[MessageExt]], Awaitable[object]]
 logger = logging.getLogger("rocketrio.consumer")
 
 
-class ConsumeLater(Exception):
+class ConsumeLater(Exception):  # noqa: N818 - a request to the consumer, not an error.
     """Raised by a handler to have its message redelivered later.
 
     `delay` is the time until then: brokers have a list of delays (1 s to 2 h), and the shortest one that is at least as
@@ -247,7 +248,7 @@ class HandlerRun:
         if unit is None:
             return None
         assert failure is not None
-        if isinstance(failure, NotAwaitable):
+        if isinstance(failure, NotAwaitableError):
             raise failure  # Every message would fail like this.
         return unit, failure
 
@@ -311,7 +312,7 @@ class HandlerRun:
                 return level, works[failure.done :]
         counts.failed += len(works)
         logger.warning(
-            "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d%s",
+            "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d hint=%s",
             first.topic, first.message_id, first.reconsume_times, len(works), _hint(failure),
             exc_info=failure,
         )  # fmt: skip
@@ -321,6 +322,8 @@ class HandlerRun:
         assert self.delivery.hand_back is not None
         try:
             await self.delivery.hand_back(work.given, level)
+        except AccessRefusedError:
+            raise
         except Error as error:
             logger.warning(
                 "not handed back, handled here again message_id=%s error=%s",
@@ -480,6 +483,8 @@ class Handlers:
     """Returns the consumer's queues at that time."""
     is_orderly: bool
     traces: Traces | None
+    hooks: Hooks | None
+    reader: Reader
     _last: HandlerRun | None = None
 
     @property
@@ -504,6 +509,8 @@ class Handlers:
         handler = async_function("handler", handler)
         if self.traces is not None:
             handler = self.traces.handler(self.hand_out.group, handler)
+        if self.hooks is not None:
+            handler = self.hooks.handler(self.reader, handler)
         self.hand_out.check_free()  # Before a run that may be under way is forgotten.
         run = HandlerRun(
             self.hand_out,
@@ -528,10 +535,8 @@ class Handlers:
                 await self._last.ended.wait()
 
 
-def _hint(failure: Exception) -> str:
+def _hint(failure: Exception) -> str | None:
     """Return what to do about a handler that calls asyncio; asyncio's own error does not explain it."""
     if not isinstance(failure, RuntimeError) or "no running event loop" not in str(failure):
-        return ""
-    return (
-        ": handlers run under trio; what needs asyncio goes by rocketrio.aio, see docs/asyncio.md"
-    )
+        return None
+    return "handlers run under trio; what needs asyncio goes by rocketrio.aio, see docs/asyncio.md"

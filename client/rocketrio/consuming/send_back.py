@@ -18,6 +18,7 @@ import attrs
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.heartbeat import ConsumerMembership
+from rocketrio.hooks import Reader
 from rocketrio.producing.delays import level_for
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.send_result import read_send_result
@@ -28,7 +29,13 @@ from rocketrio_protocol.commands.consumer import (
     ConsumerSendMsgBackRequestHeader,
 )
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeaderV2
-from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    ConfigError,
+    Error,
+    NotReachableError,
+    RouteNotFoundError,
+)
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import CLIENT_INNER_PRODUCER, retry_topic
 from rocketrio_protocol.record.layout import COMPRESSION_TYPE_MASK, SysFlag
@@ -74,8 +81,19 @@ class SendBack:
 
     async def send_back(self, message: MessageExt, delay_level: int) -> None:
         """Return when the message is stored again. Raises Error if no broker stored it; a cancel leaves that open."""
+        hooks = self.client.hooks
+        if hooks is None:
+            await self._send_back(message, delay_level)
+            return
+        reader = Reader(self.client, self.member.group)
+        with hooks.settling(reader, message, is_dead=self._is_dead(message, delay_level)):
+            await self._send_back(message, delay_level)
+
+    async def _send_back(self, message: MessageExt, delay_level: int) -> None:
         try:
             await self._to_its_broker(message, delay_level)
+        except AccessRefusedError:
+            raise
         except Error as error:
             logger.info(
                 "not handed back to its broker message_id=%s error=%s", message.message_id, error
@@ -87,7 +105,9 @@ class SendBack:
     async def _to_its_broker(self, message: MessageExt, delay_level: int) -> None:
         addr = self.client.routing.find_broker_address_in_publish(message.broker_name)
         if addr is None:
-            raise NotReachable(f"no master of {message.broker_name} is known", topic=message.topic)
+            raise NotReachableError(
+                f"no master of {message.broker_name} is known", topic=message.topic
+            )
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.physical_offset,
             group=self.member.group,
@@ -126,7 +146,13 @@ class SendBack:
                 failure = error
             else:
                 return
-        raise failure or RouteNotFound("no master serves it", topic=topic)
+        raise failure or RouteNotFoundError("no master serves it", topic=topic)
+
+    def _is_dead(self, message: MessageExt, delay_level: int) -> bool:
+        """Return whether the message becomes a dead letter."""
+        return (
+            delay_level <= DEAD_LETTER_LEVEL or message.reconsume_times >= self.max_reconsume_times
+        )
 
     def _header(self, message: MessageExt, delay_level: int) -> SendMessageRequestHeaderV2:
         times = message.reconsume_times
@@ -134,7 +160,7 @@ class SendBack:
         properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.message_id)
         properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
-        is_dead = delay_level <= DEAD_LETTER_LEVEL or times >= self.max_reconsume_times
+        is_dead = self._is_dead(message, delay_level)
         if is_dead:
             properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
         else:

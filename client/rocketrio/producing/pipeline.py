@@ -13,6 +13,7 @@ Unlike Java: batches are not cut by a timer; their size depends on how busy the 
 import logging
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextvars import copy_context
 from typing import Final, Self
 
 import attrs
@@ -21,6 +22,7 @@ import trio
 
 from rocketrio.live import Live
 from rocketrio.producing.delays import check_level
+from rocketrio.producing.observed import observed_attempt
 from rocketrio.producing.outgoing import (
     Entry,
     Outgoing,
@@ -52,7 +54,7 @@ FAILURE_LIMIT: Final = 10_000
 logger = logging.getLogger("rocketrio.producer")
 
 
-class MessagesNotStored(Error):
+class MessagesNotStoredError(Error):
     """Messages of a pipeline were not stored, or possibly not; `failures` has them, each with its error."""
 
     def __init__(self, failures: "Sequence[SendFailure]") -> None:
@@ -97,6 +99,8 @@ class Waiting(msgspec.Struct, gc=False, eq=False):
     unique_id: str
     entry: Entry | None
     size: int
+    given: Message
+    """The user's message; `message` may be a copy with properties that a hook has added."""
     attempts: int = 0
 
     @property
@@ -200,6 +204,8 @@ class SendPipeline(Live):
         self._next_id = sender.client.unique_ids.next
         self._max_message_size = sender.max_message_size
         self._nursery = nursery
+        # Otherwise the workers would continue the context of the task that happens to send the first message.
+        self._context = copy_context()
         self._linger = linger
         self._batch_size = batch_size
         self._pending_limit = pending_limit
@@ -273,16 +279,16 @@ class SendPipeline(Live):
         return failures
 
     def raise_failures(self) -> None:
-        """Raise MessagesNotStored if there are failures that `take_failures` has not returned."""
+        """Raise MessagesNotStoredError if there are failures that `take_failures` has not returned."""
         if self._failures:
-            raise MessagesNotStored(self._failures)
+            raise MessagesNotStoredError(self._failures)
 
     # --------------------------------------------------------------------------- taking messages
 
     async def _prepare(self, name: str) -> Topic:
         await trio.lowlevel.checkpoint()
         if len(self._failures) >= FAILURE_LIMIT:
-            raise MessagesNotStored(self._failures)
+            raise MessagesNotStoredError(self._failures)
         await self._wait_below(self._pending_limit)
         if self._is_closed:
             raise ClosedError("the pipeline's block was left", remedy="Open another pipeline")
@@ -324,19 +330,22 @@ class SendPipeline(Live):
                 topic.idle.append(worker)
             return worker
         worker = topic.by_queue[queue] = Worker(queue, takes_unkeyed)
-        self._nursery.start_soon(self._work, topic, worker)
+        self._context.run(self._nursery.start_soon, self._work, topic, worker)
         return worker
 
-    def _append(self, topic: Topic, line: Line, message: Message) -> None:
+    def _append(self, topic: Topic, line: Line, given: Message) -> None:
+        message, sender = given, self._sender
+        if sender.hooks is not None:
+            message = sender.hooks.pipelined(sender.client, given)
         unique_id = self._next_id()
         entry = encode_entry(message, unique_id, self._max_message_size)
         size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
         if message.delay_level or not topic.takes_batches:
-            check_level(message.delay_level, self._sender.delay_levels)
-            line.waiting.append(Waiting(message, unique_id, None, size))
+            check_level(message.delay_level, sender.delay_levels)
+            line.waiting.append(Waiting(message, unique_id, None, size, given))
             line.special_count += 1
         else:
-            line.waiting.append(Waiting(message, unique_id, entry, size))
+            line.waiting.append(Waiting(message, unique_id, entry, size, given))
             if not message.wait_store_ok:
                 line.special_count += 1
         line.size += size
@@ -398,7 +407,12 @@ class SendPipeline(Live):
         sender = self._sender
         self._requests += 1
         try:
-            result = await sender.send_to(worker.queue, self._outgoing(items), sender.timeout)
+            outgoing = self._outgoing(items)
+            if sender.hooks is None:
+                result = await sender.send_to(worker.queue, outgoing, sender.timeout)
+            else:
+                messages = [item.message for item in items]
+                result = await observed_attempt(sender, worker.queue, messages, outgoing)
         except Error as error:
             if is_unkeyed and is_worth_another_broker(error) and items[0].attempts < sender.retries:
                 logger.info("send tries again queue=%s error=%s", worker.queue, error)
@@ -410,7 +424,7 @@ class SendPipeline(Live):
                 await trio.sleep(AVOIDED_PAUSE)
                 return
             self._failed += len(items)
-            self._failures += [SendFailure(item.message, error) for item in items]
+            self._failures += [SendFailure(item.given, error) for item in items]
         else:
             self._stored[result.status] += len(items)
         self._pending -= len(items)

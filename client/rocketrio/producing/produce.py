@@ -48,7 +48,7 @@ async def open_producer(
     It uses `client`, or opens one with the remaining arguments (see `open_client`; usually `name_servers=`).
     `timeout` bounds a send in seconds, including its `retries` at other brokers. Bodies over `compress_over` bytes are
     compressed if that makes them smaller; `max_message_size` limits the bytes of a body or a batch before compression.
-    With `auto_create_topic=False` a topic that no name server knows raises RouteNotFound.
+    With `auto_create_topic=False` a topic that no name server knows raises RouteNotFoundError.
 
     With `avoid_slow_brokers` (Java's sendLatencyFaultEnable) a broker that answered late or failed gets no messages
     without a key for a while, as long as there are other brokers; `True` selects the times of RocketMQ 5.
@@ -91,6 +91,7 @@ async def open_producer(
             compress_over=compress_over,
             delay_levels=levels,
             traces=chosen.traces,
+            hooks=chosen.hooks,
         )
         try:
             if check_transaction is None:

@@ -14,6 +14,7 @@ from rocketrio.arguments import seconds, whole_number
 from rocketrio.client import ClientInstance
 from rocketrio.live import Live
 from rocketrio.producing.delays import level_for, level_until
+from rocketrio.producing.observed import observed_batch, observed_oneway, observed_send
 from rocketrio.producing.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
 from rocketrio.producing.request_reply import REQUEST_TIMEOUT, reply, request
 from rocketrio.producing.send_result import SendResult
@@ -63,10 +64,12 @@ class Producer(Live):
         failure to another broker.
 
         The result's `status` says how safe the message is. Raises LocalProtocolError if the message cannot be sent at
-        all, RouteNotFound without a broker for the topic, BrokerError if brokers refuse it, NotReachable and
-        RequestTimeout if none answers in time: then it may have been stored nevertheless, as after a cancel.
+        all, RouteNotFoundError without a broker for the topic, BrokerError if brokers refuse it, NotReachableError and
+        RequestTimeoutError if none answers in time: then it may have been stored nevertheless, as after a cancel.
         """
         sender = self._sender
+        if sender.hooks is not None:
+            return await observed_send(sender, message, sharding_key, queue, timeout)
         return await sender.send(sender.encode(message), sharding_key, queue, timeout)
 
     async def send_batch(
@@ -83,6 +86,8 @@ class Producer(Live):
         topics, or are delayed. For more messages than fit, see `pipeline`.
         """
         sender = self._sender
+        if sender.hooks is not None:
+            return await observed_batch(sender, messages, sharding_key, queue, timeout)
         return await sender.send(sender.encode_batch(messages), sharding_key, queue, timeout)
 
     async def send_oneway(
@@ -94,7 +99,10 @@ class Producer(Live):
     ) -> None:
         """Send without requesting an answer: fast, but it is not known whether the message is stored."""
         sender = self._sender
-        await sender.send_oneway(sender.encode(message), sharding_key, queue)
+        if sender.hooks is not None:
+            await observed_oneway(sender, message, sharding_key, queue)
+        else:
+            await sender.send_oneway(sender.encode(message), sharding_key, queue)
 
     @asynccontextmanager
     async def pipeline(
@@ -109,8 +117,8 @@ class Producer(Live):
         A full batch has `batch_size` bytes; a smaller one is sent as soon as its queue is free, or `linger` seconds
         later, unless a task waits for it: in `flush`, at the end, or for room. At most `pending_limit` messages wait;
         then `send` waits too. Order is kept per `sharding_key`. Leaving the block waits for every answer and raises
-        MessagesNotStored if any message was not stored. An exception in the block, or a cancel, drops the messages that
-        have no answer yet. Raises ConfigError for numbers that are out of range.
+        MessagesNotStoredError if any message was not stored. An exception in the block, or a cancel, drops the messages
+        that have no answer yet. Raises ConfigError for numbers that are out of range.
         """
         seconds("linger", linger, may_be_0=True)
         whole_number("batch_size", batch_size, least=1)
@@ -123,11 +131,14 @@ class Producer(Live):
                 batch_size=min(batch_size, self._sender.max_message_size),
                 pending_limit=pending_limit,
             )
+            opened = self._sender.client.open_pipelines
+            opened.append(pipeline)
             try:
                 yield pipeline
                 await pipeline.flush()
             finally:
                 pipeline.close()
+                opened.remove(pipeline)
             pipeline.raise_failures()
 
     def transaction(
@@ -155,7 +166,7 @@ class Producer(Live):
         after the block waits up to three seconds until the decision is sent. If the process dies, or the broker cannot
         be reached at the end, the broker asks too: then nothing is raised.
 
-        Raises as `send`; TransactionNotBegun if the message is not stored as safely as the broker's modes require;
+        Raises as `send`; TransactionNotBegunError if the message is not stored as safely as the broker's modes require;
         LocalProtocolError for a delayed message. At the end BrokerError if the broker refuses the decision: the work
         was done, and the message is not delivered.
         """
@@ -183,7 +194,7 @@ class Producer(Live):
         """Send a message and wait for its consumer's reply (see `reply`), `timeout` seconds in all.
 
         The message is like any other: consumers get it at least once, and the first reply counts. Raises as `send`, and
-        RequestTimeout without a reply in time. After that, and after a cancel, the message may still be stored and
+        RequestTimeoutError without a reply in time. After that, and after a cancel, the message may still be stored and
         handled; a late reply is dropped.
         """
         return await request(
@@ -201,8 +212,8 @@ class Producer(Live):
         """Answer a consumed message that was sent by `request`, here or by a Java client.
 
         Raises LocalProtocolError for a message that does not request a reply; BrokerError if no broker could push the
-        reply, usually because the requester has gone; NotReachable. If the requester merely stopped waiting, no error
-        is reported. A cancel leaves open whether the reply was pushed.
+        reply, usually because the requester has gone; NotReachableError. If the requester merely stopped waiting, no
+        error is reported. A cancel leaves open whether the reply was pushed.
         """
         await reply(self._sender, asked, body, properties=properties or {}, timeout=timeout)
 
@@ -219,5 +230,13 @@ class Producer(Live):
         return attrs.evolve(message, delay_level=level)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that messages of a topic go to. Raises RouteNotFound, NotReachable."""
+        """Return the queues that messages of a topic go to. Raises RouteNotFoundError, NotReachableError."""
         return list(await self._sender.routes.queues(topic))
+
+
+async def send_copy(producer: Producer, copy: Message) -> SendResult:
+    """Send a copy of a stored message as `Producer.send`; hooks treat it as a new send of the same message."""
+    sender = producer._sender
+    if sender.hooks is None:
+        return await producer.send(copy)
+    return await observed_send(sender, copy, None, None, None, is_copy=True)

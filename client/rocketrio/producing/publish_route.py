@@ -20,9 +20,9 @@ from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
 from rocketrio_protocol.errors import (
     ConfigError,
-    NoBrokerRegistered,
-    RequestTimeout,
-    RouteNotFound,
+    NoBrokerRegisteredError,
+    RequestTimeoutError,
+    RouteNotFoundError,
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.java_hash import java_string_hash
@@ -54,7 +54,7 @@ class PublishRoutes:
     _topics: dict[str, _TopicQueues] = attrs.Factory(dict)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that messages may be sent to. Raises RouteNotFound, NotReachable."""
+        """Return the queues of a topic that messages may be sent to. Raises RouteNotFoundError, NotReachableError."""
         return (await self._queues(topic)).any_of
 
     async def keyed_queues(self, topic: str, *, until: float = inf) -> list[MessageQueue]:
@@ -66,7 +66,8 @@ class PublishRoutes:
     ) -> MessageQueue:
         """Return the next queue in turn; one of another broker than `last_broker`, if there is one.
 
-        Raises RouteNotFound, NotReachable; RequestTimeout if no name server returns the route by the time `until`.
+        Raises RouteNotFoundError, NotReachableError; RequestTimeoutError if no name server returns the route by the
+        time `until`.
         """
         queues = self.cached(topic) or await self._queues(topic, until)
         return self._next(queues, last_broker)
@@ -105,7 +106,7 @@ class PublishRoutes:
             return known
         with trio.move_on_at(until):
             return await self._fetched(topic)
-        raise RequestTimeout(
+        raise RequestTimeoutError(
             "no name server returned the route in time",
             topic=topic,
             remedy="Nothing was sent; check the name servers, or raise the timeout",
@@ -128,10 +129,10 @@ class PublishRoutes:
         """Return the route for a send that will create the topic."""
         try:
             return await self.client.topic_route(AUTO_CREATE_TOPIC_KEY)
-        except NoBrokerRegistered as error:
-            raise NoBrokerRegistered(error.what, topic=topic) from error
-        except RouteNotFound as error:
-            raise RouteNotFound(
+        except NoBrokerRegisteredError as error:
+            raise NoBrokerRegisteredError(error.what, topic=topic) from error
+        except RouteNotFoundError as error:
+            raise RouteNotFoundError(
                 "no name server knows the topic, or a master that creates topics",
                 topic=topic,
                 remedy="Start a master, or create the topic",
@@ -140,7 +141,7 @@ class PublishRoutes:
     async def _find_route(self, topic: str) -> None:
         try:
             await self.client.refresh_topic_route(topic, max_age=TEMPLATE_MAX_AGE)
-        except RouteNotFound:
+        except RouteNotFoundError:
             if not self.auto_create_topic:
                 raise
         else:
@@ -150,7 +151,7 @@ class PublishRoutes:
     def _remember(self, topic: str, route: TopicRouteData, limit: int | None) -> _TopicQueues:
         any_of = publish_queues(topic, route, queue_limit=limit)
         if not any_of:
-            raise RouteNotFound(
+            raise RouteNotFoundError(
                 "no master of a writable queue is known",
                 topic=topic,
                 remedy="Start a master, or check the permissions of topic and brokers",

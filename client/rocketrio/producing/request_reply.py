@@ -19,6 +19,9 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
+from rocketrio.hooks import Reader, SendCall
+from rocketrio.producing.observed import observing
+from rocketrio.producing.outgoing import Outgoing
 from rocketrio.producing.send_result import is_worth_another_broker
 from rocketrio.producing.sender import MessageSender
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -31,9 +34,9 @@ from rocketrio_protocol.errors import (
     BrokerError,
     Error,
     LocalProtocolError,
-    NotReachable,
-    RequestTimeout,
-    RouteNotFound,
+    NotReachableError,
+    RequestTimeoutError,
+    RouteNotFoundError,
     broker_error,
 )
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
@@ -124,20 +127,33 @@ async def request(
         PROPERTY_TTL: str(int(timeout * 1000)),
     }
     asking = attrs.evolve(message, properties={**message.properties, **marks})
-    outgoing = sender.encode(asking)
+    call = SendCall(
+        client=client,
+        messages=[asking],
+        sharding_key=sharding_key,
+        conversation_id=correlation_id,
+    )
     with client.shared(Replies).expecting(correlation_id) as expected:
-        with trio.move_on_at(deadline):
-            await client.announce_producer(sender.group)
-        left = max(deadline - trio.current_time(), 0.0)
-        sent = await sender.send(outgoing, sharding_key, queue, left)
+        with observing(sender, call) as sending:
+            outgoing = sender.encode(sending.messages[0])
+            sending.encoded(outgoing.message_ids)
+            with trio.move_on_at(deadline):
+                await client.announce_producer(sender.group)
+            left = max(deadline - trio.current_time(), 0.0)
+            sent = await sender.send(outgoing, sharding_key, queue, left)
+            sending.stored(sent)
+        hooks = sender.hooks
+        received = None if hooks is None else hooks.receiving(Reader(client, sender.group))
         with trio.move_on_at(deadline):
             await expected.arrived.wait()
         if expected.reply is None:
-            raise RequestTimeout(
+            raise RequestTimeoutError(
                 f"no reply to message {sent.message_id} within {timeout:g} s",
                 topic=message.topic,
                 remedy="The message is stored, and its consumer may still be working on it",
             )
+        if received is not None:
+            received([expected.reply])
         return expected.reply
 
 
@@ -150,7 +166,18 @@ async def reply(
     timeout: float | None,
 ) -> None:
     """Send a reply as described at `Producer.reply`."""
-    outgoing = sender.encode(_reply_message(asked, body, properties))
+    answer = _reply_message(asked, body, properties)
+    conversation_id = answer.properties[PROPERTY_CORRELATION_ID]
+    call = SendCall(client=sender.client, messages=[answer], conversation_id=conversation_id)
+    with observing(sender, call) as sending:
+        outgoing = sender.encode(sending.messages[0])
+        sending.encoded(outgoing.message_ids)
+        await _push(sender, asked, outgoing, timeout)
+
+
+async def _push(
+    sender: MessageSender, asked: MessageExt, outgoing: Outgoing, timeout: float | None
+) -> None:
     deadline = trio.current_time() + (sender.timeout if timeout is None else timeout)
     last_broker: str | None = None
     for attempt in range(sender.retries + 1):
@@ -180,7 +207,7 @@ async def reply(
                 broker_addr=addr,
                 topic=outgoing.topic,
             )
-        except (BrokerError, NotReachable, RouteNotFound) as error:
+        except (BrokerError, NotReachableError, RouteNotFoundError) as error:
             is_last = attempt == sender.retries or trio.current_time() >= deadline
             if is_last or not is_worth_another_broker(error):
                 raise

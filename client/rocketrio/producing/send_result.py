@@ -11,7 +11,14 @@ import attrs
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
-from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound, broker_error
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    Error,
+    NotReachableError,
+    RouteNotFoundError,
+    TlsError,
+    broker_error,
+)
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.message_id import split_message_ids
 
@@ -102,4 +109,6 @@ def read_send_result(
 
 def is_worth_another_broker(error: Error) -> bool:
     """Return whether a failed send is tried elsewhere: not if every broker would answer the same."""
-    return isinstance(error, NotReachable | RouteNotFound) or error.code in RETRY_CODES
+    if isinstance(error, AccessRefusedError | TlsError):
+        return False
+    return isinstance(error, NotReachableError | RouteNotFoundError) or error.code in RETRY_CODES

@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
+from rocketrio.hooks import Hooks
 from rocketrio.producing.delays import DELAY_LEVELS, check_level
 from rocketrio.producing.outgoing import (
     MAX_MESSAGE_SIZE,
@@ -34,9 +35,9 @@ from rocketrio_protocol.errors import (
     ClosedError,
     ConfigError,
     Error,
-    NotReachable,
-    RouteNotFound,
-    ServiceNotAvailable,
+    NotReachableError,
+    RouteNotFoundError,
+    ServiceNotAvailableError,
 )
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
@@ -67,6 +68,8 @@ class MessageSender:
     delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
     traces: Traces | None = None
     """Set only with `open_client(trace=...)`."""
+    hooks: Hooks | None = None
+    """Set only if they were installed before the client was opened."""
     is_closed: bool = False
     """Whether the producer's block was left."""
     _slow_brokers: SlowBrokers | None = attrs.field(init=False)
@@ -143,7 +146,7 @@ class MessageSender:
                 remaining -= trio.current_time() - started
             try:
                 return await self.send_to(target, outgoing, remaining, addr=addr, now=now)
-            except (BrokerError, NotReachable, RouteNotFound) as error:
+            except (BrokerError, NotReachableError, RouteNotFoundError) as error:
                 is_last = attempt == self.retries or trio.current_time() >= started + timeout
                 if is_last or not is_worth_another_broker(error):
                     raise
@@ -206,13 +209,13 @@ class MessageSender:
                 )
             return result
         except Error as error:
-            if isinstance(error, NotReachable):
+            if isinstance(error, NotReachableError):
                 client.mark_unreachable(addr, spent=trio.current_time() - started)
             if self._slow_brokers is not None and error.retryable:
                 self._slow_brokers.failed(queue.broker_name, now=trio.current_time())
             if error.stale_route:
                 until = started + timeout
-                is_refused = isinstance(error, ServiceNotAvailable)
+                is_refused = isinstance(error, ServiceNotAvailableError)
                 # A route received since this send began is fresh enough, because the refusal came later.
                 age = trio.current_time() - started if is_refused else ROUTE_AGE
                 await self._refresh(queue.topic, until=until, max_age=min(age, ROUTE_AGE))
@@ -223,14 +226,17 @@ class MessageSender:
             raise
 
     async def master_of(self, queue: MessageQueue, *, until: float = inf) -> str:
-        """Return the master's address. Raises RouteNotFound if a fresh route lacks it, or none arrived by `until`."""
+        """Return the master's address.
+
+        Raises RouteNotFoundError if a fresh route lacks it, or none arrived by `until`.
+        """
         routing = self.client.routing
         addr = routing.find_broker_address_in_publish(queue.broker_name)
         if addr is None:
             await self._refresh(queue.topic, until=until)
             addr = routing.find_broker_address_in_publish(queue.broker_name)
         if addr is None:
-            raise RouteNotFound(
+            raise RouteNotFoundError(
                 f"broker {queue.broker_name} has no master now",
                 topic=queue.topic,
                 remedy="Start the master, or send to another broker",

@@ -14,14 +14,15 @@ a delayed transaction is refused, where Java drops the delay.
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import ExitStack, asynccontextmanager, nullcontext
+from typing import Final, NoReturn
 
 import attrs
 import trio
 
+from rocketrio.hooks import SendCall
 from rocketrio.live import Live
-from rocketrio.producing.outgoing import Outgoing
+from rocketrio.producing.observed import observing
 from rocketrio.producing.send_result import SendResult, SendStatus
 from rocketrio.producing.sender import MessageSender
 from rocketrio.producing.transaction_checks import TransactionChecks, TransactionState
@@ -33,8 +34,8 @@ from rocketrio_protocol.errors import (
     BrokerError,
     Error,
     LocalProtocolError,
-    NotReachable,
-    RouteNotFound,
+    NotReachableError,
+    RouteNotFoundError,
     broker_error,
 )
 from rocketrio_protocol.message import Message, MessageQueue
@@ -52,7 +53,7 @@ _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 logger = logging.getLogger("rocketrio.producer")
 
 
-class TransactionNotBegun(Error):
+class TransactionNotBegunError(Error):
     """The half message is not stored safely enough to begin the work; it was rolled back, and no work was done."""
 
     retryable = True
@@ -71,6 +72,8 @@ class Transaction(Live):
     """The decision; None while the block runs, and after a cancel."""
     is_acknowledged: bool = False
     """Whether the broker has confirmed the decision; if not, it asks `check_transaction`."""
+    _half: Message = attrs.field(kw_only=True)
+    """The half message as it was sent."""
 
     @property
     def message_id(self) -> str:
@@ -97,11 +100,25 @@ async def transaction(
     timeout: float | None,
 ) -> AsyncGenerator[Transaction]:
     """Run a transaction as described at `Producer.transaction`."""
-    half = _half(sender, message)
-    # This begins before the answer: a broker that waits for its disk or slaves may ask before it answers.
-    with checks.working(half.message_ids[0]):
-        sent = await _begin(sender, message, half, sharding_key, queue, timeout)
-        open_one = Transaction(message, sent)
+    call = SendCall(
+        client=sender.client,
+        messages=[_half_message(sender, message)],
+        sharding_key=sharding_key,
+        is_transaction=True,
+    )
+    with ExitStack() as working:
+        with observing(sender, call) as sending:
+            half = sending.messages[0]
+            outgoing = sender.encode(half)
+            outgoing.sys_flag |= _PREPARED
+            sending.encoded(outgoing.message_ids)
+            # This begins before the answer: a broker that waits for its disk or slaves may ask before it answers.
+            working.enter_context(checks.working(outgoing.message_ids[0]))
+            sent = await sender.send(outgoing, sharding_key, queue, timeout)
+            sending.stored(sent)
+            open_one = Transaction(message, sent, half=half)
+            if sent.status is not SendStatus.SEND_OK:
+                await _give_up(sender, open_one)
         async with _decided(sender, open_one):
             yield open_one
 
@@ -127,38 +144,26 @@ async def _decided(sender: MessageSender, open_one: Transaction) -> AsyncGenerat
     await _end(sender, open_one)
 
 
-def _half(sender: MessageSender, message: Message) -> Outgoing:
+def _half_message(sender: MessageSender, message: Message) -> Message:
     if message.delay_level:
         raise LocalProtocolError(
             "a message of a transaction cannot be delayed as well", topic=message.topic
         )
     wire_group = sender.client.namespace.wrapped(sender.group)
     marks = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: wire_group}
-    half = attrs.evolve(message, properties={**message.properties, **marks})
-    outgoing = sender.encode(half)
-    outgoing.sys_flag |= _PREPARED
-    return outgoing
+    return attrs.evolve(message, properties={**message.properties, **marks})
 
 
-async def _begin(
-    sender: MessageSender,
-    message: Message,
-    half: Outgoing,
-    sharding_key: str | None,
-    queue: MessageQueue | None,
-    timeout: float | None,
-) -> SendResult:
-    sent = await sender.send(half, sharding_key, queue, timeout)
-    if sent.status is SendStatus.SEND_OK:
-        return sent
-    unsafe = Transaction(message, sent, TransactionState.ROLLBACK)
+async def _give_up(sender: MessageSender, unsafe: Transaction) -> NoReturn:
+    """Roll a transaction back whose half message is not stored safely enough, and raise TransactionNotBegunError."""
+    unsafe.rollback()
     try:
         await _end(sender, unsafe)
     except BrokerError as error:
-        logger.warning("rollback refused message_id=%s error=%s", sent.message_id, error)
-    raise TransactionNotBegun(
-        f"the half message of a transaction is stored as {sent.status.name} only",
-        topic=message.topic,
+        logger.warning("rollback refused message_id=%s error=%s", unsafe.message_id, error)
+    raise TransactionNotBegunError(
+        f"the half message of a transaction is stored as {unsafe.sent.status.name} only",
+        topic=unsafe.message.topic,
     )
 
 
@@ -179,6 +184,21 @@ async def _end(sender: MessageSender, ended: Transaction) -> None:
         topic=sent.queue.topic,
         broker_name=sent.queue.broker_name,
     )
+    hooks, state = sender.hooks, ended.state.name.lower()
+    ending = (
+        nullcontext()
+        if hooks is None
+        else hooks.ending(sender.client, ended._half, sent.message_id, state)
+    )
+    with ending:
+        await _deliver(sender, ended, header)
+
+
+async def _deliver(
+    sender: MessageSender, ended: Transaction, header: EndTransactionRequestHeader
+) -> None:
+    assert ended.state is not None
+    sent = ended.sent
     # The work is over: a cancel that comes now does not change its outcome.
     until = trio.current_time() + END_TIMEOUT
     with trio.CancelScope(shield=True):
@@ -186,7 +206,7 @@ async def _end(sender: MessageSender, ended: Transaction) -> None:
             addr = await sender.master_of(sent.queue, until=until)
             left = until - trio.current_time()
             answer = await sender.client.connections.call(addr, header, timeout=left)
-        except (NotReachable, RouteNotFound) as error:
+        except (NotReachableError, RouteNotFoundError) as error:
             logger.warning(
                 "decision not delivered, the broker will ask message_id=%s state=%s error=%s",
                 sent.message_id,

@@ -13,15 +13,16 @@ Unlike Java: several checks run concurrently; and a producer that has sent nothi
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from enum import Enum
 from typing import Final, TypeAlias
 
 import attrs
 import trio
 
-from rocketrio.callables import NotAwaitable
+from rocketrio.callables import NotAwaitableError
 from rocketrio.client import ClientInstance
+from rocketrio.hooks import Reader
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.transaction import (
@@ -172,7 +173,16 @@ async def _answer_all(
     newest: dict[str, _Question],
 ) -> None:
     async for message_id in to_check:
-        state = await _checked(check, newest[message_id].message)
+        asked = newest[message_id].message
+        checking = (
+            nullcontext()
+            if client.hooks is None
+            else client.hooks.checking(
+                Reader(client, client.namespace.unwrapped(wire_group)), asked
+            )
+        )
+        with checking:
+            state = await _checked(check, asked)
         question = newest.pop(message_id)
         if state is TransactionState.UNKNOWN:
             continue
@@ -214,15 +224,17 @@ async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionS
     try:
         with trio.move_on_after(CHECK_TIMEOUT) as scope:
             state = await check(message)
-    except NotAwaitable:  # Every call would fail like this.
+    except NotAwaitableError:  # Every call would fail like this.
         raise
     except Exception:  # The application's exception: the broker asks again, which may help.
         logger.warning("check_transaction failed message=%r", message, exc_info=True)
         return TransactionState.UNKNOWN
     if scope.cancelled_caught:
-        logger.warning("check_transaction took over %g s message=%r", CHECK_TIMEOUT, message)
+        logger.warning(
+            "check_transaction took too long seconds=%g message=%r", CHECK_TIMEOUT, message
+        )
         return TransactionState.UNKNOWN
     if not isinstance(state, TransactionState):
-        logger.warning("check_transaction returned %r, not a TransactionState", state)
+        logger.warning("check_transaction did not return a TransactionState returned=%r", state)
         return TransactionState.UNKNOWN
     return state

@@ -1,7 +1,8 @@
 """What operators' tools ask of a member through a broker (223 and 221, 307): asked as they ask, of members of ours."""
 
 import trio
-from tests.client.orders import TOPIC, another_client, receive, send
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, receive, send
 
 from rocketrio import (
     ClientInstance,
@@ -24,7 +25,7 @@ from rocketrio_protocol.names import retry_topic
 
 async def told(cluster: EmbeddedCluster, header: RequestHeader) -> RemotingCommand:
     """What the master answers a tool, which is a client of its own."""
-    async with another_client(cluster, host="10.0.0.200") as tool:
+    async with client_of(cluster, host="10.0.0.200") as tool:
         return await tool.pool.call(cluster.master.broker.address, header, timeout=30)
 
 
@@ -52,7 +53,7 @@ async def test_offsets_are_where_the_member_is_before_it_commits(
     await send(client, 8, queues=2)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         received = await receive(consumer, 6)
-        consumer.settle()
+        consumer._settle()
         expected = {
             MessageQueue(TOPIC, "broker-a", queue_id): sum(
                 number % 2 == queue_id for number in received
@@ -63,7 +64,7 @@ async def test_offsets_are_where_the_member_is_before_it_commits(
         assert await offsets_of(cluster, client, topic="others") == {}
 
 
-async def test_who_commits_himself_tells_what_he_committed(
+async def test_consumer_with_manual_commits_reports_what_it_committed(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 4, queues=1)
@@ -76,7 +77,7 @@ async def test_who_commits_himself_tells_what_he_committed(
         assert (await info_of(cluster, client)).mq_table[queue].commit_offset == 2
 
 
-async def test_member_tells_its_settings_subscriptions_and_queues(
+async def test_member_reports_its_settings_subscriptions_and_queues(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 4, queues=2)
@@ -110,7 +111,7 @@ async def test_member_tells_its_settings_subscriptions_and_queues(
     assert (info.mq_pop_table, info.user_consumer_info, info.jstack) == ({}, {}, None)
 
 
-async def test_stacks_say_where_tasks_are_if_they_are_wanted(
+async def test_requested_stacks_show_where_tasks_are(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 1)
@@ -146,17 +147,17 @@ async def test_group_that_is_not_here_is_named(
         client.heartbeat.consumers["g"] = member
 
 
-async def test_names_of_a_namespace_are_told_as_brokers_know_them(
+async def test_names_of_a_namespace_are_reported_as_brokers_know_them(
     cluster: EmbeddedCluster,
 ) -> None:
-    async with another_client(cluster, namespace="ns") as client:
+    async with client_of(cluster, namespace="ns") as client:
         async with open_producer(client=client) as producer:
             sent = await producer.send(Message(TOPIC, b"0"))
         async with open_consumer(
             TOPIC, group="g", start_from="earliest", client=client
         ) as consumer:
             await receive(consumer, 1)
-            consumer.settle()
+            consumer._settle()
             info = await info_of(cluster, client, "ns%g")
             offsets = await offsets_of(cluster, client, "ns%orders", "ns%g")
     queue = MessageQueue("ns%orders", "broker-a", sent.queue.queue_id)

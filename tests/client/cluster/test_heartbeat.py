@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.orders import another_client
-from tests.support.clients import open_consumer
+from tests.support.clients import client_of, open_consumer
 
 from rocketrio import ClientInstance, ConfigError, Consumer, Message, open_admin, open_producer
 from rocketrio.cluster.heartbeat import ConsumerMembership
@@ -15,7 +14,7 @@ from rocketrio_broker.embedded import CLIENT_HOST, MASTER_HOST, EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson
 
 
-async def test_client_without_groups_says_nothing(
+async def test_client_without_groups_sends_no_heartbeat(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await client.topic_route("TBW102")
@@ -24,7 +23,7 @@ async def test_client_without_groups_says_nothing(
     assert client.heartbeat.acknowledged_by == set()
 
 
-async def test_producers_address_masters_and_consumers_everybody(
+async def test_producers_send_heartbeats_to_masters_and_consumers_to_all_brokers(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await client.topic_route("TBW102")
@@ -91,7 +90,7 @@ async def test_static_member_restarts_without_moving_a_queue(
         assert len(other.assignment) == 4
 
 
-async def test_static_member_is_told_where_brokers_grant_nothing(
+async def test_static_member_logs_that_brokers_grant_nothing(
     client: ClientInstance, cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_admin(client=client) as admin:
@@ -124,7 +123,7 @@ async def test_producer_that_closes_right_after_its_first_send_is_forgotten(
     for _ in range(
         20
     ):  # Whether the heartbeat or the goodbye is faster changes from one to the next.
-        async with another_client(cluster) as client:
+        async with client_of(cluster) as client:
             async with open_producer(client=client, group="short") as producer:
                 await producer.send(Message("orders", b""))
             await trio.sleep(5)

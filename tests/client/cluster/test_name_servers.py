@@ -4,11 +4,11 @@ import pytest
 import trio
 from tests.support.clients import open_client
 
-from rocketrio import ClientInstance, NotReachable, RouteNotFound
+from rocketrio import ClientInstance, NotReachableError, RouteNotFoundError
 from rocketrio.cluster.name_servers import NEXT_AFTER, name_server_addresses
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.server import NameServer
-from rocketrio_protocol.errors import ConfigError, RequestCodeNotSupported
+from rocketrio_protocol.errors import ConfigError, RequestCodeNotSupportedError
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ async def test_dead_name_server_is_passed_over_and_then_asked_last(
         assert client.name_servers._first == 1
 
 
-async def test_topic_is_unknown_only_when_all_name_servers_say_so(
+async def test_topic_is_unknown_only_if_all_name_servers_report_so(
     cluster: EmbeddedCluster,
 ) -> None:
     listener = await cluster.listen_on("10.0.0.50")("10.0.0.50:9876")
@@ -53,7 +53,7 @@ async def test_topic_is_unknown_only_when_all_name_servers_say_so(
     names = [listener.addr, cluster.name_servers[0]]
     async with open_client(name_servers=names, dial=cluster.dial) as client:
         assert (await client.topic_route("TBW102")).queue_datas
-        with pytest.raises(RouteNotFound):
+        with pytest.raises(RouteNotFoundError):
             await client.topic_route("nowhere")
 
 
@@ -62,11 +62,11 @@ async def test_no_name_server_at_all_is_an_error_that_names_them(
 ) -> None:
     names = ["10.0.0.50:9876", "10.0.0.51:9876"]
     async with open_client(name_servers=names, dial=cluster.dial) as client:
-        with pytest.raises(NotReachable, match=r"10\.0\.0\.50:9876, 10\.0\.0\.51:9876"):
+        with pytest.raises(NotReachableError, match=r"10\.0\.0\.50:9876, 10\.0\.0\.51:9876"):
             await client.topic_route("TBW102")
 
 
-async def test_cluster_goes_on_without_its_name_server(
+async def test_cluster_continues_without_its_name_server(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await client.topic_route("TBW102")
@@ -99,8 +99,10 @@ async def test_address_of_a_broker_is_not_taken_for_a_name_server(cluster: Embed
     broker = cluster.master.broker
     async with open_client(name_servers=[broker.address], dial=cluster.dial) as client:
         for asking in (client.topic_route("orders"), client.name_servers.cluster_info()):
-            with pytest.raises(RequestCodeNotSupported, match=r"is not a name server.*a broker"):
+            with pytest.raises(
+                RequestCodeNotSupportedError, match=r"is not a name server.*a broker"
+            ):
                 await asking
     async with open_client(name_servers=[broker.ha_address], dial=cluster.dial) as client:
-        with pytest.raises(NotReachable, match="replication port"):
+        with pytest.raises(NotReachableError, match="replication port"):
             await client.topic_route("orders")

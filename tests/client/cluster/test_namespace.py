@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 
 from rocketrio import (
     ClientInstance,
@@ -68,12 +68,7 @@ def test_name_that_no_namespace_can_have_is_refused(name: str) -> None:
 
 @pytest.fixture
 async def tenant(cluster: EmbeddedCluster) -> AsyncIterator[ClientInstance]:
-    async with open_client(
-        namespace="ns",
-        name_servers=cluster.name_servers,
-        dial=cluster.dial,
-        wall_clock=cluster.wall_clock,
-    ) as opened:
+    async with client_of(cluster, namespace="ns") as opened:
         yield opened
 
 
@@ -117,12 +112,7 @@ async def test_members_of_a_group_find_each_other(
     async with open_admin(client=tenant) as admin:
         await admin.create_topic("orders", queues=4)
     async with (
-        open_client(
-            namespace="ns",
-            name_servers=cluster.name_servers,
-            dial=cluster.dial,
-            wall_clock=cluster.wall_clock,
-        ) as second,
+        client_of(cluster, namespace="ns") as second,
         open_consumer("orders", group="g", client=tenant) as first,
     ):
         assert len(first.assignment) == 4
@@ -225,7 +215,7 @@ async def test_tables_hold_short_names(tenant: ClientInstance) -> None:
     assert table["topic"].to_pylist() == ["orders"] * 10
 
 
-async def test_groups_are_looked_at_changed_and_deleted_by_their_short_names(
+async def test_groups_are_read_changed_and_deleted_by_their_short_names(
     tenant: ClientInstance, client: ClientInstance
 ) -> None:
     async with open_admin(client=tenant) as admin, open_admin(client=client) as outside:

@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from tests.client.orders import TOPIC, send
+from tests.support.orders import TOPIC, send
 
 from rocketrio import ClientInstance, MessageQueue, Prefetch, open_consumer
 from rocketrio.consuming.pull import PullAPIWrapper
@@ -181,7 +181,7 @@ async def test_without_another_replica_a_pull_waits_on(
         assert seconds == pytest.approx(15, abs=0.3)
 
 
-async def test_prober_ends_when_nobody_waits(
+async def test_prober_ends_when_no_caller_waits(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with held_pull(client) as held:
@@ -212,7 +212,7 @@ async def test_one_prober_asks_for_all_pulls_of_a_connection(
     assert 9 <= asked <= 11
 
 
-async def test_consumer_reads_on_at_the_slave_and_says_why(
+async def test_consumer_continues_at_the_slave_and_reports_the_reason(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 4, queues=1)

@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, another_client, send
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, send
 
 from rocketrio import (
     ClientInstance,
     ConfigError,
     Message,
     MessageQueue,
-    NotReachable,
+    NotReachableError,
     open_admin,
     open_consumer,
     open_producer,
@@ -53,7 +54,9 @@ def away(cluster: EmbeddedCluster) -> None:
     cluster.memory_network.partition(cluster.master.host, cluster.slaves[0].host)
 
 
-async def test_nearest_is_measured(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+async def test_nearest_replica_is_the_one_that_answers_first(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
     await send(client, 4, queues=1)
     await trio.sleep(3)
     cluster.memory_network.delay(cluster.master.host, CLIENT_HOST, 0.050)
@@ -130,7 +133,7 @@ async def test_stale_replica_is_not_read_though_the_master_is_away(
     await trio.sleep(1.1)
     assert await pull(wrapper) == (0, PullReason.TOO_STALE)
     await cluster.kill_master()
-    with pytest.raises(NotReachable):
+    with pytest.raises(NotReachableError):
         await pull(wrapper)
 
 
@@ -144,14 +147,16 @@ async def test_fresh_replica_is_read_while_the_master_is_away(
     assert await pull(wrapper) == (1, PullReason.REPLICA)
 
 
-async def test_master_and_nobody_else(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+async def test_policy_master_asks_only_the_master(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
     await send(client, 10, queues=1)
     await trio.sleep(3)
     wrapper = wrapper_of(client, read_from="master")
     client.routing.update_pull_from_which_node(QUEUE, 1, "g")
     assert await pull(wrapper) == (0, PullReason.MASTER)
     await cluster.kill_master()
-    with pytest.raises(NotReachable):
+    with pytest.raises(NotReachableError):
         await pull(wrapper)
     await cluster.restart_master()
     await trio.sleep(2)
@@ -170,7 +175,7 @@ async def test_replica_under_a_bound_holds_pulls_for_a_second_at_most(
     assert trio.current_time() - before == pytest.approx(1.0, abs=0.05)
 
 
-async def test_silent_replica_costs_one_look(
+async def test_silent_replica_costs_one_probe(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     wrapper = await replica_reader(client, max_staleness_messages=5)
@@ -220,7 +225,7 @@ async def test_groups_of_one_client_are_suggested_to_apart(
 
 
 async def test_wrong_policy_is_refused_before_anything_is_asked(cluster: EmbeddedCluster) -> None:
-    async with another_client(cluster) as client:
+    async with client_of(cluster) as client:
         with pytest.raises(ConfigError, match="needs a bound"):
             async with open_consumer(TOPIC, group="g", client=client, read_from="replica"):
                 pass

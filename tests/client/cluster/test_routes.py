@@ -6,7 +6,7 @@ from rocketrio import ClientInstance
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
-async def test_one_question_answers_all_who_want_a_route(client: ClientInstance) -> None:
+async def test_one_request_serves_all_callers_that_want_a_route(client: ClientInstance) -> None:
     asked = 0
     original = client.name_servers.topic_route
 

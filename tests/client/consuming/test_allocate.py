@@ -84,7 +84,7 @@ def test_runs_of_neighbours_and_cards_dealt() -> None:
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_stranger_gets_nothing(strategy: AllocateStrategy) -> None:
+def test_client_outside_the_group_gets_no_queue(strategy: AllocateStrategy) -> None:
     assert strategy("x", ["a", "b"], queues_of(4)) == []
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, another_client, receive, send
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, receive, send
 
 from rocketrio import NOT_FOUND, ClientInstance, Error, MessageExt, MessageQueue, open_consumer
 from rocketrio.consuming.local_offset_store import OffsetFile, default_offsets_path
@@ -21,7 +22,7 @@ async def test_every_member_gets_every_message(
 ) -> None:
     await send(client, 40)
     async with (
-        another_client(cluster) as other,
+        client_of(cluster) as other,
         open_consumer(
             TOPIC, group="g", mode="broadcasting", start_from="earliest", client=client,
             offsets_path=tmp_path / "one.json",
@@ -39,7 +40,9 @@ async def test_every_member_gets_every_message(
         assert [data.topic for data in model.subscription_data_set] == [TOPIC]
 
 
-async def test_member_goes_on_where_its_file_says(client: ClientInstance, tmp_path: Path) -> None:
+async def test_member_continues_at_the_offset_of_its_file(
+    client: ClientInstance, tmp_path: Path
+) -> None:
     await send(client, 10, queues=1)
     path = tmp_path / "deep" / "offsets.json"
     for expected in ([0, 1, 2, 3], [4, 5, 6, 7]):
@@ -131,7 +134,7 @@ def test_file_before_counts_where_the_last_one_cannot_be_read(tmp_path: Path) ->
         file.read()
 
 
-def test_default_place_is_javas() -> None:
+def test_offsets_file_is_by_default_where_java_has_it() -> None:
     home = Path.home() / ".rocketmq_offsets"
     assert default_offsets_path("10.0.0.1@7#abc", "g") == home / "10.0.0.1@DEFAULT/g/offsets.json"
     assert default_offsets_path("mine", "g") == home / "mine/g/offsets.json"
@@ -141,7 +144,7 @@ def test_default_place_is_javas() -> None:
     "client_id",
     ["..", ".", "", "../../etc", "/etc", "a/../../b", "a/b", "a\0b", "../a@1#2"],
 )
-def test_client_id_leads_nowhere_else(client_id: str) -> None:
+def test_client_id_that_cannot_name_a_folder_is_refused(client_id: str) -> None:
     with pytest.raises(ConfigError, match="can be no folder's name"):
         default_offsets_path(client_id, "g")
 

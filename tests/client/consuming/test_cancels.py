@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 import trio
 from tests.client.checkpoints import cancelled_at
-from tests.client.orders import TOPIC, another_client, receive, send, total_committed
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, receive, send, total_committed
 
 from rocketrio import ClientInstance, Consumer, MessageExt, Prefetch, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -82,7 +83,7 @@ async def test_run_cancelled_anywhere_finishes_every_message_once(
 
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
-async def test_block_cancelled_anywhere_commits_no_more_than_was_done(
+async def test_block_cancelled_anywhere_commits_only_what_was_done(
     client: ClientInstance, cluster: EmbeddedCluster, step: int
 ) -> None:
     await send(client, 300, queues=2)
@@ -94,7 +95,7 @@ async def test_block_cancelled_anywhere_commits_no_more_than_was_done(
 
     async def block() -> None:
         async with (
-            another_client(cluster) as own,
+            client_of(cluster) as own,
             open_consumer(TOPIC, group="g", client=own) as consumer,
         ):
             with trio.move_on_after(0.04):

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.consuming.offset_stores import QUEUE, at, commit, new_store
-from tests.client.orders import TOPIC, another_client, committed, send
-from tests.client.raw_server import server_and_client, told
+from tests.client.consuming.offset_stores import QUEUE, at, commit
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, committed, send, take
+from tests.support.raw_server import server_and_client, told
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_consumer, open_producer
@@ -33,12 +34,6 @@ async def produce(client: ClientInstance) -> None:
             await trio.sleep(1 / RATE)
 
 
-async def take(consumer: Consumer, taken: list[int], work: float) -> None:
-    async for message in consumer:
-        taken.append(int(message.body))
-        await trio.sleep(work)
-
-
 async def handle_all(consumer: Consumer, taken: list[int], work: float) -> None:
     async def handle(message: Any) -> None:
         await trio.sleep(work)
@@ -60,7 +55,7 @@ async def test_a_killed_member_repeats_little(
 
             async def member() -> None:
                 async with (
-                    another_client(cluster, host=ELSEWHERE) as its_client,
+                    client_of(cluster, host=ELSEWHERE) as its_client,
                     open_consumer(TOPIC, group="g", client=its_client) as consumer,
                 ):
                     await how(consumer, first, 0.01)
@@ -92,11 +87,6 @@ async def test_without_automatic_commits_pulls_commit_nothing(client: ClientInst
         await send(client, 10, start=100, queues=1)
         await trio.sleep(30)
         assert await committed(consumer) == {0: 5}
-
-
-@pytest.fixture
-async def store(client: ClientInstance) -> RemoteBrokerOffsetStore:
-    return await new_store(client)
 
 
 async def pull(store: RemoteBrokerOffsetStore) -> None:
@@ -169,7 +159,7 @@ async def test_a_seek_that_is_not_committed_yet_travels_with_no_pull(
     assert await at(store, master) == 21
 
 
-async def test_an_apache_broker_hears_no_commit_with_a_pull(autojump_clock: MockClock) -> None:
+async def test_pull_from_an_apache_broker_has_no_commit(autojump_clock: MockClock) -> None:
     """It stores whatever comes, in whatever order its threads get to it."""
     async with server_and_client() as (server, client):
         server.answers |= {

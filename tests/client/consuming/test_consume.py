@@ -7,14 +7,15 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.client.conftest import run_in_virtual_time
-from tests.client.orders import TOPIC, another_client, receive, send
+from tests.support.clients import client_of
+from tests.support.clocks import run_in_virtual_time
+from tests.support.orders import TOPIC, receive, send
 
 from rocketrio import (
     ClientInstance,
     Message,
     MessageQueue,
-    RouteNotFound,
+    RouteNotFoundError,
     open_admin,
     open_consumer,
     open_producer,
@@ -48,7 +49,7 @@ async def test_time_decides_where_a_new_group_starts(client: ClientInstance) -> 
         assert sorted(await receive(consumer, 8)) == list(range(8, 16))
 
 
-async def test_committed_group_goes_on_whatever_start_says(client: ClientInstance) -> None:
+async def test_committed_group_continues_whatever_start_is(client: ClientInstance) -> None:
     await send(client, 8, queues=1)
     async with open_consumer(TOPIC, group="g", client=client, start_from="earliest") as consumer:
         await receive(consumer, 5)
@@ -71,12 +72,12 @@ async def test_offset_beyond_the_end_is_corrected_by_the_master(client: ClientIn
 
 
 @pytest.mark.trio(run=run_in_virtual_time)
-async def test_lagging_slave_moves_nobody() -> None:
+async def test_lagging_slave_moves_no_reader() -> None:
     queue = MessageQueue(TOPIC, "broker-a", 0)
     store = attrs.evolve(SMALL_STORE, offset_check_in_slave=True)  # It answers "illegal" itself.
     async with (
         EmbeddedCluster(slaves=1, slave_read_enable=True, store=store) as cluster,
-        another_client(cluster) as client,
+        client_of(cluster) as client,
     ):
         await send(client, 10, queues=1)
         await trio.sleep(1)
@@ -90,7 +91,7 @@ async def test_lagging_slave_moves_nobody() -> None:
 
 
 async def test_unknown_topic_is_an_error_at_once(client: ClientInstance) -> None:
-    with pytest.raises(RouteNotFound, match="nowhere"):
+    with pytest.raises(RouteNotFoundError, match="nowhere"):
         async with open_consumer("nowhere", group="g", client=client):
             pass
 
@@ -98,7 +99,7 @@ async def test_unknown_topic_is_an_error_at_once(client: ClientInstance) -> None
 # -------------------------------------------------------------------------------------------- groups
 
 
-async def test_members_share_queues_and_take_over_from_who_leaves(
+async def test_members_share_queues_and_take_over_those_of_a_member_that_leaves(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 400)
@@ -106,7 +107,7 @@ async def test_members_share_queues_and_take_over_from_who_leaves(
     async with open_consumer(TOPIC, group="g", client=client) as first:
         received += await receive(first, 50)
         async with (
-            another_client(cluster) as own,
+            client_of(cluster) as own,
             open_consumer(TOPIC, group="g", client=own) as second,
         ):
             await trio.sleep(1)
@@ -127,7 +128,7 @@ async def test_member_that_dies_is_replaced(
 ) -> None:
     await send(client, 40)
     async with open_consumer(TOPIC, group="g", client=client) as first:
-        async with another_client(cluster) as own, trio.open_nursery() as nursery:
+        async with client_of(cluster) as own, trio.open_nursery() as nursery:
 
             async def member() -> None:
                 async with open_consumer(TOPIC, group="g", client=own):
@@ -200,7 +201,7 @@ async def test_late_commit_of_the_old_owner_does_not_lower_what_the_new_one_stor
 ) -> None:
     await send(client, 20, queues=2)
     queues = [MessageQueue(TOPIC, "broker-a", index) for index in range(2)]
-    async with another_client(cluster) as other:
+    async with client_of(cluster) as other:
         await other.topic_route(TOPIC)
         store = RemoteBrokerOffsetStore(other, "g")
         async with open_consumer(TOPIC, group="g", client=client) as consumer:
@@ -297,11 +298,11 @@ async def test_topic_that_was_just_made_is_waited_for(
             assert consumer.assignment
 
 
-async def test_topic_that_nobody_knows_is_an_error_soon(
+async def test_unknown_topic_is_an_error_soon(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     started = trio.current_time()
-    with pytest.raises(RouteNotFound, match="nowhere"):
+    with pytest.raises(RouteNotFoundError, match="nowhere"):
         async with open_consumer("nowhere", group="g", client=client):
             pass
     assert trio.current_time() - started < 2.0
@@ -330,7 +331,7 @@ async def test_topic_is_waited_for_as_long_as_was_said(
     client: ClientInstance, given: dict[str, float], waited: float
 ) -> None:
     began = trio.current_time()
-    with pytest.raises(RouteNotFound, match="never"):
+    with pytest.raises(RouteNotFoundError, match="never"):
         async with open_consumer("never", group="g", client=client, **given):
             pass
     assert trio.current_time() - began == pytest.approx(waited, abs=1.0)
@@ -352,7 +353,7 @@ async def test_consumer_may_start_before_its_cluster(
 
     cluster.nursery.start_soon(start_later)
     async with (
-        another_client(cluster) as fresh,
+        client_of(cluster) as fresh,
         open_consumer(
             TOPIC, group="g", start_from="earliest", wait_for_topic=60, client=fresh
         ) as consumer,

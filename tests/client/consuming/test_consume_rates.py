@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, receive, send
+from tests.support.orders import TOPIC, receive, send
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, ConsumeLater, MessageExt, MessageQueue, open_consumer
@@ -81,7 +81,7 @@ async def test_failed_messages_are_those_of_the_last_hour(autojump_clock: MockCl
     assert counted.status().consume_failed_msgs == 0
 
 
-async def test_however_often_somebody_asks_a_minute_is_a_minute(
+async def test_rate_of_a_minute_does_not_depend_on_how_often_it_is_read(
     autojump_clock: MockClock,
 ) -> None:
     counted = Counted()
@@ -104,7 +104,7 @@ async def test_what_a_lost_queue_counted_stays(autojump_clock: MockClock) -> Non
     assert counted.status().pull_tps == 3
 
 
-async def test_a_queue_has_moved_when_a_look_saw_it_move(autojump_clock: MockClock) -> None:
+async def test_queue_has_moved_if_a_sample_saw_it_move(autojump_clock: MockClock) -> None:
     counted = Counted()
     begin = trio.current_time()
     await trio.sleep(10)
@@ -119,7 +119,7 @@ async def test_a_queue_has_moved_when_a_look_saw_it_move(autojump_clock: MockClo
     assert counted.rates.owned_since(counted.queue) == begin
 
 
-async def test_what_was_pulled_and_what_was_received_are_told(client: ClientInstance) -> None:
+async def test_rates_have_pulled_and_received_messages(client: ClientInstance) -> None:
     await send(client, 120)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         await trio.sleep(10)
@@ -169,7 +169,7 @@ async def test_failed_messages_are_no_done_ones(client: ClientInstance) -> None:
         assert told.consume_failed_msgs == 10
 
 
-async def test_where_order_counts_each_failed_try_is_told(client: ClientInstance) -> None:
+async def test_rates_of_an_orderly_consumer_count_each_failed_try(client: ClientInstance) -> None:
     await send(client, 5, queues=1)
     tries = 0
 
@@ -203,11 +203,11 @@ async def test_what_a_loop_hands_back_has_failed(client: ClientInstance) -> None
         assert status(consumer, retry_topic("g")).consume_failed_msgs == 1
 
 
-async def test_what_was_pulled_in_vain_was_not_consumed(client: ClientInstance) -> None:
+async def test_messages_pulled_but_dropped_count_as_not_consumed(client: ClientInstance) -> None:
     await send(client, 60, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         await receive(consumer, 10)
-        consumer.settle()
+        consumer._settle()
         consumer.pause()
         consumer.resume()
         await receive(consumer, 10)

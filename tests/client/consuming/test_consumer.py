@@ -4,13 +4,14 @@ from collections import defaultdict
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, another_client, committed, receive, send
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, committed, receive, send
 
 from rocketrio import (
     NOT_FOUND,
     ClientInstance,
     ClosedError,
-    CommitRefused,
+    CommitRefusedError,
     MessageQueue,
     Prefetch,
     open_admin,
@@ -43,7 +44,7 @@ async def test_consumer_waits_for_the_next_message(client: ClientInstance) -> No
         assert trio.current_time() - before < 1  # Long polling, not looking now and then.
 
 
-async def test_batches_are_full_or_what_is_there(client: ClientInstance) -> None:
+async def test_batches_are_full_or_hold_what_has_arrived(client: ClientInstance) -> None:
     await send(client, 100, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         sizes, received = [], 0
@@ -85,7 +86,7 @@ async def test_batch_size_must_be_positive(client: ClientInstance) -> None:
             consumer.batches(0)
 
 
-async def test_tags_are_filtered(client: ClientInstance) -> None:
+async def test_consumer_with_tags_receives_only_their_messages(client: ClientInstance) -> None:
     await send(client, 40, queues=3)
     async with open_consumer(TOPIC, group="g", tags="odd", client=client) as consumer:
         numbers = await receive(consumer, 20)
@@ -144,7 +145,7 @@ async def test_cancelled_client_commits_before_its_connections_end(
     await send(client, 10, queues=1)
     with trio.move_on_after(1):
         async with (
-            another_client(cluster) as own,
+            client_of(cluster) as own,
             open_consumer(TOPIC, group="g", client=own) as consumer,
         ):
             await receive(consumer, 4)
@@ -203,13 +204,13 @@ async def test_reset_by_an_operator_moves_no_running_consumer_and_is_not_overwri
             assert await receive(consumer, 3) == [10, 11, 12]
             await trio.sleep(30)
             assert caplog.text.count("an operator has reset group g") == 1
-            with pytest.raises(CommitRefused, match="seek"):
+            with pytest.raises(CommitRefusedError, match="seek"):
                 await consumer.commit()
             assert consumer.position(queue) == 13
         async with open_consumer(TOPIC, group="g", client=client) as consumer:
             assert await receive(consumer, 2) == [3, 4]
             await admin.reset_offsets("g", {queue: 0})
-            with pytest.raises(CommitRefused):
+            with pytest.raises(CommitRefusedError):
                 await consumer.commit()
             consumer.seek(queue, 20)
             assert await receive(consumer, 1) == [20]
@@ -265,7 +266,7 @@ async def test_second_receiving_task_is_refused(client: ClientInstance) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_closed_consumer_says_so(client: ClientInstance) -> None:
+async def test_closed_consumer_raises_closed_error(client: ClientInstance) -> None:
     await send(client, 1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         await receive(consumer, 1)
@@ -312,26 +313,26 @@ async def test_number_that_is_no_offset_is_refused(client: ClientInstance) -> No
                 await consumer.commit({queue: number})
 
 
-async def test_commit_of_a_queue_that_is_lost_meanwhile_says_so(
+async def test_commit_of_a_queue_that_is_lost_meanwhile_is_an_error(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 8)
     async with open_consumer(TOPIC, group="g", client=client, auto_commit=False) as consumer:
         await receive(consumer, 8)
         cluster.memory_network.delay("10.0.0.10", "10.0.0.100", 0.5)
-        async with another_client(cluster) as other, trio.open_nursery() as nursery:
+        async with client_of(cluster) as other, trio.open_nursery() as nursery:
 
             async def join() -> None:
                 async with open_consumer(TOPIC, group="g", client=other):
                     await trio.sleep(30)
 
             nursery.start_soon(join)
-            refused: CommitRefused | None = None
+            refused: CommitRefusedError | None = None
             with trio.fail_after(30):
                 while len(consumer.assignment) == 4:
                     try:
                         await consumer.commit()
-                    except CommitRefused as error:
+                    except CommitRefusedError as error:
                         refused = error
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()

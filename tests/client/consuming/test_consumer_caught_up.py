@@ -4,9 +4,10 @@ from functools import partial
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, another_client, send, total_committed
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, send, total_committed
 
-from rocketrio import ClientInstance, MessageQueue, NotReachable, open_consumer
+from rocketrio import ClientInstance, MessageQueue, NotReachableError, open_consumer
 from rocketrio.consuming.consumer import SHARE_LIMIT
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -67,7 +68,7 @@ async def test_until_caught_up_members_share_the_messages(
 
     async def member() -> None:
         async with (
-            another_client(cluster) as own,
+            client_of(cluster) as own,
             open_consumer(TOPIC, group="g", start_from="earliest", client=own) as consumer,
         ):
             async for message in consumer.until_caught_up(consumer.receive):
@@ -86,14 +87,14 @@ async def test_until_caught_up_without_a_share_raises_not_reachable(
 ) -> None:
     await send(client, 4)
     here = "10.0.0.101"
-    async with another_client(cluster, host=here) as cut_off:
+    async with client_of(cluster, host=here) as cut_off:
         await cut_off.topic_route(TOPIC)
         for host in ("10.0.0.10", "10.0.0.11"):
             cluster.memory_network.partition(here, host)
         async with open_consumer(TOPIC, group="g", client=cut_off) as consumer:
             with (
                 trio.fail_after(3 * SHARE_LIMIT),
-                pytest.raises(NotReachable, match="no broker reported"),
+                pytest.raises(NotReachableError, match="no broker reported"),
             ):
                 async for _ in consumer.until_caught_up(consumer.receive_batch):
                     pass

@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, committed, receive, send
+from tests.support.orders import TOPIC, committed, receive, send
 
 from rocketrio import (
     NOT_FOUND,
     ClientInstance,
     Message,
     MessageQueue,
-    NotReachable,
+    NotReachableError,
     Prefetch,
     open_consumer,
     open_producer,
@@ -23,7 +23,7 @@ from rocketrio_protocol.errors import ConfigError
 QUEUES = [MessageQueue(TOPIC, "broker-a", index) for index in range(2)]
 
 
-async def test_paused_queue_gives_nothing_and_goes_on_where_it_stood(
+async def test_paused_queue_gives_nothing_and_resumes_at_its_position(
     client: ClientInstance,
 ) -> None:
     await send(client, 40, queues=2)
@@ -63,7 +63,7 @@ async def test_batch_in_work_is_settled_though_its_queue_is_paused(client: Clien
         consumer.pause()
         await trio.sleep(6)
         assert await committed(consumer) == {0: NOT_FOUND}
-        consumer.settle()
+        consumer._settle()
         await trio.sleep(6)
         assert await committed(consumer) == {0: 7}
 
@@ -80,7 +80,7 @@ async def test_seek_while_paused_counts_after_resume(client: ClientInstance) -> 
         assert await receive(consumer, 1) == [17]
 
 
-async def test_time_says_where_all_queues_go_on(client: ClientInstance) -> None:
+async def test_seek_to_a_time_moves_all_queues(client: ClientInstance) -> None:
     await send(client, 8, queues=2)
     await trio.sleep(100)
     between = datetime.fromtimestamp(client.wall_clock.now_ms() / 1000 - 50, UTC)
@@ -95,14 +95,14 @@ async def test_time_says_where_all_queues_go_on(client: ClientInstance) -> None:
             await consumer.seek_to_time(datetime(2040, 1, 1))
 
 
-async def test_nothing_moves_while_no_master_can_tell(
+async def test_no_position_moves_while_no_master_answers(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 8, queues=2)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         await receive(consumer, 8)
         await cluster.kill_master()
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await consumer.seek_to_time(datetime(2020, 1, 1, tzinfo=UTC))
         assert [consumer.position(queue) for queue in QUEUES] == [4, 4]
 
@@ -114,8 +114,8 @@ async def test_bounds_are_asked_of_the_brokers(client: ClientInstance) -> None:
         assert await consumer.max_offsets() == {QUEUES[0]: 5, QUEUES[1]: 4}
 
 
-def test_what_nobody_could_tell_is_none() -> None:
-    assert _known({QUEUES[0]: 3, QUEUES[1]: NotReachable("away")}) == {
+def test_position_that_no_broker_reports_is_none() -> None:
+    assert _known({QUEUES[0]: 3, QUEUES[1]: NotReachableError("away")}) == {
         QUEUES[0]: 3,
         QUEUES[1]: None,
     }

@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, another_client, send
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, send, take
 
-from rocketrio import ClientInstance, Consumer, MessageQueue, Prefetch, open_consumer
+from rocketrio import ClientInstance, MessageQueue, Prefetch, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 
 ELSEWHERE = "10.0.0.77"
@@ -22,14 +23,8 @@ async def cluster() -> EmbeddedCluster:  # type: ignore[misc]
         yield running
 
 
-async def take(consumer: Consumer, taken: list[int], *, pause: float) -> None:
-    async for message in consumer:
-        taken.append(int(message.body))
-        await trio.sleep(pause)
-
-
 @pytest.mark.parametrize("by", ["loop", "handlers"])
-async def test_member_that_was_cut_off_goes_on_where_others_have_come_to(
+async def test_member_that_was_cut_off_continues_at_the_offset_of_the_others(
     client: ClientInstance, cluster: EmbeddedCluster, by: str
 ) -> None:
     await send(client, 1000, queues=1)
@@ -37,7 +32,7 @@ async def test_member_that_was_cut_off_goes_on_where_others_have_come_to(
     theirs: list[int] = []
     ahead = Prefetch(queue_messages=AHEAD, batch_size=AHEAD)
     async with (
-        another_client(cluster, host=ELSEWHERE) as cut_off,
+        client_of(cluster, host=ELSEWHERE) as cut_off,
         open_consumer(TOPIC, group="g", client=cut_off, prefetch=ahead) as one,
         trio.open_nursery() as nursery,
     ):
@@ -68,13 +63,13 @@ async def test_member_that_was_cut_off_goes_on_where_others_have_come_to(
     assert len(mine) > known + 50
 
 
-async def test_member_that_nobody_replaced_loses_its_place_to_nobody(
+async def test_member_that_was_not_replaced_keeps_its_place(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 200, queues=1)
     taken: list[int] = []
     async with (
-        another_client(cluster, host=ELSEWHERE) as cut_off,
+        client_of(cluster, host=ELSEWHERE) as cut_off,
         open_consumer(TOPIC, group="g", client=cut_off, prefetch=Prefetch(batch_size=4)) as one,
         trio.open_nursery() as nursery,
     ):
@@ -88,13 +83,13 @@ async def test_member_that_nobody_replaced_loses_its_place_to_nobody(
     assert taken == list(range(200))
 
 
-async def test_reader_of_named_queues_is_moved_by_nobody(
+async def test_reader_of_named_queues_is_never_moved(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 60, queues=1)
     taken: list[int] = []
     async with (
-        another_client(cluster, host=ELSEWHERE) as cut_off, open_consumer(
+        client_of(cluster, host=ELSEWHERE) as cut_off, open_consumer(
             group="g", queues=[QUEUE], auto_commit=False, prefetch=Prefetch(queue_messages=4, batch_size=4),
             client=cut_off,
         ) as one,

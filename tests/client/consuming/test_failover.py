@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, send
-from tests.support.clients import open_client
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, send
 
 from rocketrio import NOT_FOUND, ClientInstance, Consumer, Error, open_consumer
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
@@ -27,7 +27,7 @@ async def watch_offsets(consumer: Consumer, seen: dict[int, list[int]]) -> None:
 
 
 @pytest.mark.slow
-async def test_reading_goes_on_and_no_offset_goes_back(
+async def test_reading_continues_and_no_offset_goes_back(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, COUNT)
@@ -73,7 +73,7 @@ async def test_consumer_that_starts_while_the_master_is_silent_reads_at_the_slav
     cluster.memory_network.silence(cluster.master.host)
     started = trio.current_time()
     async with (
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as late,
+        client_of(cluster) as late,
         open_consumer(TOPIC, group="g", client=late, start_from="earliest") as consumer,
     ):
         for _ in range(10 if is_known else 20):

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 import trio
-from tests.client.orders import TOPIC, send
+from tests.support.orders import TOPIC, send
 
 from rocketrio import ClientInstance, MessageExt, Prefetch, open_consumer
 from rocketrio.cluster.api import ClientAPI

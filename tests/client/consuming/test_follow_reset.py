@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, committed, receive, send
+from tests.support.orders import TOPIC, committed, receive, send
 
 from rocketrio import ClientInstance, MessageQueue, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -37,7 +37,7 @@ async def test_running_consumer_goes_back_and_commits_from_there(
         await reset(client, cluster.master.broker.address)
         assert sorted(await receive(consumer, 8)) == list(range(8))
         assert await committed(consumer) == {0: 0, 1: 0}
-        consumer.settle()
+        consumer._settle()
         await consumer.commit()
         assert await committed(consumer) == {0: 4, 1: 4}
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
@@ -54,15 +54,15 @@ async def test_commit_under_way_neither_undoes_the_reset_nor_stops_later_ones(
             await receive(consumer, committed_before)
             await consumer.commit()
         await receive(consumer, 8 - committed_before)
-        consumer.settle()
+        consumer._settle()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reset, client, cluster.master.broker.address)
-            nursery.start_soon(consumer.commit_done)
-        await consumer.commit_done()
+            nursery.start_soon(consumer._commit_done)
+        await consumer._commit_done()
         assert await committed(consumer) == {0: 0, 1: 0}
         assert sorted(await receive(consumer, 8)) == list(range(8))
-        consumer.settle()
-        assert await consumer.commit_done() == []
+        consumer._settle()
+        assert await consumer._commit_done() == []
         assert await committed(consumer) == {0: 4, 1: 4}
 
 
@@ -73,7 +73,7 @@ TOLD_BY_APACHE = (
 """As both versions write it (ResetOffsetBody of RocketMQ): objects for keys."""
 
 
-async def test_only_queues_that_are_named_and_ours_move(client: ClientInstance) -> None:
+async def test_only_named_and_owned_queues_move(client: ClientInstance) -> None:
     await send(client, 8, queues=2)
     header = ResetConsumerClientOffsetRequestHeader(TOPIC, "g", FIRST, is_force=True)
     order = RemotingCommand.request(header, TOLD_BY_APACHE, oneway=True)
@@ -84,7 +84,7 @@ async def test_only_queues_that_are_named_and_ours_move(client: ClientInstance) 
         assert await receive(consumer, 1) == [7]
 
 
-async def test_who_keeps_offsets_in_a_file_is_not_moved(
+async def test_broadcasting_consumer_does_not_follow_a_reset(
     client: ClientInstance, tmp_path: Path
 ) -> None:
     await send(client, 8, queues=2)

@@ -10,7 +10,7 @@ import pytest
 import trio
 from tests.client.checkpoints import cancelled_at
 from tests.client.consuming.test_process_queue import pulled, started
-from tests.client.orders import TOPIC, committed, send
+from tests.support.orders import TOPIC, committed, send
 
 from rocketrio import ClientInstance, MessageExt, Prefetch, open_consumer
 from rocketrio.consuming.frames import BLOCK_SIZE, COLUMNS, receive_table, table_of
@@ -97,7 +97,7 @@ async def test_queue_that_has_pulled_all_it_may_ends_the_wait(client: ClientInst
         assert trio.current_time() - before < 10
 
 
-def test_every_column_says_what_messages_say() -> None:
+def test_columns_equal_the_fields_of_messages() -> None:
     lists = [decode_messages(stored(20), "broker-a"), decode_messages(stored(30), "broker-b")]
     messages = [message for some in lists for message in some]
     table = table_of(lists, ("broker_name", *COLUMN_TYPES))
@@ -208,7 +208,7 @@ async def test_no_rows_make_a_frame_of_all_columns() -> None:
         assert table.to_pandas().shape == polars.from_arrow(table).shape == (rows, len(every))  # type: ignore[union-attr]
 
 
-async def test_table_waits_for_what_is_on_its_way_and_for_nothing_else(
+async def test_table_waits_only_for_what_is_on_its_way(
     client: ClientInstance,
 ) -> None:
     await send(client, 400, queues=1)

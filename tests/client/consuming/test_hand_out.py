@@ -3,10 +3,10 @@
 import attrs
 import pytest
 import trio
-from tests.client.orders import TOPIC, committed, send
+from tests.support.orders import TOPIC, committed, send
 
 from rocketrio import (
-    BodyUnreadable,
+    BodyUnreadableError,
     ClientInstance,
     ClosedError,
     Message,
@@ -51,15 +51,15 @@ async def test_values_failed_message_stays_in_work_until_the_iteration_continues
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         values: Values[Order] = consumer.values(read)
         assert await anext(values) == Order(1)
-        with pytest.raises(BodyUnreadable) as caught:
+        with pytest.raises(BodyUnreadableError) as caught:
             await anext(values)
         assert values.message is not None
         assert values.message.body == b"{}"
         assert caught.value.__notes__ == [f"while reading {values.message!r}"]
-        await consumer.commit_done()
+        await consumer._commit_done()
         assert 1 in (await committed(consumer)).values()  # The second is in work.
         assert await anext(values) == Order(3)
-        await consumer.commit_done()
+        await consumer._commit_done()
         assert 2 in (await committed(consumer)).values()
 
 

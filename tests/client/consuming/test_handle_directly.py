@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, another_client, committed, send
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, committed, send
 
 from rocketrio import (
     ClientInstance,
@@ -43,7 +44,7 @@ async def asked(
 ) -> RemotingCommand:
     """What the master answers a tool."""
     header = ConsumeMessageDirectlyRequestHeader(group, client.client_id, offset_id)
-    async with another_client(cluster, host="10.0.0.200") as tool:
+    async with client_of(cluster, host="10.0.0.200") as tool:
         return await tool.pool.call(cluster.master.broker.address, header, timeout=30)
 
 
@@ -181,7 +182,7 @@ async def test_directed_message_in_a_namespace_has_short_names(cluster: Embedded
     async def handle(message: MessageExt) -> None:
         seen.append(message.topic)
 
-    async with another_client(cluster, namespace="ns") as client:
+    async with client_of(cluster, namespace="ns") as client:
         async with open_producer(client=client) as producer:
             sent = await producer.send(Message(TOPIC, b"one"))
         async with (

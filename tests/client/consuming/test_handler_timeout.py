@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, committed, receive, send
+from tests.support.orders import TOPIC, committed, receive, send
 
 from rocketrio import ClientInstance, MessageExt, MessageQueue, open_consumer
-from rocketrio.callables import NotAwaitable
+from rocketrio.callables import NotAwaitableError
 from rocketrio_protocol.errors import ConfigError
 
 
@@ -148,7 +148,7 @@ async def test_run_with_a_lambda_that_is_not_async_ends_and_hands_nothing_back(
     await send(client, 3, queues=1)
     met: list[MessageExt] = []
     async with open_consumer(TOPIC, group="g", orderly=orderly, client=client) as consumer:
-        with trio.fail_after(5), pytest.raises(NotAwaitable, match="must be async def"):
+        with trio.fail_after(5), pytest.raises(NotAwaitableError, match="must be async def"):
             await consumer.run(lambda message: met.append(message), concurrency=1)  # type: ignore
         assert [message.body for message in met] == [b"0"]
         assert await receive(consumer, 3) == [0, 1, 2]

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, total_committed
-from tests.protocol.records import plain_fields
+from tests.support.orders import TOPIC, total_committed
+from tests.support.records import plain_fields
+from tests.support.waiting import eventually
 
 from rocketrio import ClientInstance, Consumer, MessageExt, open_admin, open_consumer
 from rocketrio.consuming.frames import table_of
@@ -126,9 +127,7 @@ async def test_bombs_are_handed_out_piece_by_piece(
         assert sizes == [SIZE] * COUNT
         assert peak < WAYS[way] + INFLATING
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        with trio.fail_after(PATIENCE):
-            while not consumer.assignment:  # noqa: ASYNC110
-                await trio.sleep(0.1)
+        await eventually(lambda: consumer.assignment, PATIENCE)
         assert await total_committed(consumer) >= COUNT - AT_ONCE
 
 

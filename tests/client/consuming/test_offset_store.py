@@ -3,17 +3,12 @@
 import pytest
 import trio
 import trio.testing
-from tests.client.consuming.offset_stores import QUEUE, at, commit, new_store, read, seek
+from tests.client.consuming.offset_stores import QUEUE, at, commit, read, seek
 
-from rocketrio import NOT_FOUND, ClientInstance, MessageQueue, NotReachable
+from rocketrio import NOT_FOUND, MessageQueue, NotReachableError
 from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import RouteNotFound
-
-
-@pytest.fixture
-async def store(client: ClientInstance) -> RemoteBrokerOffsetStore:
-    return await new_store(client)
+from rocketrio_protocol.errors import RouteNotFoundError
 
 
 async def test_value_not_found_and_unreachable_are_three_answers(
@@ -24,7 +19,7 @@ async def test_value_not_found_and_unreachable_are_three_answers(
     assert await read(store) == 5
     await cluster.slaves[0].kill()
     await cluster.kill_master()
-    with pytest.raises((NotReachable, RouteNotFound)):
+    with pytest.raises((NotReachableError, RouteNotFoundError)):
         await read(store)
 
 
@@ -64,7 +59,7 @@ async def test_commit_goes_to_the_slave_while_the_master_is_away(
     assert await read(store) == 5
 
 
-async def test_master_hears_of_it_when_it_is_back(
+async def test_master_gets_the_commit_when_it_is_back(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await cluster.kill_master()
@@ -77,7 +72,7 @@ async def test_master_hears_of_it_when_it_is_back(
     assert await at(store, master.address) == 5
 
 
-async def test_master_that_is_still_avoided_is_told_at_the_end(
+async def test_master_that_is_still_avoided_gets_the_commit_at_the_end(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await cluster.kill_master()
@@ -107,7 +102,7 @@ async def test_master_that_knows_more_is_not_lowered(
     assert await at(store, master.address) == 10
 
 
-async def test_failed_connection_makes_the_store_look_again(
+async def test_failed_connection_makes_the_store_ask_again(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await commit(store, 5)
@@ -143,7 +138,7 @@ async def test_errors_of_many_queues_are_collected_and_the_rest_is_done(
     store.update_offset(QUEUE, 5)
     store.update_offset(strange, 1)
     errors = await store.persist_all([strange, QUEUE])
-    assert [type(error) for error in errors] == [RouteNotFound]
+    assert [type(error) for error in errors] == [RouteNotFoundError]
     assert await at(store, cluster.master.broker.address) == 5
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.client.consuming.offset_stores import QUEUE, at, commit, new_store, read, seek
+from tests.client.consuming.offset_stores import QUEUE, at, commit, read, seek
 
-from rocketrio import NOT_FOUND, ClientInstance, CommitRefused
+from rocketrio import NOT_FOUND, CommitRefusedError
 from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.command import RemotingCommand
@@ -16,11 +16,6 @@ from rocketrio_protocol.commands.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketrio_protocol.headers import RequestHeader
-
-
-@pytest.fixture
-async def store(client: ClientInstance) -> RemoteBrokerOffsetStore:
-    return await new_store(client)
 
 
 @attrs.define
@@ -154,7 +149,7 @@ async def test_seek_of_a_member_that_lost_the_queue_is_dropped(
     await read(store)
     await other_member(store, 9)
     store.reset_offset(QUEUE, 2)
-    with pytest.raises(CommitRefused, match="another member has claimed the queue"):
+    with pytest.raises(CommitRefusedError, match="another member has claimed the queue"):
         await store.persist(QUEUE)
     assert await at(store, cluster.master.broker.address) == 9
 
@@ -167,7 +162,7 @@ async def test_reset_by_an_operator_holds_until_the_user_seeks(
     await commit(store, 50)
     await store.client.api.update_consumer_offset(master, "g", QUEUE, 10, reset=True)
     store.update_offset(QUEUE, 60)
-    with pytest.raises(CommitRefused, match=r"reset group g on .* to 10"):
+    with pytest.raises(CommitRefusedError, match=r"reset group g on .* to 10"):
         await store.persist(QUEUE)
     await commit(store, 70)
     assert store.overruled(QUEUE) is not None
@@ -194,7 +189,7 @@ async def test_commit_of_a_released_queue_after_a_reset_is_refused(
     store.update_offset(QUEUE, 60)
     pool = store.client.api.pool
     store.client.api.pool = GivingUp()  # type: ignore[assignment]
-    with pytest.raises(CommitRefused, match=r"reset group g on .* to 10"):
+    with pytest.raises(CommitRefusedError, match=r"reset group g on .* to 10"):
         await store.persist(QUEUE)
     store.client.api.pool = pool
     assert await at(store, master) == 10
@@ -214,7 +209,7 @@ async def test_reset_unknown_to_a_slave_wins_over_commits_there(
     assert await at(store, master.address) == 10
     await trio.sleep(15)
     store.update_offset(QUEUE, 61)
-    with pytest.raises(CommitRefused):
+    with pytest.raises(CommitRefusedError):
         await store.persist(QUEUE)
     assert await at(store, cluster.slaves[0].broker.address) == 10
 

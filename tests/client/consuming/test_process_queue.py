@@ -1,20 +1,17 @@
 """Positions of one queue while chunks come and go."""
 
+from tests.support.records import plain_record
+
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import pack_host
 
 HOST = pack_host("10.0.0.1", 1)
 
 
 def record(queue_offset: int) -> bytes:
-    return encode_record(
-        queue_id=0, flag=0, queue_offset=queue_offset, physical_offset=0, sys_flag=0,
-        born_time_ms=0, born_host=HOST, store_time_ms=0, store_host=HOST,
-        reconsume_times=0, prepared_transaction_offset=0, body=b"x" * 100, topic=b"t", properties=b"",
-    )  # fmt: skip
+    return plain_record(queue_offset=queue_offset, body=b"x" * 100, topic=b"t", properties=b"")
 
 
 def pulled(*offsets: int, next_offset: int) -> PullResult:

@@ -2,14 +2,14 @@
 
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 
 from rocketrio import (
     ClientInstance,
     Message,
     MessageQueue,
-    NotReachable,
-    RouteNotFound,
+    NotReachableError,
+    RouteNotFoundError,
     open_admin,
     open_producer,
 )
@@ -32,7 +32,7 @@ async def send(client: ClientInstance, count: int, tags: str | None = None) -> N
     await trio.sleep(1)  # The slave catches up.
 
 
-async def test_statuses_tell_found_from_nothing_new_from_illegal(client: ClientInstance) -> None:
+async def test_statuses_distinguish_found_nothing_new_and_illegal(client: ClientInstance) -> None:
     await send(client, 3)
     wrapper = PullAPIWrapper(client, "g")
     found = await wrapper.pull_kernel(QUEUE, 1)
@@ -53,7 +53,7 @@ async def test_held_pull_takes_as_long_as_it_was_allowed(client: ClientInstance)
     assert trio.current_time() - before == pytest.approx(10, abs=5.1)
 
 
-async def test_tags_with_the_same_hash_are_told_apart(client: ClientInstance) -> None:
+async def test_tags_with_the_same_hash_are_distinguished(client: ClientInstance) -> None:
     await send(client, 2, tags="BB")
     wrapper = PullAPIWrapper(client, "g")
     subscription = parse_subscription("Aa")  # "Aa" and "BB" have one hash in Java.
@@ -134,12 +134,7 @@ async def test_suggested_broker_is_asked_next(
 
 async def test_user_may_choose_the_broker(cluster: EmbeddedCluster, client: ClientInstance) -> None:
     await send(client, 3)
-    async with open_client(
-        name_servers=cluster.name_servers,
-        dial=cluster.dial,
-        connect_broker_by_user=True,
-        default_broker_id=1,
-    ) as own:
+    async with client_of(cluster, connect_broker_by_user=True, default_broker_id=1) as own:
         await own.topic_route("orders")
         for _ in range(2):
             assert (await PullAPIWrapper(own, "g").pull_kernel(QUEUE, 0)).broker_id == 1
@@ -159,19 +154,19 @@ async def test_slave_that_lacks_the_topic_yet_is_left_for_the_master(
     assert (result.broker_id, len(result.messages())) == (0, 1)
 
 
-async def test_nobody_left_is_an_error_that_names_the_last_address(
+async def test_no_broker_left_is_an_error_that_names_the_last_address(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 1)
     await cluster.slaves[0].kill()
     await cluster.kill_master()
-    with pytest.raises(NotReachable, match=r"10\.0\.0\.1"):
+    with pytest.raises(NotReachableError, match=r"10\.0\.0\.1"):
         await PullAPIWrapper(client, "g").pull_kernel(QUEUE, 0)
 
 
 async def test_unknown_broker_name_is_an_error(client: ClientInstance) -> None:
     await send(client, 1)
-    with pytest.raises(RouteNotFound, match="broker-z"):
+    with pytest.raises(RouteNotFoundError, match="broker-z"):
         await PullAPIWrapper(client, "g").pull_kernel(MessageQueue("orders", "broker-z", 0), 0)
 
 

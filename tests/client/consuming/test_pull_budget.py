@@ -36,7 +36,7 @@ def test_full_budget_stops_pulls_at_the_end_too() -> None:
     assert budget.reserve(Queue(), is_lagging=False) is None  # Another one waited first.
 
 
-def test_room_goes_to_who_waited_longest() -> None:
+def test_room_goes_to_the_queue_that_waited_longest() -> None:
     budget = PullBudget(4 * MIB)
     budget.take(4 * MIB)
     first, second = Queue(), Queue()
@@ -50,7 +50,7 @@ def test_room_goes_to_who_waited_longest() -> None:
     assert budget.reserve(second, is_lagging=True) is not None
 
 
-def test_who_waits_no_longer_keeps_nobody_from_room() -> None:
+def test_cancelled_waiter_does_not_keep_others_from_room() -> None:
     budget = PullBudget(4 * MIB)
     budget.take(4 * MIB)
     first, second = Queue(), Queue()
@@ -61,5 +61,5 @@ def test_who_waits_no_longer_keeps_nobody_from_room() -> None:
     assert budget.reserve(second, is_lagging=True) is not None
 
 
-def test_one_pull_is_always_let_through() -> None:
+def test_one_pull_is_always_permitted() -> None:
     assert PullBudget(1).reserve(Queue(), is_lagging=True) == (1, 1)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.raw_server import Answer, RawServer, server_and_client, told
-from tests.protocol.records import plain_fields
+from tests.support.raw_server import Answer, RawServer, server_and_client, told
+from tests.support.records import plain_fields
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Consumer, MessageQueue, open_consumer
@@ -120,7 +120,7 @@ async def take_all(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_broker_that_lies_is_not_asked_all_the_time(
+async def test_broker_whose_answers_lead_nowhere_is_pulled_from_more_slowly(
     autojump_clock: MockClock, lie: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)

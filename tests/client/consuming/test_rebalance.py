@@ -60,7 +60,7 @@ async def test_stranger_to_the_brokers_keeps_what_it_has(
     assert rounds == [{}]
 
 
-async def test_nothing_changes_while_nobody_can_be_asked(
+async def test_assignment_stays_while_no_broker_answers(
     client: ClientInstance, service: RebalanceService, cluster: EmbeddedCluster
 ) -> None:
     rounds = record(service)

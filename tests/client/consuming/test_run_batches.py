@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, committed, receive, send, total_committed
-from tests.support.clients import open_client
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, committed, receive, send, total_committed
 
 from rocketrio import (
     ClientInstance,
@@ -82,7 +82,7 @@ async def test_failed_list_comes_again_message_by_message(client: ClientInstance
     assert seen == dict.fromkeys(range(6), 2)
 
 
-async def test_handler_may_say_how_many_are_done(client: ClientInstance) -> None:
+async def test_handler_may_report_how_many_are_done(client: ClientInstance) -> None:
     await send(client, 5, queues=1)
     seen: list[list[int]] = []
 
@@ -99,7 +99,7 @@ async def test_handler_may_say_how_many_are_done(client: ClientInstance) -> None
     assert sorted(number for each in seen[1:] for number in each) == [3, 4]
 
 
-async def test_what_nobody_takes_back_is_handled_here_again(
+async def test_message_that_no_broker_takes_back_is_handled_again(
     client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(client, 4, queues=1)
@@ -187,12 +187,7 @@ async def test_queue_of_a_list_in_work_moves_when_it_is_done(
 
         async def member(client_id: str, *, seconds: float) -> None:
             async with (
-                open_client(
-                    client_id=client_id,
-                    name_servers=cluster.name_servers,
-                    dial=cluster.dial,
-                    wall_clock=cluster.wall_clock,
-                ) as own,
+                client_of(cluster, client_id=client_id) as own,
                 open_consumer(TOPIC, group="g", orderly=True, client=own) as consumer,
             ):
                 with trio.move_on_after(seconds):
@@ -205,12 +200,7 @@ async def test_queue_of_a_list_in_work_moves_when_it_is_done(
 
 
 async def test_lists_are_traced_message_by_message(cluster: EmbeddedCluster) -> None:
-    async with open_client(
-        trace=True,
-        name_servers=cluster.name_servers,
-        dial=cluster.dial,
-        wall_clock=cluster.wall_clock,
-    ) as client:
+    async with client_of(cluster, trace=True) as client:
         await send(client, 4, queues=1)
 
         async def store(messages: list[MessageExt]) -> None:

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 import trio
-from tests.client.orders import (
+from tests.support.clients import client_of
+from tests.support.orders import (
     TOPIC,
-    another_client,
     committed,
     receive,
     send,
@@ -209,7 +209,7 @@ async def test_other_members_get_what_one_handed_back(
 ) -> None:
     await send(client, 1, queues=1)
     async with (
-        another_client(cluster) as other,
+        client_of(cluster) as other,
         open_consumer(TOPIC, group="g", client=client) as one,
         open_consumer(TOPIC, group="g", client=other) as two,
     ):
@@ -244,7 +244,7 @@ async def test_handlers_may_finish_when_run_is_cancelled(client: ClientInstance)
     assert sorted(handled.done + rest) == list(range(40))
 
 
-async def test_who_does_not_finish_in_time_is_cancelled_and_not_committed(
+async def test_handler_that_exceeds_its_time_is_cancelled_and_not_committed(
     client: ClientInstance,
 ) -> None:
     await send(client, 10, queues=1)
@@ -326,7 +326,7 @@ async def test_interrupt_in_a_handler_ends_the_run_when_others_are_done(
         assert await receive(consumer, 1) == [2]
 
 
-async def test_second_interrupt_waits_for_nobody(client: ClientInstance) -> None:
+async def test_second_interrupt_ends_without_waiting(client: ClientInstance) -> None:
     await send(client, 8, queues=1)
     task = trio.lowlevel.current_task()
 
@@ -401,7 +401,7 @@ async def test_refused_run_takes_nothing_from_the_one_under_way(client: ClientIn
     assert trio.current_time() - left_at < 1  # Nobody waits for handlers that never were.
 
 
-async def test_handler_that_calls_asyncio_is_told_of_the_bridge(
+async def test_handler_that_calls_asyncio_is_an_error_that_names_the_bridge(
     client: ClientInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
     await send(client, 1, queues=1)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import trio
-from tests.client.orders import TOPIC, receive, send
+from tests.support.orders import TOPIC, receive, send
 
 from rocketrio import (
     ClientInstance,
@@ -96,7 +96,7 @@ async def test_what_handlers_have_is_cached_too(client: ClientInstance) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_of_an_orderly_consumer_what_is_in_work_is_told_apart(
+async def test_running_info_of_an_orderly_consumer_counts_messages_in_work(
     client: ClientInstance,
 ) -> None:
     await send(client, 10, queues=1)
@@ -122,7 +122,7 @@ async def test_of_an_orderly_consumer_what_is_in_work_is_told_apart(
         nursery.cancel_scope.cancel()
 
 
-async def test_times_say_when_something_happened_last(client: ClientInstance) -> None:
+async def test_times_are_those_of_the_last_events(client: ClientInstance) -> None:
     await send(client, 2, queues=1)
     clock = client.wall_clock
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
@@ -172,7 +172,7 @@ async def test_queue_whose_start_is_unknown_has_no_offset(client: ClientInstance
         assert answers.consumer_offsets("") == {}
 
 
-async def test_start_by_time_is_told_as_java_writes_it(client: ClientInstance) -> None:
+async def test_start_by_time_is_reported_as_java_writes_it(client: ClientInstance) -> None:
     await send(client, 1, queues=1)
     start = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=5.5)))
     async with open_consumer(TOPIC, group="g", start_from=start, client=client):
@@ -182,7 +182,7 @@ async def test_start_by_time_is_told_as_java_writes_it(client: ClientInstance) -
     assert properties["consumeFromWhere"] == "CONSUME_FROM_TIMESTAMP"
 
 
-async def test_a_queue_read_by_columns_is_told_alike(client: ClientInstance) -> None:
+async def test_queue_read_by_columns_is_reported_alike(client: ClientInstance) -> None:
     await send(client, 10, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         table = await consumer.read_arrow(4, max_wait=1.0)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import trio
-from tests.client.conftest import run_in_virtual_time
-from tests.client.orders import TOPIC, send
-from tests.support.clients import open_client
+from tests.support.clients import client_of
+from tests.support.clocks import run_in_virtual_time
+from tests.support.orders import TOPIC, send
 
 from rocketrio import (
     GIVE_UP,
@@ -29,7 +29,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
-from rocketrio_protocol.errors import ConfigError, LocalProtocolError, NotReachable
+from rocketrio_protocol.errors import ConfigError, LocalProtocolError, NotReachableError
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.names import dead_letter_topic, retry_topic
 
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RequestHeader]:
         if isinstance(header, ConsumerSendMsgBackRequestHeader | SendMessageRequestHeaderV2):
             headers.append(header)
         if header.code == RequestCode.CONSUMER_SEND_MSG_BACK:
-            raise NotReachable("this broker is away")
+            raise NotReachableError("this broker is away")
         return await call(self, addr, header, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Connections, "call", call_and_note)
@@ -111,9 +111,7 @@ async def test_dead_letter_is_one_also_by_way_of_another_broker(
 async def test_message_is_not_handed_back_while_no_master_stores_it() -> None:
     async with (
         EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster,
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client,
+        client_of(cluster) as client,
     ):
         await send(client, 2, queues=1)
         async with open_consumer(TOPIC, group="g", client=client) as consumer:
@@ -124,14 +122,14 @@ async def test_message_is_not_handed_back_while_no_master_stores_it() -> None:
                 await consumer.retry(message)
 
 
-async def test_handler_gets_a_message_again_that_nobody_took_back(
+async def test_handler_gets_a_message_again_that_no_broker_took_back(
     client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(client, 1, queues=1)
     at: list[float] = []
 
     async def refuse(self: SendBack, message: MessageExt, delay_level: int) -> None:
-        raise NotReachable("all brokers are away")
+        raise NotReachableError("all brokers are away")
 
     monkeypatch.setattr(SendBack, "send_back", refuse)
 

@@ -2,8 +2,8 @@
 
 import pytest
 import trio
-from tests.client.orders import TOPIC, receive
-from tests.support.clients import open_client
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, receive
 
 from rocketrio import (
     BrokerError,
@@ -64,12 +64,10 @@ async def test_expression_that_the_broker_does_not_take_is_an_error_at_once(
     assert client.heartbeat.consumers == {}
 
 
-async def test_broker_that_may_not_filter_says_which_setting_lets_it() -> None:
+async def test_broker_that_may_not_filter_names_the_setting_in_its_error() -> None:
     async with (
         EmbeddedCluster(enable_property_filter=False) as cluster,
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client,
+        client_of(cluster) as client,
     ):
         await send_amounts(client, 1)
         with pytest.raises(BrokerError, match="Set enablePropertyFilter=true") as told:

@@ -14,7 +14,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
 
 
-def test_levels_are_those_of_a_broker_that_was_told_nothing() -> None:
+def test_default_levels_are_those_of_a_broker_without_settings() -> None:
     text = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     units = {"s": 1, "m": 60, "h": 3600}
     assert [int(length.total_seconds()) for length in DELAY_LEVELS] == [
@@ -82,7 +82,7 @@ async def test_level_that_brokers_lack_is_not_sent(client: ClientInstance, level
                 await pipeline.send(message)
 
 
-async def test_producer_knows_levels_that_brokers_were_told(client: ClientInstance) -> None:
+async def test_producer_uses_the_given_delay_levels(client: ClientInstance) -> None:
     levels = [timedelta(days=days) for days in range(1, 31)]
     async with open_producer(client=client, delay_levels=levels) as producer:
         assert producer.delayed(Message("t", b""), timedelta(days=20)).delay_level == 20
@@ -101,7 +101,7 @@ async def test_delayed_copy_is_the_same_message_otherwise(client: ClientInstance
     )
 
 
-async def test_delayed_message_says_its_level(client: ClientInstance) -> None:
+async def test_delayed_message_carries_its_level(client: ClientInstance) -> None:
     result: SendResult
     async with open_producer(client=client) as producer:
         result = await producer.send(

@@ -27,7 +27,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_short_way_to_the_properties_says_what_the_long_one_says(message: Message) -> None:
+def test_wire_properties_equal_the_property_map(message: Message) -> None:
     text = wire_properties(message, "ID")
     assert decode_properties(text) == message.property_map(unique_key="ID")
 
@@ -55,7 +55,7 @@ def test_body_is_compressed_only_when_that_makes_it_smaller() -> None:
     assert (tiny.sys_flag, tiny.body) == (0, random_like[:10])
 
 
-def test_header_of_a_batch_says_so_and_names_no_unique_id() -> None:
+def test_header_of_a_batch_is_marked_and_has_no_unique_id() -> None:
     entries = [encode_entry(message, f"ID{index}") for index, message in enumerate(MESSAGES[:3])]
     outgoing = batch_outgoing("t", entries, ("ID0", "ID1", "ID2"))
     header = outgoing.header(MessageQueue("t", "b", 2), group="g", born_time_ms=7)
@@ -69,7 +69,7 @@ def test_header_of_a_batch_says_so_and_names_no_unique_id() -> None:
     assert decoded == ["ID0", "ID1", "ID2"]
 
 
-def test_batch_that_need_not_wait_says_so_in_its_header() -> None:
+def test_batch_that_need_not_wait_is_marked_in_its_header() -> None:
     outgoing = batch_outgoing("t", [(0, b"", b"")], ("ID",), wait_store_ok=False)
     assert decode_properties(outgoing.properties) == {"WAIT": "false"}
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 from tests.client.routes import routed
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -14,10 +14,10 @@ from rocketrio import (
     Message,
     MessageExt,
     MessageQueue,
-    MessagesNotStored,
-    NotReachable,
+    MessagesNotStoredError,
+    NotReachableError,
     Producer,
-    RouteNotFound,
+    RouteNotFoundError,
     SendStatus,
     open_admin,
     open_producer,
@@ -134,7 +134,7 @@ async def test_message_that_brokers_would_refuse_is_not_sent(
         assert client.routing.topic_route_table == {}
 
 
-async def test_oneway_message_arrives(client: ClientInstance) -> None:
+async def test_oneway_message_is_stored_in_order(client: ClientInstance) -> None:
     async with open_producer(client=client) as producer:
         first = await producer.send(Message("orders", b"first"), sharding_key="k")
         await producer.send_oneway(Message("orders", b"second"), sharding_key="k")
@@ -146,7 +146,7 @@ async def test_oneway_message_arrives(client: ClientInstance) -> None:
 
 async def test_unknown_topic_is_an_error_where_none_may_be_created(client: ClientInstance) -> None:
     async with open_producer(client=client, auto_create_topic=False) as producer:
-        with pytest.raises(RouteNotFound, match="nowhere"):
+        with pytest.raises(RouteNotFoundError, match="nowhere"):
             await producer.send(Message("nowhere", b""))
 
 
@@ -156,11 +156,11 @@ async def test_dead_master_is_an_error_after_three_attempts(
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b""))
         await cluster.kill_master()
-        with pytest.raises((NotReachable, RouteNotFound)):
+        with pytest.raises((NotReachableError, RouteNotFoundError)):
             await producer.send(Message("orders", b""))
 
 
-async def test_send_goes_on_when_the_master_is_back(
+async def test_send_continues_when_the_master_is_back(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -205,7 +205,7 @@ async def test_pipeline_keeps_the_order_of_each_key(client: ClientInstance) -> N
             assert of_key == sorted(of_key)
 
 
-async def test_pipeline_tells_which_messages_were_not_stored(
+async def test_pipeline_reports_which_messages_were_not_stored(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -215,7 +215,7 @@ async def test_pipeline_tells_which_messages_were_not_stored(
             for number in range(3):
                 await pipeline.send(Message("orders", b"%d" % number), sharding_key="k")
             await pipeline.flush()
-            with pytest.raises(MessagesNotStored) as caught:
+            with pytest.raises(MessagesNotStoredError) as caught:
                 pipeline.raise_failures()
             pipeline.take_failures()
     assert [failure.message.body for failure in caught.value.failures] == [b"0", b"1", b"2"]
@@ -228,7 +228,7 @@ async def test_leaving_a_pipeline_raises_for_failures(
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b""))
         await cluster.kill_master()
-        with pytest.raises(MessagesNotStored, match="1 messages"):
+        with pytest.raises(MessagesNotStoredError, match="1 messages"):
             await _send_through_pipeline(producer)
 
 
@@ -265,7 +265,7 @@ async def test_pipeline_sends_delayed_and_unlike_messages_apart(client: ClientIn
     assert bodies == [b"a", b"b", b"c"]
 
 
-async def test_pipeline_refuses_what_cannot_be_sent_and_goes_on(client: ClientInstance) -> None:
+async def test_pipeline_refuses_what_cannot_be_sent_and_continues(client: ClientInstance) -> None:
     other = MessageQueue("other", "broker-a", 0)
     async with open_producer(client=client) as producer, producer.pipeline() as pipeline:
         with pytest.raises(ConfigError, match="not a queue of 'orders'"):
@@ -279,7 +279,7 @@ async def test_pipeline_refuses_what_cannot_be_sent_and_goes_on(client: ClientIn
 
 async def test_producer_may_end_after_its_client(cluster: EmbeddedCluster) -> None:
     stack = AsyncExitStack()
-    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+    async with client_of(cluster) as client:
         await stack.enter_async_context(open_producer(client=client))
     await stack.aclose()
 
@@ -356,7 +356,7 @@ async def test_producer_with_numbers_that_cannot_be_is_refused(
             pass
 
 
-async def test_small_batch_lingers_until_somebody_waits_for_it(
+async def test_small_batch_lingers_until_its_result_is_awaited(
     client: ClientInstance, autojump_clock: MockClock
 ) -> None:
     async with (

@@ -5,13 +5,13 @@ from collections import Counter
 import pytest
 import trio
 from tests.client.checkpoints import cancelled_at
-from tests.client.orders import another_client
+from tests.support.clients import client_of
+from tests.support.orders import delivered
 
 from rocketrio import (
     ClientInstance,
     Message,
     MessageExt,
-    MessageQueue,
     TransactionState,
     open_admin,
     open_consumer,
@@ -23,24 +23,6 @@ from rocketrio_broker.embedded import EmbeddedCluster
 pytestmark = pytest.mark.slow
 
 TOPIC = "orders"
-
-
-async def stored(client: ClientInstance) -> Counter[bytes]:
-    """All that consumers get, with how often."""
-    found: Counter[bytes] = Counter()
-    queue = MessageQueue(TOPIC, "broker-a", 0)
-    async with open_consumer(
-        TOPIC,
-        group="looking",
-        queues=[queue],
-        start_from="earliest",
-        auto_commit=False,
-        client=client,
-    ) as consumer:
-        with trio.move_on_after(3):
-            async for message in consumer:
-                found[message.body] += 1
-    return found
 
 
 async def create_topic(client: ClientInstance) -> None:
@@ -58,13 +40,13 @@ async def test_send_cancelled_anywhere_is_stored_once_or_not(
         body = b"%d" % number
 
         async def work(body: bytes = body) -> None:
-            async with another_client(cluster) as own, open_producer(client=own) as producer:
+            async with client_of(cluster) as own, open_producer(client=own) as producer:
                 await producer.send(Message(TOPIC, body))
                 returned.add(body)
 
         is_cancelled = await cancelled_at(number, work)
         number += 1
-    found = await stored(client)
+    found = Counter(await delivered(client, 3))
     assert number > 10
     assert set(found.values()) <= {1}
     assert returned <= set(found)
@@ -101,7 +83,7 @@ async def test_transaction_cancelled_anywhere_is_delivered_if_its_work_was_done(
                 number += 1
             assert number > 4
         await trio.sleep(120)  # Long enough for every question.
-    assert await stored(client) == Counter(done)
+    assert Counter(await delivered(client, 3)) == Counter(done)
 
 
 async def test_request_cancelled_anywhere_leaves_nothing_behind(
@@ -109,7 +91,7 @@ async def test_request_cancelled_anywhere_leaves_nothing_behind(
 ) -> None:
     await create_topic(client)
     async with (
-        another_client(cluster) as replying,
+        client_of(cluster) as replying,
         open_producer(client=replying) as replier,
         open_consumer(TOPIC, group="g", start_from="earliest", client=replying) as consumer,
         open_producer(client=client) as producer,

@@ -4,17 +4,17 @@ from contextlib import suppress
 
 import pytest
 import trio
-from tests.client.conftest import run_in_virtual_time
-from tests.support.clients import open_client
+from tests.support.clients import client_of
+from tests.support.clocks import run_in_virtual_time
 
 from rocketrio import (
     ClientInstance,
     Error,
     Message,
-    NoBrokerRegistered,
-    NotReachable,
-    RequestTimeout,
-    RouteNotFound,
+    NoBrokerRegisteredError,
+    NotReachableError,
+    RequestTimeoutError,
+    RouteNotFoundError,
     open_consumer,
     open_producer,
 )
@@ -81,13 +81,13 @@ def test_key_is_hashed_as_java_does() -> None:
 
 
 @pytest.mark.trio(run=run_in_virtual_time)
-async def test_new_topic_that_nobody_can_make_is_named() -> None:
+async def test_new_topic_that_no_broker_can_create_is_named() -> None:
     async with (
         EmbeddedCluster(auto_create_topic_enable=False) as cluster,
-        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+        client_of(cluster) as client,
         open_producer(client=client) as producer,
     ):
-        with pytest.raises(RouteNotFound, match="or a master that creates topics") as caught:
+        with pytest.raises(RouteNotFoundError, match="or a master that creates topics") as caught:
             await producer.send(Message("orders", b""))
     assert caught.value.topic == "orders"
 
@@ -97,17 +97,17 @@ async def test_cluster_that_only_starts_is_not_taken_for_a_missing_topic(
 ) -> None:
     for member in (*cluster.slaves, cluster.master):
         await member.stop()
-    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+    async with client_of(cluster) as client:
         for auto_create in (True, False):
             async with open_producer(client=client, auto_create_topic=auto_create) as producer:
-                with pytest.raises(NoBrokerRegistered, match="Wait until a broker") as caught:
+                with pytest.raises(NoBrokerRegisteredError, match="Wait until a broker") as caught:
                     await producer.send(Message("orders", b""))
                 assert caught.value.topic == "orders"
-        with pytest.raises(NoBrokerRegistered, match="orders"):
+        with pytest.raises(NoBrokerRegisteredError, match="orders"):
             async with open_consumer("orders", group="g", client=client):
                 pass
         await cluster.slaves[0].start()
-        with pytest.raises(RouteNotFound, match="no name server knows the topic"):
+        with pytest.raises(RouteNotFoundError, match="no name server knows the topic"):
             await client.topic_route("nowhere")
 
 
@@ -128,7 +128,7 @@ async def test_master_that_is_back_is_sent_to_at_once(
         await cluster.restart_master()
         with trio.fail_after(1.5):
             while True:
-                with suppress(RouteNotFound):
+                with suppress(RouteNotFoundError):
                     await producer.send(Message("orders", b""), sharding_key=key)
                     break
                 await trio.sleep(0.1)
@@ -142,15 +142,15 @@ async def test_silent_name_server_and_broker_hold_a_send_no_longer_than_its_time
         await producer.send(Message("orders", b""))
         cluster.memory_network.silence(NAME_SERVER_HOST)
         started = trio.current_time()
-        with pytest.raises(RequestTimeout, match="no name server returned"):
+        with pytest.raises(RequestTimeoutError, match="no name server returned"):
             await producer.send(Message("another", b""), sharding_key=key)
-        with pytest.raises(RequestTimeout):
+        with pytest.raises(RequestTimeoutError):
             await producer.request(Message("another", b""), timeout=2.0)
-        with pytest.raises(RequestTimeout):
+        with pytest.raises(RequestTimeoutError):
             await producer.send_oneway(Message("another", b""), sharding_key=key)
         assert trio.current_time() == pytest.approx(started + 1 + 2 + 1)
         cluster.memory_network.silence(cluster.master.host)
         started = trio.current_time()
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await producer.send(Message("orders", b""), sharding_key=key)
         assert trio.current_time() <= started + 1 + LATE_ROUTE + 0.01

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.client.orders import another_client
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 
 from rocketrio import (
     BrokerError,
@@ -15,7 +14,7 @@ from rocketrio import (
     Message,
     MessageExt,
     Producer,
-    RequestTimeout,
+    RequestTimeoutError,
     open_admin,
     open_consumer,
     open_producer,
@@ -41,7 +40,7 @@ async def replier(
     cluster: EmbeddedCluster, answer: Answerer = in_capitals
 ) -> AsyncIterator[trio.Nursery]:
     """A service of its own that consumes the topic and answers."""
-    async with another_client(cluster) as client, open_admin(client=client) as admin:
+    async with client_of(cluster) as client, open_admin(client=client) as admin:
         await admin.create_topic(TOPIC, queues=2)
         async with (
             open_producer(client=client, group="repliers") as producer,
@@ -60,7 +59,9 @@ async def replier(
             nursery.cancel_scope.cancel()
 
 
-async def test_reply_comes_to_who_asked(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+async def test_reply_goes_to_the_requester(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
     async with replier(cluster), open_producer(client=client, group="askers") as producer:
         reply = await producer.request(Message(TOPIC, b"hello", tags="t", keys="k"))
     assert reply.body == b"HELLO"
@@ -111,13 +112,15 @@ async def test_request_without_reply_ends_in_time(
 
     async with replier(cluster, never), open_producer(client=client) as producer:
         started = trio.current_time()
-        with pytest.raises(RequestTimeout, match=r"no reply to message \w+ within 2 s") as caught:
+        with pytest.raises(
+            RequestTimeoutError, match=r"no reply to message \w+ within 2 s"
+        ) as caught:
             await producer.request(Message(TOPIC, b"?"), timeout=2)
         assert trio.current_time() - started == pytest.approx(2, abs=0.1)
     assert caught.value.topic == TOPIC
 
 
-async def test_reply_that_comes_too_late_or_twice_harms_nobody(
+async def test_late_or_repeated_reply_is_ignored(
     client: ClientInstance, cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def late_and_twice(producer: Producer, message: MessageExt) -> None:
@@ -128,7 +131,7 @@ async def test_reply_that_comes_too_late_or_twice_harms_nobody(
 
     with caplog.at_level(logging.INFO, "rocketrio.producer"):
         async with replier(cluster, late_and_twice), open_producer(client=client) as producer:
-            with pytest.raises(RequestTimeout):
+            with pytest.raises(RequestTimeoutError):
                 await producer.request(Message(TOPIC, b"late"), timeout=1)
             assert (await producer.request(Message(TOPIC, b"twice"))).body == b"0"
             await trio.sleep(5)
@@ -146,7 +149,7 @@ async def test_cancelled_request_is_forgotten(
         assert (await producer.request(Message(TOPIC, b"again"))).body == b"AGAIN"
 
 
-async def test_reply_to_somebody_who_is_gone_is_an_error(cluster: EmbeddedCluster) -> None:
+async def test_reply_to_a_requester_that_is_gone_is_an_error(cluster: EmbeddedCluster) -> None:
     failures: list[Exception] = []
 
     async def too_late(producer: Producer, message: MessageExt) -> None:
@@ -157,14 +160,14 @@ async def test_reply_to_somebody_who_is_gone_is_an_error(cluster: EmbeddedCluste
             failures.append(error)
 
     async with replier(cluster, too_late):
-        async with another_client(cluster) as asker, open_producer(client=asker) as producer:
-            with pytest.raises(RequestTimeout):
+        async with client_of(cluster) as asker, open_producer(client=asker) as producer:
+            with pytest.raises(RequestTimeoutError):
                 await producer.request(Message(TOPIC, b"?"), timeout=1)
         await trio.sleep(30)
     assert "not pushed" in str(failures[0])
 
 
-async def test_message_that_asks_for_nothing_gets_no_reply(client: ClientInstance) -> None:
+async def test_message_without_a_request_gets_no_reply(client: ClientInstance) -> None:
     async with open_admin(client=client) as admin:
         await admin.create_topic(TOPIC, queues=1)
     async with open_producer(client=client) as producer:
@@ -188,9 +191,7 @@ async def test_requester_makes_itself_known_to_all_masters(
 
 async def test_client_can_be_known_before_it_sends_anything(cluster: EmbeddedCluster) -> None:
     async with (
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client,
+        client_of(cluster) as client,
         open_producer(client=client, group="askers"),
     ):
         await client.announce_producer("askers")

@@ -10,9 +10,11 @@ from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
+from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, FrameDecoder
 from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.signature import Signer
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 NOW_MS = 1_700_000_000_123
@@ -37,7 +39,7 @@ def decoded(frame: bytes) -> RemotingCommand:
         Message("%RETRY%billing|x", bytes(10_000), delay_level=3, wait_store_ok=False),
     ],
 )
-def test_single_message_means_what_its_header_says(message: Message) -> None:
+def test_single_message_frame_equals_its_encoded_header(message: Message) -> None:
     outgoing = encode_single(message, unique_id="ID")
     queue = MessageQueue(message.topic, "broker-a", 3)
     request = request_of(outgoing, queue)
@@ -52,7 +54,7 @@ def test_single_message_means_what_its_header_says(message: Message) -> None:
     assert command.body == outgoing.body
 
 
-def test_batch_means_what_its_header_says() -> None:
+def test_batch_frame_equals_its_encoded_header() -> None:
     messages = [Message("orders", b"1"), Message("orders", b"2", keys="k")]
     outgoing = encode_messages(messages, unique_ids=["A", "B"])
     request = request_of(outgoing)
@@ -68,6 +70,26 @@ def test_other_encodings_are_made_of_the_same_fields() -> None:
     command = request.command()
     command.serialize_type = SerializeType.ROCKETMQ
     assert decoded(command.encode()).ext_fields == decoded(request.json_frame(0)).ext_fields
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("token", [None, 'to"ken'])
+def test_signed_frame_equals_its_encoded_signed_header(is_batch: bool, token: str | None) -> None:
+    signer = Signer(Credentials('key "of" é', "secret", token))
+    message = Message("orders", b"body", keys="été \\", properties={"a": "b"})
+    outgoing = (
+        encode_messages([message, message], unique_ids=["A", "B"])
+        if is_batch
+        else encode_single(message, unique_id="ID")
+    )
+    request = request_of(outgoing)
+    signed = decoded(request.json_frame(7, signer))
+    command = request.command()
+    assert signed.wire_fields() == signer.signed(command.ext_fields, command.body)
+    outgoing.body = bytes(FRAME_SIZE_LIMIT - 1000)  # Too large for the short way.
+    assert decoded(request.json_frame(7, signer)).wire_fields() == (
+        signer.signed(request.command().ext_fields, outgoing.body)
+    )
 
 
 def test_what_no_peer_takes_is_refused() -> None:

@@ -57,7 +57,7 @@ def test_table_that_makes_no_sense_is_refused() -> None:
             LatencyTable(latencies, pauses)
 
 
-def test_table_pickles() -> None:
+def test_latency_table_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(LATENCIES_4X)) == LATENCIES_4X
 
 

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
+from tests.support.orders import delivered
 
 from rocketrio import (
     BrokerError,
@@ -16,17 +17,15 @@ from rocketrio import (
     Producer,
     SendStatus,
     Transaction,
-    TransactionNotBegun,
+    TransactionNotBegunError,
     TransactionState,
     open_admin,
-    open_consumer,
     open_producer,
 )
 from rocketrio.producing.sender import LATE_ROUTE
 from rocketrio.producing.transaction import END_TIMEOUT
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError
-from rocketrio_protocol.message import MessageQueue
 
 TOPIC = "orders"
 SOON = 2.0
@@ -59,32 +58,14 @@ async def transacting(
         yield producer
 
 
-async def delivered(client: ClientInstance, within: float = SOON) -> list[bytes]:
-    """All that consumers of the topic ever get until a little later."""
-    queue = MessageQueue(TOPIC, "broker-a", 0)
-    found: list[bytes] = []
-    async with open_consumer(
-        TOPIC,
-        group="looking",
-        queues=[queue],
-        start_from="earliest",
-        auto_commit=False,
-        client=client,
-    ) as consumer:
-        with trio.move_on_after(within):
-            async for message in consumer:
-                found.append(message.body)
-    return found
-
-
 async def test_message_is_delivered_when_the_work_is_done(client: ClientInstance) -> None:
     async with transacting(client) as producer:
         async with producer.transaction(Message(TOPIC, b"paid", keys="k", tags="t")) as transaction:
             assert transaction.sent.status is SendStatus.SEND_OK
-            assert await delivered(client) == []
+            assert await delivered(client, SOON) == []
         assert transaction.state is TransactionState.COMMIT
         assert transaction.is_acknowledged
-        assert await delivered(client) == [b"paid"]
+        assert await delivered(client, SOON) == [b"paid"]
 
 
 async def test_exception_drops_the_message_and_comes_out(client: ClientInstance) -> None:
@@ -97,7 +78,7 @@ async def test_exception_drops_the_message_and_comes_out(client: ClientInstance)
         assert transaction.is_acknowledged
         await trio.sleep(ASKED_WITHIN)
         assert answers.asked == []
-    assert await delivered(client) == []
+    assert await delivered(client, SOON) == []
 
 
 async def test_transaction_can_be_rolled_back_without_an_exception(client: ClientInstance) -> None:
@@ -107,11 +88,11 @@ async def test_transaction_can_be_rolled_back_without_an_exception(client: Clien
     ):
         transaction.rollback()
     assert transaction.is_acknowledged
-    assert await delivered(client) == []
+    assert await delivered(client, SOON) == []
 
 
 @pytest.mark.parametrize("state", [TransactionState.COMMIT, TransactionState.ROLLBACK])
-async def test_what_is_left_open_is_asked_for(
+async def test_transaction_that_is_left_open_is_checked(
     client: ClientInstance, state: TransactionState
 ) -> None:
     answers = Answers(TransactionState.UNKNOWN, state)
@@ -122,7 +103,7 @@ async def test_what_is_left_open_is_asked_for(
     assert [message.message_id for message in answers.asked] == [transaction.message_id] * 2
     first = answers.asked[0]
     assert (first.topic, first.keys, first.body) == (TOPIC, "order-7", b"paid")
-    assert await delivered(client) == ([b"paid"] if state is TransactionState.COMMIT else [])
+    assert await delivered(client, SOON) == ([b"paid"] if state is TransactionState.COMMIT else [])
 
 
 async def test_work_under_way_is_not_asked_for(client: ClientInstance) -> None:
@@ -131,7 +112,7 @@ async def test_work_under_way_is_not_asked_for(client: ClientInstance) -> None:
         async with producer.transaction(Message(TOPIC, b"slow")):
             await trio.sleep(ASKED_WITHIN)
         assert answers.asked == []
-    assert await delivered(client) == [b"slow"]
+    assert await delivered(client, SOON) == [b"slow"]
 
 
 async def test_work_that_waits_for_its_half_message_is_not_asked_for() -> None:
@@ -145,9 +126,7 @@ async def test_work_that_waits_for_its_half_message_is_not_asked_for() -> None:
             transaction_timeout=1.0,
             transaction_check_interval=1.0,
         ) as cluster,
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client,
+        client_of(cluster) as client,
         transacting(client, answers) as producer,
         trio.open_nursery() as nursery,
     ):
@@ -162,7 +141,7 @@ async def test_work_that_waits_for_its_half_message_is_not_asked_for() -> None:
         nursery.start_soon(slave_comes_back)
         async with producer.transaction(Message(TOPIC, b"paid"), timeout=20):
             assert answers.asked == []
-        assert await delivered(client) == [b"paid"]
+        assert await delivered(client, SOON) == [b"paid"]
 
 
 async def test_broker_leaves_the_time_that_a_message_asks_for(client: ClientInstance) -> None:
@@ -185,10 +164,10 @@ async def test_cancelled_work_decides_nothing(client: ClientInstance) -> None:
                 await trio.sleep_forever()
         assert transaction.state is None
         assert not transaction.is_acknowledged
-        assert await delivered(client) == []
+        assert await delivered(client, SOON) == []
         await trio.sleep(ASKED_WITHIN)
     assert len(answers.asked) == 1
-    assert await delivered(client) == [b"paid"]
+    assert await delivered(client, SOON) == [b"paid"]
 
 
 async def test_cancel_after_the_work_does_not_keep_the_decision(client: ClientInstance) -> None:
@@ -197,7 +176,7 @@ async def test_cancel_after_the_work_does_not_keep_the_decision(client: ClientIn
             async with producer.transaction(Message(TOPIC, b"paid")) as transaction:
                 scope.cancel()
         assert transaction.is_acknowledged
-    assert await delivered(client) == [b"paid"]
+    assert await delivered(client, SOON) == [b"paid"]
 
 
 async def test_cancel_inside_a_group_of_faults_decides_nothing(client: ClientInstance) -> None:
@@ -221,7 +200,7 @@ async def test_master_that_is_gone_at_the_end_asks_when_it_is_back(
         assert "will ask" in caplog.text
         await cluster.restart_master()
         await trio.sleep(ASKED_WITHIN)
-    assert await delivered(client) == [b"paid"]
+    assert await delivered(client, SOON) == [b"paid"]
 
 
 async def test_producer_started_after_the_first_died_is_asked(
@@ -234,15 +213,13 @@ async def test_producer_started_after_the_first_died_is_asked(
         transaction.leave_open()
     answers = Answers(TransactionState.COMMIT)
     async with (
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as other,
+        client_of(cluster) as other,
         # It sends nothing itself, and has never heard of the topic.
         open_producer(client=other, group="shop", check_transaction=answers.check),
     ):
         await trio.sleep(ASKED_WITHIN)
     assert [message.message_id for message in answers.asked] == [transaction.message_id]
-    assert await delivered(client) == [b"paid"]
+    assert await delivered(client, SOON) == [b"paid"]
 
 
 async def test_refused_decision_is_an_error(client: ClientInstance) -> None:
@@ -257,7 +234,7 @@ def _fault(transaction: Transaction) -> ValueError:
     return ValueError("the work")
 
 
-async def test_exception_of_the_work_says_more_than_a_refused_rollback(
+async def test_exception_of_the_work_wins_over_a_refused_rollback(
     client: ClientInstance,
 ) -> None:
     async with transacting(client) as producer:
@@ -269,17 +246,15 @@ async def test_exception_of_the_work_says_more_than_a_refused_rollback(
 async def test_work_does_not_begin_on_an_unsafe_half_message() -> None:
     async with (
         EmbeddedCluster(role="sync-master") as cluster,  # Without a slave to wait for.
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as client,
+        client_of(cluster) as client,
         transacting(client) as producer,
     ):
-        with pytest.raises(TransactionNotBegun, match="SLAVE_NOT_AVAILABLE"):
+        with pytest.raises(TransactionNotBegunError, match="SLAVE_NOT_AVAILABLE"):
             async with producer.transaction(Message(TOPIC, b"paid")):
                 pytest.fail("the work began")
 
 
-async def test_transactions_need_somebody_to_ask(client: ClientInstance) -> None:
+async def test_transactions_without_a_check_function_are_refused(client: ClientInstance) -> None:
     async with open_producer(client=client) as producer:
         with pytest.raises(ConfigError, match="check_transaction"):
             async with producer.transaction(Message(TOPIC, b"")):
@@ -293,7 +268,7 @@ async def test_delayed_transaction_is_refused(client: ClientInstance) -> None:
                 pytest.fail("the work began")
 
 
-async def test_decision_is_told_within_three_seconds_or_not_at_all(
+async def test_decision_is_sent_within_three_seconds_or_not_at_all(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with transacting(client) as producer:

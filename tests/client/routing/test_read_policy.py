@@ -46,7 +46,7 @@ def chosen(made: PullNodes, offset: int = 0, now: float = 0.0) -> tuple[int, Pul
         ({"read_from": "nearest", "max_staleness_messages": 1.5}, "whole number"),
     ],
 )
-def test_policy_that_means_nothing_is_refused(policy: dict[str, Any], says: str) -> None:
+def test_policy_without_effect_is_refused(policy: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         ReadPolicy(**policy)
 
@@ -88,7 +88,7 @@ def test_suggested_passes_over_what_failed() -> None:
     assert chosen(nodes(MASTER)) == (1, PullReason.SKIPPED)
 
 
-def test_master_is_asked_even_if_it_failed_and_nobody_else_is() -> None:
+def test_policy_master_asks_only_the_master_even_if_it_failed() -> None:
     assert chosen(nodes(MASTER, read_from="master")) == (0, PullReason.MASTER)
     made = nodes(read_from="master")
     del made.router.broker_addr_table["a"][0]

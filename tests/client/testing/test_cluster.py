@@ -10,7 +10,7 @@ import trio
 from tests.support.clients import open_client
 from trio.testing import MockClock
 
-from rocketrio import Error, Message, NotReachable, open_consumer, open_producer
+from rocketrio import Error, Message, NotReachableError, open_consumer, open_producer
 from rocketrio.ports import current_ports
 from rocketrio.testing import (
     ClusterInThread,
@@ -52,7 +52,7 @@ async def test_silent_master_is_not_reached_until_it_is_healed(autojump_clock: M
     async with open_cluster() as cluster:
         assert await send(cluster) == "SEND_OK"
         cluster.silence(cluster.master)
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachableError):
             await send(cluster)
         cluster.heal()
         assert await send(cluster) == "SEND_OK"
@@ -107,7 +107,7 @@ def test_cluster_in_a_thread_serves_other_runs_and_stops_with_its_block() -> Non
         cluster.kill_master()
 
 
-def test_cluster_in_a_thread_that_cannot_start_says_why() -> None:
+def test_cluster_in_a_thread_that_cannot_start_raises_the_reason() -> None:
     with (
         pytest.raises(TypeError, match="no_such_setting"),
         open_cluster_in_thread(no_such_setting=1),

@@ -106,7 +106,7 @@ ALONE = """
 import sys
 
 
-def test_no_cluster_was_asked_for():
+def test_test_without_the_fixture_starts_no_cluster():
     assert "pytest_rocketrio" in sys.modules
     loaded = {name.split(".")[0] for name in sys.modules}
     assert not loaded & {"trio", "rocketrio", "rocketrio_broker", "rocketrio_protocol"}
