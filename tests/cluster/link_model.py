@@ -45,7 +45,7 @@ RULES: Final = (
 )
 
 
-class Missed(AssertionError):
+class MissedError(AssertionError):
     """An invariant does not hold."""
 
 
@@ -181,9 +181,9 @@ class Walk:
                 self._adopt(slave, lines)
             return is_prefix
         if boundary.address > min(len(slave.log), end):
-            raise Missed("the boundary lies beyond a log's end")
+            raise MissedError("the boundary lies beyond a log's end")
         if slave.log[: boundary.address] != master.log[: boundary.address]:
-            raise Missed(f"logs differ below their boundary {boundary.address}")
+            raise MissedError(f"logs differ below their boundary {boundary.address}")
         if len(slave.log) <= boundary.address:
             self._adopt(slave, lines)
             return True
@@ -199,7 +199,7 @@ class Walk:
             return False
         gone = self.answered.intersection(slave.log[boundary.address :])
         if gone:
-            raise Missed(f"{slave.name} cuts by itself what was answered: {sorted(gone)}")
+            raise MissedError(f"{slave.name} cuts by itself what was answered: {sorted(gone)}")
         self.cuts += 1
         self._cut(slave, boundary.address, boundary.own_count)
         return False
@@ -339,7 +339,9 @@ class Walk:
                     continue
                 at = boundary.address
                 if one.log[:at] != other.log[:at]:
-                    raise Missed(f"{one.name} and {other.name} differ below their boundary {at}")
+                    raise MissedError(
+                        f"{one.name} and {other.name} differ below their boundary {at}"
+                    )
 
     def _leave(self, member: Member) -> None:
         member.session += 1
@@ -370,7 +372,7 @@ def walks_until_missed(broken: str, walks: int) -> int | None:
     for seed in range(walks):
         try:
             Walk(seed, broken).run()
-        except Missed:
+        except MissedError:
             return seed + 1
     return None
 
@@ -385,7 +387,7 @@ def main(arguments: list[str]) -> int:
         walk = Walk(seed)
         try:
             walk.run()
-        except Missed as missed:
+        except MissedError as missed:
             print(f"walk {seed}: {missed}")
             return 1
         cuts, answered = cuts + walk.cuts, answered + len(walk.answered)

@@ -26,9 +26,9 @@ from rocketrio.consuming import fetch
 from rocketrio_broker import broker
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.other_master import OtherMasters
-from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.leadership import NOT_TAKEN_OVER, Leadership
+from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.role import RoleService
 from rocketrio_broker.schedule import _Arrivals
@@ -92,15 +92,9 @@ def claim_in_a_hand_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RoleService, "claims", property(lambda self: self._claims))
 
 
-def copy_tables_of_any_log(patch: pytest.MonkeyPatch) -> None:
-    """A slave takes over topics and groups of a master whose log is not the one it has."""
-    copy = SlaveSynchronize.run
-
-    async def always(self: SlaveSynchronize, **options: Any) -> None:
-        patch.setattr(self, "_is_following", lambda: True)
-        await copy(self, **options)
-
-    patch.setattr(SlaveSynchronize, "run", always)
+def leave_readers_ahead(patch: pytest.MonkeyPatch) -> None:
+    """Members in a part of a log that is gone are not sent back, and go on where their position is valid again."""
+    patch.setattr(ReaderEpochs, "divergence_offset", lambda *_: None)
 
 
 def ask_no_slave(patch: pytest.MonkeyPatch) -> None:
@@ -124,9 +118,9 @@ MUTANTS: Final[dict[str, Patch]] = {
     "a master that stands aside leads nobody": lead_beside_a_master,
     "a new master looks for another one": look_for_no_master,
     "a torn end ends the log": keep_torn_ends,
+    "a shorter log sends its readers back": leave_readers_ahead,
     "a new master asks its slaves": ask_no_slave,
     "an empty synchronous master waits for a slave": expect_no_slaves,
-    "tables are copied with the log": copy_tables_of_any_log,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,
 }

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import trio
-from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
+from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.embedded import EmbeddedCluster

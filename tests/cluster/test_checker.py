@@ -13,6 +13,8 @@ from tests.cluster.histories.checker_readers import (
 from tests.cluster.histories.events import (
     Committed,
     Event,
+    FaultBegan,
+    FaultEnded,
     HandedOver,
     History,
     LogsCompared,
@@ -192,7 +194,7 @@ def broken(
     return {violation.invariant for violation in check(story)}
 
 
-def test_right_history_passes() -> None:
+def test_checker_accepts_a_right_history() -> None:
     assert broken(RIGHT) == set()
     assert broken(RIGHT, role="sync-master", acknowledge="disk") == set()
 
@@ -210,7 +212,7 @@ def test_right_history_passes() -> None:
         ("offsets differ", {"offsets": ((0, 1),)}),
     ],
 )
-def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
+def test_wrong_final_state_is_reported(promise: str, changes: dict[str, Any]) -> None:
     if promise in ("acknowledged and lost", "read and gone"):
         assert promise in broken(RIGHT, master=state(0, **changes), slave=state(1, **changes))
     else:
@@ -245,7 +247,7 @@ def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
         ("slaves were not asked", switched(40.0, offset=1)),
     ],
 )
-def test_wrong_event_is_told(promise: str, more: list[Event]) -> None:
+def test_wrong_event_is_reported(promise: str, more: list[Event]) -> None:
     assert promise in broken([*RIGHT, *more])
 
 
@@ -305,6 +307,30 @@ def test_loss_of_a_torn_end_is_excused_where_the_other_copy_was_cut_off_all_the_
     assert ("acknowledged and lost" not in told) is is_excused
 
 
+@pytest.mark.parametrize(
+    ("faults", "role", "is_excused"),
+    [
+        ((Fault(29.0, 20.0, "one way", "master", "slave-1"),), "async-master", True),
+        ((Fault(29.0, 20.0, "one way", "master", "slave-1"),), "sync-master", False),
+        ((Fault(40.5, 20.0, "partition", "master", "slave-1"),), "async-master", False),
+        ((Fault(29.0, 10.5, "partition", "master", "slave-1"),), "async-master", False),
+        ((), "async-master", False),
+    ],
+)
+def test_loss_by_the_order_of_an_operator_is_excused_where_the_former_master_was_cut_off(
+    faults: tuple[Fault, ...], role: str, is_excused: bool
+) -> None:
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    told = broken(
+        [*RIGHT, *switched(40.0, kept=100)],
+        left,
+        attrs.evolve(left, broker=1),
+        faults=faults,
+        role=role,
+    )
+    assert ("acknowledged and lost" not in told) is is_excused
+
+
 def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_one() -> None:
     """An asynchronous master that lost everything, and knows nobody, begins anew."""
     other = attrs.evolve(sent(32.0, b"anew", 0)[1], end_offset=50)
@@ -334,7 +360,7 @@ def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_
     assert is_told(*restarted(30.0, "kill"), other, *decided)
 
 
-def test_logs_that_differ_below_their_boundary_are_told() -> None:
+def test_logs_that_differ_below_their_boundary_are_reported() -> None:
     """Whoever follows whom: here both are masters of an epoch of their own behind the first one."""
     first = Epoch(number=1, id="a", start=0)
     master = state(0, epochs=(first, Epoch(number=2, id="b", start=SIZE)))
@@ -349,7 +375,7 @@ def test_logs_that_differ_below_their_boundary_are_told() -> None:
     assert "logs differ below their boundary" in broken(RIGHT, master, later)
 
 
-def test_logs_that_differ_at_a_restart_are_told() -> None:
+def test_logs_that_differ_at_a_restart_are_reported() -> None:
     compared = LogsCompared(at=21.0, broker=0, other=1, boundary=150, same=149)
     assert broken([*RIGHT, compared]) == {"logs differ below their boundary"}
     assert broken([*RIGHT, attrs.evolve(compared, same=150)]) == set()
@@ -358,7 +384,7 @@ def test_logs_that_differ_at_a_restart_are_told() -> None:
     assert broken([*RIGHT[:-4], *torn, compared]) == set()
 
 
-def test_former_master_that_readers_are_served_by_is_told() -> None:
+def test_former_master_that_serves_readers_is_reported() -> None:
     failover = Failover(40.0, "slave-1", 0.0, 1.0, 1.0, 8.0)
     schedule = Schedule(1, MODE, (), (), 0, 60.0, (), 60.0, switches=(failover,))
 
@@ -373,14 +399,14 @@ def test_former_master_that_readers_are_served_by_is_told() -> None:
     assert told(attrs.evolve(served, broker=1)) == []
 
 
-def test_commit_that_no_broker_has_is_told() -> None:
+def test_commit_that_no_broker_has_is_reported() -> None:
     confirmed = Committed(
         at=30.0, consumer="consumer-0", offsets=((0, 3),), held_by=((0, 0, 2),), all_seen=True
     )
     assert broken([*RIGHT, confirmed]) == {"confirmed and nowhere"}
 
 
-def test_answer_before_the_disk_or_a_slave_is_told() -> None:
+def test_answer_before_the_disk_or_a_slave_is_reported() -> None:
     early = sent(1.0, FIRST, 0, held_by=((0, 200, 0), (1, 200, 0)))
     events = [*early, *RIGHT[2:]]
     assert broken(events, flush="sync") == {"acknowledged before it was flushed"}
@@ -392,7 +418,7 @@ def test_answer_before_the_disk_or_a_slave_is_told() -> None:
     }
 
 
-def test_no_rest_is_told() -> None:
+def test_cluster_that_did_not_come_to_rest_is_reported() -> None:
     assert broken(RIGHT, came_to_rest=False) == {"no rest"}
 
 
@@ -403,7 +429,7 @@ def passing(at: float, life: int, number: int, offset: int) -> PassingSent:
     )  # fmt: skip
 
 
-def test_earlier_life_of_a_topic_is_told() -> None:
+def test_message_of_an_earlier_incarnation_of_a_topic_is_reported() -> None:
     events = [
         *RIGHT,
         passing(30.0, 0, 0, 0),
@@ -430,11 +456,11 @@ def test_earlier_life_of_a_topic_is_told() -> None:
     assert broken(events, right, slave, remakes=(31.0,)) == {"offsets differ"}
 
 
-def test_producer_that_reaches_nobody_at_the_end_is_told() -> None:
+def test_producer_that_reaches_no_broker_at_the_end_is_reported() -> None:
     assert broken(RIGHT, producers=1) == {"no send"}
 
 
-def test_offset_may_fall_where_somebody_lowered_it() -> None:
+def test_offset_may_fall_where_an_operator_lowered_it() -> None:
     def lowered(offset: int) -> list[Event]:
         steps: list[Event] = [
             Lowered(at=10.0, who="operator", queue_id=MOVABLE_QUEUE, offset=offset, outcome="done")
@@ -471,7 +497,7 @@ def tail_cut(*, slave_end: int) -> list[Event]:
     return restarted(30.0, "power cut", flushed=100, kept=100, slave_end=slave_end)
 
 
-def test_reset_that_nobody_follows_is_told() -> None:
+def test_reset_that_no_member_follows_is_reported() -> None:
     reset = Lowered(at=10.0, who="operator", queue_id=0, offset=1, outcome="begins")
     done = [reset, attrs.evolve(reset, outcome="done")]
     assert broken([*RIGHT, *done]) == {"reset without effect"}
@@ -481,6 +507,62 @@ def test_reset_that_nobody_follows_is_told() -> None:
     assert broken([*RIGHT, *done, received(11.0, SECOND, 1)]) == set()
     # Of Apache's tools a running member's next commit makes nothing.
     assert broken([*RIGHT, *(attrs.evolve(event, who="mqadmin") for event in done)]) == set()
+
+
+def test_reset_may_raise_what_a_paused_broker_knew_before() -> None:
+    """It carries out what waits when it goes on: the other order, and then the reset, which is higher."""
+    reset = Lowered(at=10.0, who="operator", queue_id=0, offset=1, outcome="begins")
+    done = [reset, attrs.evolve(reset, at=12.0, outcome="done")]
+    pause = FaultBegan(at=6.0, fault="pause master for 6 s")
+    over = FaultEnded(at=12.0, fault=pause.fault)
+    other = attrs.evolve(
+        reset, at=7.0, who="mqadmin", offset=0, outcome="No answer to UPDATE_CONSUMER_OFFSET (15)"
+    )
+    looked = seen(8.0, 1, 2)
+    told = {"reset without effect"}
+    assert broken([*RIGHT, pause, other, looked, done[0], over, done[1]]) == set()
+    assert broken([*RIGHT, pause, looked, done[0], over, done[1]]) == told
+    for outcome in "done", "No connection to 10.0.0.10:10911 (refused)":
+        answered = attrs.evolve(other, outcome=outcome)
+        assert broken([*RIGHT, pause, answered, looked, done[0], over, done[1]]) == told
+    late = attrs.evolve(pause, at=7.5)
+    assert broken([*RIGHT, other, late, looked, done[0], over, done[1]]) == told
+    soon = attrs.evolve(over, at=9.0)
+    assert broken([*RIGHT, pause, other, looked, soon, *done]) == told
+
+
+def test_reset_may_go_with_a_disk_that_takes_nothing() -> None:
+    """From before the reset until shortly before its broker ends."""
+    full = FaultBegan(at=9.0, fault="full disk master for 3 s")
+    mended = FaultEnded(at=17.0, fault=full.fault)
+    right = RIGHT[: -len(restarted(20.0, "kill"))]
+    reset = Lowered(at=10.0, who="operator", queue_id=0, offset=1, outcome="begins")
+    done = [reset, attrs.evolve(reset, outcome="done")]
+    told = {"reset without effect"}
+    assert broken([*right, full, *done, mended, *restarted(20.0, "kill")]) == set()
+    assert broken([*right, full, *done, mended, *restarted(25.0, "kill")]) == told
+    late = attrs.evolve(full, at=11.0)
+    assert broken([*right, *done, late, mended, *restarted(20.0, "kill")]) == told
+    other = [attrs.evolve(one, fault="full disk slave-1 for 3 s") for one in (full, mended)]
+    assert broken([*right, other[0], *done, other[1], *restarted(20.0, "kill")]) == told
+
+
+def test_reset_may_stay_with_a_master_that_goes_down_before_slaves_copy_it() -> None:
+    """And only while it is down when the next one begins without it."""
+    right = RIGHT[: -len(restarted(20.0, "kill"))]
+    reset = Lowered(at=10.0, who="operator", queue_id=0, offset=1, outcome="begins")
+    done = [reset, attrs.evolve(reset, outcome="done")]
+
+    def failed_over(at: float, offset: int = 2) -> list[Event]:
+        ended, reign_ended, started, _ = restarted(at, "kill")
+        began = switched(at, offset=offset)[1]
+        return [ended, reign_ended, began, attrs.evolve(started, at=at + 4)]
+
+    told = "reset without effect"
+    assert broken([*right, *done, *failed_over(11.0)]) == set()
+    assert told in broken([*right, *done, *failed_over(12.0)])
+    assert told in broken([*right, *done, *failed_over(11.0, offset=1)])
+    assert told in broken([*right, *done, *switched(11.0)])
 
 
 def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
@@ -503,7 +585,7 @@ def test_tail_that_a_slave_still_had_is_missed() -> None:
     assert "a slave is not level" in broken([*RIGHT, *cut], left, silent, flush="async")
 
 
-def test_acknowledged_message_that_nobody_is_handed_is_told() -> None:
+def test_acknowledged_message_that_no_group_gets_is_reported() -> None:
     """Also at a place that was used before, by a message that was lost, and which members have passed."""
     third = b"third"
     left = state(0, queues=(((0, FIRST), (1, third)), (), (), ()))
@@ -515,13 +597,70 @@ def test_acknowledged_message_that_nobody_is_handed_is_told() -> None:
     assert _undelivered([*again, *handed], left) == []
 
 
+def test_message_of_the_movable_queue_may_be_passed_over_only_by_a_reset_after_a_loss() -> None:
+    """To what a slave had committed: before that place other messages have the offsets now."""
+    third = b"third"
+    queues: list[tuple[tuple[int, bytes], ...]] = [(), (), (), ()]
+    queues[MOVABLE_QUEUE] = ((0, FIRST), (1, third))
+    left = state(0, queues=tuple(queues))
+    before = [*sent(1.0, FIRST, 0, queue_id=MOVABLE_QUEUE)]
+    before.append(attrs.evolve(received(3.0, FIRST, 0), queue_id=MOVABLE_QUEUE))
+    after = [*tail_cut(slave_end=100), *sent(40.0, third, 1, queue_id=MOVABLE_QUEUE)]
+
+    def reset(at: float, offset: int) -> list[Event]:
+        done = Lowered(at=at, who="operator", queue_id=MOVABLE_QUEUE, offset=offset, outcome="done")
+        return sorted([*before, *after, done], key=lambda event: event.at)
+
+    assert _undelivered(reset(39.0, 2), left) == []
+    assert _undelivered(reset(39.0, 1), left)
+    assert _undelivered(reset(10.0, 2), left)
+
+
+def test_cluster_comes_to_rest_and_agrees_on_offsets_after_a_loss_too() -> None:
+    """But for an offset of a queue that holds nothing, which a master does not take from its slave."""
+    cut = [*RIGHT, *tail_cut(slave_end=100)]
+    one = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()), offsets=((0, 1),))
+    other = attrs.evolve(one, broker=1)
+    assert broken(cut, one, other, flush="async") == set()
+    assert broken(cut, one, other, flush="async", came_to_rest=False) == {"no rest"}
+    behind = attrs.evolve(other, offsets=((0, 0),))
+    assert broken(cut, one, behind, flush="async") == {"offsets differ"}
+    more = attrs.evolve(other, offsets=((0, 1), (1, 5)))
+    assert broken(cut, one, more, flush="async") == set()
+    assert broken(RIGHT, slave=state(1, offsets=((0, 2), (1, 5)))) == {"offsets differ"}
+    used = attrs.evolve(other, used_offsets=(("tasks", "tasks", 0, 5),))
+    assert broken(cut, one, used, flush="async") == set()
+
+
+def test_offsets_that_are_forgotten_long_after_a_loss_are_reported() -> None:
+    """Not in the seconds in which brokers find out what the shorter queues hold."""
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()), offsets=((0, 1),))
+    ends: dict[str, Any] = {"master": left, "slave": attrs.evolve(left, broker=1), "flush": "async"}
+    cut = [*RIGHT, *tail_cut(slave_end=100), seen(31.5, 0, 1), seen(31.5, 1, 1)]
+
+    def again(at: float, how: str, offset: int) -> list[Event]:
+        events = restarted(at, how, kept=100, flushed=100, offset=offset)
+        ended, reign_ended, started, began = events
+        ended = attrs.evolve(ended, log_end=100, offsets=((0, 1),))
+        return [ended, attrs.evolve(reign_ended, log_end=100), started, began]
+
+    assert broken([*cut, *again(40.0, "stop", 1)], **ends) == set()
+    forgotten = {"offset forgotten", "slaves were not asked"}
+    assert broken([*cut, *again(40.0, "stop", 0)], **ends) == forgotten
+    assert broken([*cut, *again(34.0, "stop", 0)], **ends) == set()
+    lowered = [seen(38.0, 0, 1), Lowered(at=45.0, who="a", queue_id=0, offset=0, outcome="done")]
+    lowered.append(seen(45.5, 0, 0))
+    assert "offset forgotten" in broken([*cut, *lowered[:1], *again(50.0, "kill", 0)], **ends)
+    assert "offset forgotten" not in broken([*cut, *lowered, *again(50.0, "kill", 0)], **ends)
+
+
 def _undelivered(events: list[Event], master: BrokerState) -> list[Violation]:
     schedule = Schedule(1, MODE, (), (), 0, 25.0, (), 25.0)
     story = Story(schedule, History(1, events), FinalState((master,), came_to_rest=True))
     return list(acknowledged_messages_are_delivered(story))
 
 
-def test_offset_that_falls_below_the_end_of_a_shorter_log_is_told() -> None:
+def test_offset_that_falls_below_the_end_of_a_shorter_log_is_reported() -> None:
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
     ends: dict[str, Any] = {"master": left, "slave": attrs.evolve(left, broker=1), "flush": "async"}
     cut = [*RIGHT, *tail_cut(slave_end=100)]
@@ -549,7 +688,7 @@ def test_slave_that_acknowledges_its_disk_confirms_what_is_on_it() -> None:
     assert _shown(moved, on_disk, acknowledge="disk") == set()
 
 
-def test_unconfirmed_message_that_is_shown_is_told() -> None:
+def test_unconfirmed_message_that_is_shown_is_reported() -> None:
     """A slave is behind: what it lacks is not shown until the own disk stands in for it."""
     behind = (0, 300, 300), (1, 200, 200)
     early = pulled(5.9, b"late", 2, held_by=behind)
@@ -561,7 +700,7 @@ def test_unconfirmed_message_that_is_shown_is_told() -> None:
     assert _shown(early, role="async-master") == set()
 
 
-def test_disk_stands_in_while_a_slaves_acknowledgements_are_late() -> None:
+def test_checker_lets_readers_follow_the_masters_disk_while_acknowledgements_are_late() -> None:
     """Only for a delay between the two, and only until it holds them up no longer."""
     moved = pulled(6.3, FIRST, 0, held_by=((0, 400, 400), (1, 300, 300)))
     shown = attrs.evolve(moved, at=6.4, end_offset=350)
@@ -571,6 +710,45 @@ def test_disk_stands_in_while_a_slaves_acknowledgements_are_late() -> None:
     assert _shown(moved, shown, faults=(delay,)) == set()
     assert _shown(moved, shown, faults=(attrs.evolve(delay, amount=0.2),)) == told
     assert _shown(moved, shown, faults=(attrs.evolve(delay, other="producer-0"),)) == told
+
+
+def test_checker_lets_readers_follow_the_masters_disk_while_acknowledgements_are_held_back() -> (
+    None
+):
+    """The slave gets further, and its master hears nothing of that; only in this direction, and only so long."""
+    moved = pulled(6.3, FIRST, 0, held_by=((0, 400, 400), (1, 300, 300)))
+    shown = attrs.evolve(moved, at=6.4, end_offset=350)
+    one_way = Fault(4.0, 4.0, "one way", "slave-1", "master")
+    told = {"shown before it was confirmed"}
+    assert _shown(moved, shown) == told
+    assert _shown(moved, shown, faults=(one_way,)) == set()
+    for kind, who, other in (("partition", "master", "slave-1"), ("silence", "slave-1", "")):
+        fault = attrs.evolve(one_way, kind=kind, who=who, other=other)
+        assert _shown(moved, shown, faults=(fault,)) == set()
+    for who, other in (("master", "slave-1"), ("slave-1", "producer-0"), ("slave-2", "master")):
+        fault = attrs.evolve(one_way, who=who, other=other)
+        assert _shown(moved, shown, faults=(fault,)) == told
+    for at, lasts in ((4.0, 2.2), (6.35, 1.0)):
+        fault = attrs.evolve(one_way, at=at, lasts=lasts)
+        assert _shown(moved, shown, faults=(fault,)) == told
+    # The last report that came is not old enough yet.
+    early = attrs.evolve(moved, at=5.8), attrs.evolve(shown, at=5.9)
+    assert _shown(*early, faults=(one_way,)) == told
+
+
+def test_checker_lets_readers_follow_the_masters_disk_until_a_slave_has_everything() -> None:
+    """One that stood still gets what is in its buffers, of a connection that its master has given up."""
+    stands_in = pulled(6.6, FIRST, 0, held_by=((0, 300, 300), (1, 200, 200)))
+    moved = attrs.evolve(stands_in, at=6.7, held_by=((0, 450, 450), (1, 300, 300)))
+    shown = attrs.evolve(moved, at=7.0, held_by=((0, 600, 600), (1, 300, 300)), end_offset=550)
+    delay = Fault(4.0, 4.0, "delay", "slave-1", "master", amount=0.2)
+    told = {"shown before it was confirmed"}
+    assert _shown(stands_in, moved, shown) == set()
+    assert _shown(stands_in, moved, shown, faults=(delay,)) == set()
+    level = attrs.evolve(moved, held_by=((0, 450, 450), (1, 450, 450)))
+    assert _shown(stands_in, level, shown) == told
+    assert _shown(stands_in, level, shown, faults=(delay,)) == told
+    assert _shown(attrs.evolve(stands_in, at=5.9), moved, shown) == told
 
 
 def _shown(*events: Event, faults: tuple[Fault, ...] = (), **mode: Any) -> set[str]:

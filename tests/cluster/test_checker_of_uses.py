@@ -177,7 +177,7 @@ def test_every_reader_gets_all_notices() -> None:
     assert broken("broadcast", read(0, 1, 0), readers=1) == told
 
 
-def test_static_member_has_its_own_queues_whenever_it_is_there() -> None:
+def test_static_member_gets_its_own_queues_whenever_it_is_connected() -> None:
     def owns(at: float, *queue_ids: int) -> Owns:
         return Owns(at=at, who="regular-0", queue_ids=queue_ids)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import trio
-from tests.cluster.support import SUBSCRIPTION, SUSPEND, bodies
 from tests.cluster.test_synchronous_replication import (
     OTHER_HOST,
     SLAVE_HOST,
@@ -14,6 +13,7 @@ from tests.cluster.test_synchronous_replication import (
     after,
     synchronous,
 )
+from tests.support.caller import SUBSCRIPTION, SUSPEND, accepted, bodies
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST
@@ -22,7 +22,6 @@ from rocketrio_protocol.bodies.stats import ConsumeStats
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
-    ChangeBrokerRoleRequestHeader,
     GetBrokerHAStatusRequestHeader,
     GetConsumeStatsRequestHeader,
     UpdateBrokerConfigRequestHeader,
@@ -144,7 +143,7 @@ async def test_a_reader_between_what_is_shown_and_the_end_is_not_moved(
 
 
 @pytest.mark.parametrize("store", [None, SYNC_FLUSH], ids=["async flush", "sync flush"])
-async def test_after_slave_timeout_the_own_disk_stands_in(
+async def test_after_slave_timeout_readers_see_what_the_masters_disk_has(
     autojump_clock: MockClock, store: Any
 ) -> None:
     settings = {} if store is None else {"store": store}
@@ -170,7 +169,7 @@ async def test_after_slave_timeout_the_own_disk_stands_in(
         assert await held_pull(pair, 3) == ([b"fourth"], 1.0)
 
 
-async def test_readers_wait_for_slaves_where_they_are_told_to(autojump_clock: MockClock) -> None:
+async def test_readers_wait_for_slaves_if_configured(autojump_clock: MockClock) -> None:
     async with synchronous(ha_unconfirmed_reads="wait") as pair:
         pair.part()
         await pair.send(b"second")
@@ -231,7 +230,7 @@ async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: Moc
         nursery.cancel_scope.cancel()
 
 
-async def test_asynchronous_masters_gate_readers_where_they_are_told_to(
+async def test_asynchronous_master_gates_readers_if_configured(
     autojump_clock: MockClock,
 ) -> None:
     for confirmed, seconds in ((False, 0.0), (True, 1.0)):
@@ -251,9 +250,7 @@ async def test_a_change_of_role_opens_and_closes_the_gate(autojump_clock: MockCl
         pair.part()
 
         async def change(role: str) -> None:
-            header = ChangeBrokerRoleRequestHeader(role, 0)
-            answer = await pair.caller.pool.call(pair.addr, header, timeout=60)
-            assert answer.code == ResponseCode.SUCCESS
+            accepted(await pair.caller.change_role(pair.addr, role, 0))
 
         with trio.move_on_after(0.1):
             await pair.send(b"second")
@@ -313,12 +310,11 @@ async def test_slaves_show_what_their_master_says_is_confirmed(autojump_clock: M
         assert shown in ([b"first"], [b"first", b"second"])
 
 
-async def test_an_open_gate_is_told_to_slaves_too(autojump_clock: MockClock) -> None:
+async def test_open_read_gate_is_reported_to_slaves(autojump_clock: MockClock) -> None:
     async with synchronous(slave_read_enable=True) as pair:
         slave = pair.members.slaves[0].broker
         assert slave.store.read_gate.is_gating
-        header = ChangeBrokerRoleRequestHeader("async-master", 0)
-        await pair.caller.pool.call(pair.addr, header, timeout=60)
+        await pair.caller.change_role(pair.addr, "async-master", 0)
         await pair.send(b"second")
         with trio.fail_after(10):
             await slave.store.read_gate.end.wait_reached(EVERYTHING)
@@ -353,12 +349,9 @@ async def test_what_was_shown_stays_when_another_takes_over(autojump_clock: Mock
         ends = pair.members.master.broker.store.next_queue_offset("orders", 0)
         await pair.members.kill_master()
         assert slave.store.next_queue_offset("orders", 0) < ends
-        header = ChangeBrokerRoleRequestHeader("sync-master", 0)
-        await pair.caller.pool.call(slave.address, header, timeout=60)
+        await pair.caller.change_role(slave.address, "sync-master", 0)
         await trio.sleep(10)
-        kept: list[bytes] = []
-        while batch := bodies(await pair.caller.pull(slave.address, len(kept))):
-            kept += batch
+        kept = await pair.caller.read(slave.address)
         assert kept[: len(shown)] == shown
         nursery.cancel_scope.cancel()
 

@@ -4,23 +4,16 @@ from collections import Counter
 
 import pytest
 import trio
-from tests.broker.transaction.producing import COMMIT, HALF, OPERATIONS, producing_on
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.support.caller import Caller, accepted, bodies, caller_of
+from tests.support.clocks import SteppedClock
+from tests.support.transaction_producer import COMMIT, HALF, OPERATIONS, producing_on
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
-from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 DELAY = "DELAY\x01"
-
-
-async def change(call: Caller, broker: Broker, role: str, broker_id: int) -> None:
-    header = ChangeBrokerRoleRequestHeader(role, broker_id)
-    answer = await call.pool.call(broker.address, header, timeout=70.0)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
 async def all_bodies(call: Caller, broker: Broker, topic: str = "orders") -> list[bytes]:
@@ -48,7 +41,7 @@ async def test_slave_parks_and_delivers_nothing_by_itself(autojump_clock: MockCl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed_after", [0.5, 2.0, 6.5, 11.0, 25.0])
-async def test_slave_that_takes_over_goes_on(
+async def test_slave_that_takes_over_continues(
     autojump_clock: MockClock, killed_after: float
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
@@ -61,7 +54,7 @@ async def test_slave_that_takes_over_goes_on(
             await trio.sleep(0.01)
         await trio.sleep(killed_after)
         await cluster.kill_master()
-        await change(call, slave, "async-master", 0)
+        accepted(await call.change_role(slave.address, "async-master", 0))
         await trio.sleep(60)
         counts = Counter(await all_bodies(call, slave))
         assert counts.keys() == set(sent)
@@ -83,10 +76,10 @@ async def test_brokers_change_places_and_each_message_comes_once(
                 assert (await call.send(one.address, body, properties=f"{DELAY}{level}")).code == 0
                 sent.append(body)
             await trio.sleep(15)
-            await change(call, one, "slave", 2 + turn)
+            accepted(await call.change_role(one.address, "slave", 2 + turn))
             await other.store.appended.wait_reached(one.store.max_physical_offset)
             await trio.sleep(12)  # The slave has the progress and its own log on its disk.
-            await change(call, other, "async-master", 0)
+            accepted(await call.change_role(other.address, "async-master", 0))
             one, other = other, one
         await trio.sleep(60)
         for broker in (one, other):
@@ -108,7 +101,7 @@ async def test_transactions_go_on_at_the_slave_that_takes_over(autojump_clock: M
             b"asked about",
         ]
         await cluster.kill_master()
-        await change(producer.call, slave, "async-master", 0)
+        accepted(await producer.call.change_role(slave.address, "async-master", 0))
         producer.other_addr = slave.address
         producer.decide = lambda message: COMMIT if message.body == b"asked about" else None
         await producer.heartbeat()
@@ -124,15 +117,6 @@ async def test_transactions_go_on_at_the_slave_that_takes_over(autojump_clock: M
         assert slave.store.queue_bounds(HALF, 0) is not None
 
 
-class SteppedClock(VirtualWallClock):
-    """Follows the virtual clock, and can be set."""
-
-    step_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.step_ms
-
-
 async def test_slave_that_takes_over_with_store_times_ahead_delivers(
     autojump_clock: MockClock,
 ) -> None:
@@ -146,7 +130,7 @@ async def test_slave_that_takes_over_with_store_times_ahead_delivers(
         await call.send(master.address, b"back", properties=DELAY + "3")
         await trio.sleep(2)
         await cluster.master.kill()
-        await change(call, slave, "async-master", 0)
+        accepted(await call.change_role(slave.address, "async-master", 0))
         await trio.sleep(12)
         assert await all_bodies(call, slave) == [b"ahead", b"back"]
         assert "store time is 40 d ahead" in slave.store.problems()[0]

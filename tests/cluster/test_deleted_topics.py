@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.cluster.support import MasterAndSlave, bodies, caller_of
+from tests.support.caller import MasterAndSlave, accepted, bodies, caller_of
+from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
-    ChangeBrokerRoleRequestHeader,
-    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
     DeleteTopicInBrokerRequestHeader,
 )
 
@@ -22,9 +22,7 @@ from rocketrio_protocol.commands.admin import (
 @attrs.define
 class Pair(MasterAndSlave):
     async def make(self) -> None:
-        header = CreateTopicRequestHeader("orders", "TBW102", 4, 4, 6, "SINGLE_TAG", False)
-        answer = await self.call.pool.call(self.master.address, header)
-        assert answer.code == ResponseCode.SUCCESS
+        await self.call.create_topic(self.master.address)
 
     async def delete(self) -> None:
         answer = await self.call.pool.call(
@@ -35,9 +33,7 @@ class Pair(MasterAndSlave):
     async def promote(self) -> None:
         """Kill the master and have the slave take its place."""
         await self.cluster.kill_master()
-        header = ChangeBrokerRoleRequestHeader("async-master", 0)
-        answer = await self.call.pool.call(self.slave.address, header, timeout=70.0)
-        assert answer.code == ResponseCode.SUCCESS
+        accepted(await self.call.change_role(self.slave.address, "async-master", 0))
 
 
 @asynccontextmanager
@@ -58,7 +54,7 @@ async def pair(**settings: object) -> AsyncGenerator[Pair]:
         yield two
 
 
-async def test_slave_that_becomes_master_before_the_first_message_begins_anew(
+async def test_slave_that_becomes_master_before_the_first_message_has_no_old_offsets(
     autojump_clock: MockClock,
 ) -> None:
     async with pair() as two:
@@ -99,7 +95,7 @@ async def test_deletion_waits_for_slaves_as_messages_do_and_no_longer(
         assert two.master.store.queue_bounds("orders", 0) is None
 
 
-async def test_offsets_of_the_next_life_outlive_a_deletion_that_is_met_again(
+async def test_offsets_of_the_next_incarnation_survive_a_deletion_read_again(
     autojump_clock: MockClock,
 ) -> None:
     async with pair() as two:
@@ -113,3 +109,26 @@ async def test_offsets_of_the_next_life_outlive_a_deletion_that_is_met_again(
         assert dispatcher.met.value == 2
         await trio.sleep(1)
         assert state.consumer_offsets.query_offset("billing", "orders", 0) == 1
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+async def test_power_cut_of_a_slave_soon_after_a_deletion_does_not_bring_offsets_back(
+    autojump_clock: MockClock, is_group: bool
+) -> None:
+    """It wrote its offsets a while before, and has no master to copy them from when it is back."""
+    async with pair(make_disk=FaultyDisk) as two:
+        if is_group:
+            header = DeleteSubscriptionGroupRequestHeader("billing", clean_offset=True)
+            answer = await two.call.pool.call(two.master.address, header)
+            assert answer.code == ResponseCode.SUCCESS
+        else:
+            await two.delete()
+        await trio.sleep(2)
+        member = two.cluster.slaves[0]
+        disk = member.disk
+        assert isinstance(disk, FaultyDisk)
+        await two.cluster.kill_master()
+        await member.kill()
+        member.disk = disk.after_cut(seed=1, kept=0.0)
+        await member.start()
+        assert member.broker.state.consumer_offsets.query_offset("billing", "orders", 0) == -1

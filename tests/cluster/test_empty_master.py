@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import trio
-from tests.broker.ha.support import log_bytes, secret_file
-from tests.cluster.support import caller_of
-from tests.cluster.test_roles import change
 from tests.cluster.test_torn_ends import MONEY, STORE, Pair, damage, pair_of
+from tests.support.caller import caller_of
+from tests.support.replication import log_bytes, secret_file
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.second_history import CHECK_PERIOD
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
@@ -119,13 +119,15 @@ async def test_slave_of_an_empty_master_keeps_its_topics_and_can_take_its_place(
         await begin_again(pair)
         assert (slave.state.topics.wrapper(), slave.state.consumer_offsets.offset_table) == before
         await pair.master.kill()
-        assert (await change(pair.caller, slave, "sync-master", 0)).code == ResponseCode.SUCCESS
+        assert (
+            await pair.caller.change_role(slave.address, "sync-master", 0)
+        ).code == ResponseCode.SUCCESS
         assert await pair.read(slave) == NAMES
         answer = await pair.caller.send(slave.address, b"more")
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
-async def test_new_log_that_is_the_right_one_goes_on_after_a_restart(
+async def test_master_with_the_right_new_log_is_writable_after_a_restart(
     autojump_clock: MockClock, secret: dict[str, Any]
 ) -> None:
     async with emptied(**secret) as pair:
@@ -154,7 +156,7 @@ async def test_log_that_nothing_proves_is_an_alarm(
         assert await problems(pair) == []
 
 
-async def test_slave_that_tells_of_a_long_log_and_has_none_stops_nobody(
+async def test_false_report_of_a_long_log_does_not_stop_the_master(
     autojump_clock: MockClock, secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with filled(**secret) as pair:
@@ -222,7 +224,7 @@ async def test_new_pair_takes_writes_at_once(autojump_clock: MockClock, role: An
         assert (await caller.send(cluster.master.broker.address, b"x")).code == 0
 
 
-def test_new_cluster_in_a_folder_is_told_from_one_that_ran_before(tmp_path: Path) -> None:
+def test_new_cluster_in_a_folder_is_distinguished_from_an_earlier_one(tmp_path: Path) -> None:
     assert EmbeddedCluster(root=tmp_path).is_new
     assert EmbeddedCluster(root=tmp_path / "yet to be made").is_new
     (tmp_path / "slave-1").mkdir()
@@ -263,7 +265,7 @@ async def test_new_master_alone_waits_only_if_its_sends_wait_for_slaves(
         assert (answer.code == ResponseCode.SUCCESS) == (role == "async-master")
 
 
-async def test_what_was_never_diverged_follows(autojump_clock: MockClock) -> None:
+async def test_broker_whose_log_never_diverged_follows(autojump_clock: MockClock) -> None:
     """The slave follows its refilled master by itself."""
     async with emptied() as pair:
         await pair.master.start()
@@ -271,3 +273,14 @@ async def test_what_was_never_diverged_follows(autojump_clock: MockClock) -> Non
         slave = pair.cluster.slaves[0].broker.slave
         assert slave is not None
         assert slave.client.state is HAClientState.FOLLOWING
+
+
+async def test_checks_of_a_new_master_are_not_logged_as_slaves(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "rocketrio_broker.ha"):
+        async with filled() as pair:
+            await trio.sleep(3 * CHECK_PERIOD)
+            assert await pair.read(pair.master.broker) == NAMES
+    connected = [line for line in caplog.messages if line.startswith("slave connected")]
+    assert len(connected) == 1

@@ -3,9 +3,9 @@
 import attrs
 import pytest
 import trio
-from tests.broker.ha.support import log_bytes
-from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.test_returning_master import Pair, cluster_of
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
@@ -68,7 +68,7 @@ async def test_former_master_cuts_what_no_slave_had_and_follows(autojump_clock: 
         sent += await pair.send(30, broker=new.broker, first=1000)
         await pair.level(new, old)
         assert state(old.broker) is HAClientState.FOLLOWING
-        assert await pair.read(old.broker) == sent
+        assert await pair.caller.read(old.broker.address) == sent
         assert len(kept_files(old)) == 1
         assert [line.key for line in old.broker.store.epochs.lines] == [
             line.key for line in new.broker.store.epochs.lines
@@ -179,7 +179,7 @@ async def test_member_whose_disk_is_new_follows(autojump_clock: MockClock) -> No
         await pair.level(new, old)
         sent += await pair.send(5, broker=new.broker, first=1000)
         await pair.level(new, old)
-        assert await pair.read(old.broker) == sent
+        assert await pair.caller.read(old.broker.address) == sent
         assert old.broker.store.epochs.member != before
 
 
@@ -199,7 +199,7 @@ async def test_directory_without_epochs_is_compared_and_learns_them(
 
 
 @pytest.mark.parametrize("knows_epochs", [True, False])
-async def test_who_compares_logs_and_says_so_is_no_slave(
+async def test_peer_that_only_compares_logs_is_not_a_slave(
     autojump_clock: MockClock, knows_epochs: bool
 ) -> None:
     """Nothing may have been promised to it. One that says nothing is taken for an Apache slave, and counts."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.benchmark import figures
+from tests.support.benchmarks import figures
 
 
 @pytest.mark.slow

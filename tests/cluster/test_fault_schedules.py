@@ -75,7 +75,7 @@ def test_no_seed_breaks_a_promise() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 3, 9, 12, 29])
-def test_seed_has_one_history(seed: int) -> None:
+def test_same_seed_gives_the_same_history(seed: int) -> None:
     first, second = run_story(make_schedule(seed)), run_story(make_schedule(seed))
     assert first.history == second.history
     assert first.final == second.final
@@ -142,7 +142,7 @@ def test_full_disk_does_not_end_a_slave_that_becomes_master() -> None:
     assert broken_promises(attrs.evolve(full, switches=(SWITCH,))) == set()
 
 
-def test_topic_that_is_made_anew_for_one_broker_alone_is_seen(
+def test_checker_finds_a_topic_created_again_on_one_broker_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another is master before the first message of the new life, or the same after a crash."""
@@ -190,7 +190,7 @@ def test_second_master_that_asks_for_no_first_one_is_seen(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("link", ["secret", "tls"])
-def test_stranger_that_is_let_in_is_seen(
+def test_admitted_stranger_is_detected(
     monkeypatch: pytest.MonkeyPatch, link: Literal["secret", "tls"]
 ) -> None:
     plain = schedule_of()
@@ -304,7 +304,7 @@ def test_torn_end_that_is_taken_for_whole_is_seen(monkeypatch: pytest.MonkeyPatc
     assert broken_promises(torn) == {"a slave still had the tail"}
 
 
-def test_failovers_break_nothing() -> None:
+def test_failovers_break_no_promise() -> None:
     """The former master comes back as master at once; with a slave that was cut off the log became shorter."""
     failover = Failover(10.0, "slave-1", 0.0, 0.1, 0.3, 8.0)
     shortened = attrs.evolve(failover, cut_off=3.0)
@@ -377,7 +377,7 @@ def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPat
     ],
     ids=["in a loop", "in jumps of the clock", "waiting for nothing"],
 )
-def test_seed_that_hangs_ends_and_tells_its_history(hang: str) -> None:
+def test_seed_that_hangs_ends_and_prints_its_history(hang: str) -> None:
     program = f"""
 import sys, trio
 from tests.cluster import soak

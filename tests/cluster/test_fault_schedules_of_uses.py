@@ -104,7 +104,9 @@ def test_committed_message_that_is_not_delivered_is_seen(monkeypatch: pytest.Mon
     assert broken_promises(using("transactions")) == {"done and not delivered"}
 
 
-def test_transactions_that_nobody_is_asked_about_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_that_no_producer_is_asked_about_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def asks_nobody(_: TransactionCheckService) -> None:
         pass
 
@@ -112,7 +114,7 @@ def test_transactions_that_nobody_is_asked_about_are_seen(monkeypatch: pytest.Mo
     assert broken_promises(using("transactions")) == {"no rest", "done and not delivered"}
 
 
-def test_locks_that_everybody_gets_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_that_all_members_get_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def grants_all(
         _: QueueLocks, group: str, queues: list[QueueName], client_id: str, **__: object
     ) -> list[QueueName]:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.broker.replay import golden_records
-from tests.cluster.support import Caller, messages
 from tests.golden.golden import VERSIONS, unpack_store
+from tests.support.caller import Caller, messages
+from tests.support.replay import golden_records
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import open_broker

@@ -18,7 +18,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cluster.histories.deterministic import run_deterministically
-from tests.support.clients import open_client
+from tests.support.clients import client_of, open_client
 
 from rocketrio import (
     Consumer,
@@ -37,7 +37,7 @@ from rocketrio.admin import Admin
 from rocketrio.consuming.allocate import AllocateStrategy
 from rocketrio.consuming.rebalance import REBALANCE_INTERVAL
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Transport
 from rocketrio_protocol.remoting.tasks import every
 
@@ -172,7 +172,7 @@ class Group:
     async def _live(self, life: Life) -> None:
         async def dial(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
             if life.has_crashed:
-                raise NotReachable("this host is off", broker_addr=addr)
+                raise NotReachableError("this host is off", broker_addr=addr)
             return await self.cluster.dial_from(life.host)(addr, timeout=timeout)
 
         with life.scope:
@@ -255,12 +255,8 @@ async def play(steps: list[tuple[Action, float]], strategy: AllocateStrategy) ->
     with trio.fail_after(3600):
         async with (
             EmbeddedCluster() as cluster,
-            open_client(
-                name_servers=cluster.name_servers,
-                client_id="10.0.3.1@producer",
-                dial=cluster.dial_from("10.0.3.1"),
-                wall_clock=cluster.wall_clock,
-                rng=random.Random(1),
+            client_of(
+                cluster, host="10.0.3.1", client_id="10.0.3.1@producer", rng=random.Random(1)
             ) as client,
             open_producer(client=client) as producer,
             open_admin(client=client) as admin,

@@ -1,14 +1,11 @@
 """Groups that fail and come back, over a master that is killed: all is handled, in the end or as a dead letter."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
-from tests.support.clients import open_client
-from trio.testing import MockClock
+from tests.support.clients import client_of
+from tests.support.clocks import run_in_virtual_time
 
 from rocketrio import (
     ClientInstance,
@@ -25,18 +22,6 @@ from rocketrio_broker.embedded import EmbeddedCluster
 TOPIC = "orders"
 GROUP = "billing"
 COUNT = 200
-
-
-def run_in_virtual_time(main: Any, *, clock: Any, instruments: Any) -> Any:
-    return trio.run(main, clock=clock or MockClock(autojump_threshold=0), instruments=instruments)
-
-
-@asynccontextmanager
-async def client_of(cluster: EmbeddedCluster) -> AsyncGenerator[ClientInstance]:
-    async with open_client(
-        name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-    ) as client:
-        yield client
 
 
 async def send_all(client: ClientInstance) -> None:

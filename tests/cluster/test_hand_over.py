@@ -7,10 +7,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.store.faulty_disk import FaultyDisk
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import change, listed
+from tests.cluster.test_roles import listed
+from tests.support.caller import Caller, caller_of
+from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
@@ -25,7 +26,7 @@ from rocketrio_protocol.commands.admin import (
     HandOverResponseHeader,
     TakeOverRequestHeader,
 )
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.ha.status import HARuntimeInfo
 
@@ -49,12 +50,6 @@ class Pair:
         header = HandOverRequestHeader(to_id, dry_run)
         address = (at or self.first).broker.address
         return await self.call.pool.call(address, header, timeout=30)
-
-    async def read(self, member: Member) -> list[bytes]:
-        found: list[bytes] = []
-        while batch := bodies(await self.call.pull(member.broker.address, len(found))):
-            found += batch
-        return found
 
 
 @asynccontextmanager
@@ -125,12 +120,12 @@ async def test_places_are_changed_under_load_and_back(autojump_clock: MockClock,
         # In a hand-over nothing is in doubt: sends are stored safely or refused before they are stored.
         assert load.codes <= {ResponseCode.SERVICE_NOT_AVAILABLE}
         for member in (pair.first, pair.second):
-            read = await pair.read(member)
+            read = await pair.call.read(member.broker.address)
             assert read == sorted(read)
             assert set(read) >= set(load.acknowledged)
 
 
-async def test_dry_run_says_who_and_changes_nothing(autojump_clock: MockClock) -> None:
+async def test_dry_run_names_the_successor_and_changes_nothing(autojump_clock: MockClock) -> None:
     async with pair_of() as pair:
         await store(pair.call, pair.first, b"one")
         answer = await pair.hand_over(dry_run=True)
@@ -247,7 +242,7 @@ async def test_slave_of_apache_is_refused(
         assert "Apache broker" in await refusal(pair)
 
 
-async def test_broker_that_leads_nobody_hands_nothing_over(autojump_clock: MockClock) -> None:
+async def test_broker_that_does_not_lead_hands_nothing_over(autojump_clock: MockClock) -> None:
     async with pair_of() as pair:
         answer = await pair.hand_over(at=pair.second)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -367,7 +362,45 @@ async def test_power_cut_right_after_a_hand_over_takes_no_topic(autojump_clock: 
         await pair.second.start()
         assert role_of(pair.second) == ("sync-master", 0)
         assert pair.second.broker.state.topics.topic_config("orders") is not None
-        assert await pair.read(pair.second) == [b"one"]
+        assert await pair.call.read(pair.second.broker.address) == [b"one"]
+
+
+async def test_former_master_that_cannot_store_the_outcome_follows(
+    autojump_clock: MockClock, steps: Steps
+) -> None:
+    """Its disk is full by then. Its file says that the outcome is open, until there is room again."""
+    async with pair_of(make_disk=ScheduledDisk) as pair:
+        await store(pair.call, pair.first, b"one")
+        disk = pair.first.disk
+        assert isinstance(disk, ScheduledDisk)
+
+        async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+            state = await steps.whole(taker, header, body)
+            if header.step == "take":
+                disk.fill(True)
+            return state
+
+        steps.act = acted
+        answer = await pair.hand_over()
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert role_of(pair.first) == ("slave", 1)
+        assert role_of(pair.second) == ("sync-master", 0)
+        await pair.second.kill()
+        await pair.second.start()
+        await trio.sleep(10)
+        assert role_of(pair.first) == ("slave", 1)
+        disk.fill(False)
+        await trio.sleep(10)
+        await pair.first.kill()
+        await pair.second.kill()
+        await pair.first.start()
+        await trio.sleep(1)
+        assert pair.first.broker.state.role_service.problem is None  # It asks nobody.
+        await pair.second.start()
+        await trio.sleep(10)
+        assert role_of(pair.first) == ("slave", 1)
+        await store(pair.call, pair.second, b"two")
+        await level(pair.first, pair.second)
 
 
 async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_handed_over(
@@ -385,7 +418,7 @@ async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_han
 
         async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
             if header.step == "ask" and not restarted.is_set():
-                raise NotReachable("not yet")
+                raise NotReachableError("not yet")
             state = await steps.whole(taker, header, body)
             if header.step == "take":
                 pair.cluster.nursery.start_soon(restart)
@@ -414,7 +447,7 @@ async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
             pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
             await trio.sleep(0.01)
             monkeypatch.setattr(TakeOver, "_take", whole)
-            raise NotReachable("lost on the way")
+            raise NotReachableError("lost on the way")
 
         monkeypatch.setattr(TakeOver, "_take", lost)
 
@@ -486,7 +519,7 @@ async def test_death_of_either_at_any_step_leaves_one_master(
         }
         await store(pair.call, master, b"two")
         await level(*members)
-        assert await pair.read(master) == [b"one", b"two"]
+        assert await pair.call.read(master.broker.address) == [b"one", b"two"]
 
 
 async def test_master_that_dies_in_the_middle_asks_before_it_writes(
@@ -506,7 +539,7 @@ async def test_master_that_dies_in_the_middle_asks_before_it_writes(
         assert not pair.first.broker.store.writable
         assert role_of(pair.second) == ("sync-master", 0)
         # An operator may decide for it; the other master is out of sight, and the name server knows it.
-        answer = await change(pair.call, pair.first.broker, "sync-master", 0)
+        answer = await pair.call.change_role(pair.first.broker.address, "sync-master", 0)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         pair.cluster.memory_network.heal()
         await trio.sleep(10)

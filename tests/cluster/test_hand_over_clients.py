@@ -6,11 +6,11 @@ from collections import Counter
 import attrs
 import pytest
 import trio
-from tests.client.orders import another_client
 from tests.cluster.test_healing import role_of
 from tests.cluster.test_orderly_restarts import GROUP as ORDERLY_GROUP
 from tests.cluster.test_orderly_restarts import TOPIC as ORDERLY_TOPIC
 from tests.cluster.test_orderly_restarts import two_members
+from tests.support.clients import client_of
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, open_admin, open_consumer
@@ -79,9 +79,9 @@ async def test_producers_and_groups_go_on_within_a_second(
 ) -> None:
     async with (
         EmbeddedCluster(slaves=1, role=role) as cluster,  # type: ignore[arg-type]
-        another_client(cluster, host="10.0.0.101") as first,
-        another_client(cluster, host="10.0.0.102") as second,
-        another_client(cluster, host="10.0.0.103") as third,
+        client_of(cluster, host="10.0.0.101") as first,
+        client_of(cluster, host="10.0.0.102") as second,
+        client_of(cluster, host="10.0.0.103") as third,
         open_admin(client=third) as admin,
     ):
         await admin.create_topic(TOPIC, queues=4)

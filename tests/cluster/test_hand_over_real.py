@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
-from tests.cluster.load import Load, numbers_in, ready
-from tests.interop.commit_log import digest, wait_caught_up
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.load import Load, numbers_in, ready
+from tests.support.ours import OurPair, our_pair
+from tests.support.waiting import eventually
 
 from rocketrio import Error, open_admin, open_client
 from rocketrio.admin import Admin
@@ -19,37 +18,19 @@ SETTINGS = ("ha_hand_over_on_stop=true", "slave_timeout=1")
 LIMIT = 30.0
 
 
-@attrs.define
-class Pair:
-    name_server: OurNameServer
-    first: OurBroker
-    second: OurBroker
-
-    async def roles(self, admin: Admin) -> dict[str, str]:
-        """Address to role, of those that can be asked."""
-        return {one.address: one.role for one in await admin.status() if one.state}
-
-    async def wait_roles(self, admin: Admin, master: OurBroker, slave: OurBroker) -> None:
-        wanted = {master.address: "sync-master", slave.address: "slave"}
-        with trio.fail_after(LIMIT):
-            while await self.roles(admin) != wanted:  # noqa: ASYNC110
-                await trio.sleep(0.1)
+async def roles(admin: Admin) -> dict[str, str]:
+    """Address to role, of those that can be asked."""
+    return {one.address: one.role for one in await admin.status() if one.state}
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    with (
-        OurNameServer(tmp_path / "namesrv") as names,
-        OurBroker(tmp_path / "a", names.address, role="sync-master", settings=SETTINGS) as first,
-        OurBroker(
-            tmp_path / "b", names.address, role="slave", broker_id=1, settings=SETTINGS
-        ) as second,
-    ):
-        yield Pair(names, first, second)
+def pair(tmp_path: Path) -> Iterator[OurPair]:
+    with our_pair(tmp_path, role="sync-master", settings=SETTINGS) as pair:
+        yield pair
 
 
-async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: Pair) -> None:
-    first, second = pair.first, pair.second
+async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: OurPair) -> None:
+    first, second = pair.master, pair.slave
     load = Load(first.address)
     async with (
         open_client(name_servers=[pair.name_server.address]) as client,
@@ -64,22 +45,24 @@ async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: Pair) -> 
         load.addr = second.address
         # Its settings say sync-master; what it holds is the slave's role.
         await ready(first)
-        await pair.wait_roles(admin, second, first)
-        with trio.fail_after(LIMIT):
-            while len(load.acknowledged) < len(by_first) + 100:  # noqa: ASYNC110
-                await trio.sleep(0.1)
+        wanted = {first.address: "slave", second.address: "sync-master"}
+
+        async def are_changed() -> bool:
+            return await roles(admin) == wanted
+
+        await eventually(are_changed, LIMIT)
+        await eventually(lambda: len(load.acknowledged) >= len(by_first) + 100, LIMIT)
         nursery.cancel_scope.cancel()
-    end = await trio.to_thread.run_sync(lambda: wait_caught_up(second.address, first.address))
-    assert digest(first.store, end) == digest(second.store, end)
+    await trio.to_thread.run_sync(pair.assert_same_logs)
     assert numbers_in(first.store) >= load.acknowledged
 
 
 @pytest.mark.parametrize("who", ["master", "follower"])
 @pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.04, 0.08])
 async def test_process_that_is_killed_in_the_middle_leaves_one_master(
-    pair: Pair, who: str, after: float
+    pair: OurPair, who: str, after: float
 ) -> None:
-    first, second = pair.first, pair.second
+    first, second = pair.master, pair.slave
     victim = first if who == "master" else second
     load = Load(first.address)
     async with (
@@ -105,14 +88,11 @@ async def test_process_that_is_killed_in_the_middle_leaves_one_master(
         with trio.fail_after(LIMIT):
             while sorted(found.values()) != ["slave", "sync-master"]:
                 await trio.sleep(0.2)
-                found = await pair.roles(admin)
+                found = await roles(admin)
         master = first if found[first.address] == "sync-master" else second
         slave = second if master is first else first
         load.addr, before = master.address, len(load.acknowledged)
-        with trio.fail_after(LIMIT):
-            while len(load.acknowledged) < before + 50:  # noqa: ASYNC110
-                await trio.sleep(0.1)
+        await eventually(lambda: len(load.acknowledged) >= before + 50, LIMIT)
         nursery.cancel_scope.cancel()
-    end = await trio.to_thread.run_sync(lambda: wait_caught_up(master.address, slave.address))
-    assert digest(slave.store, end) == digest(master.store, end)
+    await trio.to_thread.run_sync(pair.assert_same_logs)
     assert numbers_in(slave.store) >= load.acknowledged

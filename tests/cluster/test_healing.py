@@ -3,8 +3,9 @@
 import attrs
 import pytest
 import trio
-from tests.cluster.support import Caller, bodies, caller_of
-from tests.cluster.test_roles import change, listed, rival_of
+from tests.cluster.test_roles import listed, rival_of
+from tests.support.caller import Caller, bodies, caller_of
+from tests.support.replication import wait_same_ends
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
@@ -27,12 +28,7 @@ def role_of(member: Member) -> tuple[str, int]:
 
 async def level(*members: Member) -> None:
     """Wait until these have the same log, and show all of it."""
-    stores = [member.broker.store for member in members]
-    with trio.fail_after(30):
-        while len({store.max_physical_offset for store in stores}) > 1:  # noqa: ASYNC110
-            await trio.sleep(0.1)
-        for store in stores:
-            await store.read_gate.end.wait_reached(store.max_physical_offset)
+    await wait_same_ends(*(member.broker.store for member in members))
 
 
 async def store(call: Caller, member: Member, *texts: bytes) -> None:
@@ -48,7 +44,9 @@ async def failed_over(cluster: EmbeddedCluster, call: Caller) -> tuple[Member, M
     await store(call, first, b"one")
     await level(first, second)
     await first.kill()
-    assert (await change(call, second.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+    assert (
+        await call.change_role(second.broker.address, "async-master", 0)
+    ).code == ResponseCode.SUCCESS
     await store(call, second, b"two")
     return first, second
 
@@ -103,7 +101,9 @@ async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time(
         await first.start()
         await level(first, second)
         await second.kill()
-        assert (await change(call, first.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+        assert (
+            await call.change_role(first.broker.address, "async-master", 0)
+        ).code == ResponseCode.SUCCESS
         await store(call, first, b"three")
         await second.start()
         assert role_of(second) == ("slave", 1)
@@ -145,7 +145,7 @@ async def test_of_two_slaves_promoted_at_once_one_becomes_master(
         codes: list[int] = []
 
         async def promote(member: Member) -> None:
-            codes.append((await change(call, member.broker, "async-master", 0)).code)
+            codes.append((await call.change_role(member.broker.address, "async-master", 0)).code)
 
         async with trio.open_nursery() as nursery:
             for slave in cluster.slaves:
@@ -170,7 +170,7 @@ async def test_two_that_come_to_follow_at_once_get_two_ids(autojump_clock: MockC
         assert set(await listed(cluster)) == {0, 1, 2}
 
 
-async def test_master_that_a_name_server_refuses_is_told_so_and_takes_no_write(
+async def test_master_that_a_name_server_refuses_takes_no_write(
     autojump_clock: MockClock,
 ) -> None:
     """The live master is out of its sight: only the name server knows."""
@@ -188,7 +188,7 @@ async def test_master_that_a_name_server_refuses_is_told_so_and_takes_no_write(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            answer = await change(call, second.broker, "async-master", 0)
+            answer = await call.change_role(second.broker.address, "async-master", 0)
             nursery.cancel_scope.cancel()
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert f"lists {first.broker.address} as master" in (answer.remark or "")
@@ -224,7 +224,7 @@ async def test_master_beside_one_of_apache_stands_aside(
         assert "another live master" in (answer.remark or "")
 
 
-async def test_settings_that_changed_since_decide_anew(autojump_clock: MockClock) -> None:
+async def test_changed_settings_decide_the_role_again(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, _ = await failed_over(cluster, call)
         await first.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.cluster.support import Caller, messages
+from tests.support.caller import Caller, messages
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error

@@ -7,8 +7,8 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.cluster.support import Caller
 from tests.cluster.test_kill_broker import broker_process, read_everything
+from tests.support.caller import Caller
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.transaction import (

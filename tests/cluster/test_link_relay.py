@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.ha.support import REPORT, log_bytes, secret_file
-from tests.cluster.support import Caller, caller_of
+from tests.support.caller import Caller, caller_of
+from tests.support.replication import REPORT, log_bytes, secret_file
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker, open_broker
@@ -179,7 +179,7 @@ def changed(stranger: Stranger, end: int) -> bytes:
     + [("secret", forge) for forge in (raw_report, sealed_report, repeated, changed)],
     indirect=["link"],
 )
-async def test_acknowledgement_that_the_slave_did_not_give_lets_no_send_go(
+async def test_forged_acknowledgement_releases_no_send(
     autojump_clock: MockClock,
     link: dict[str, Any],
     forge: Callable[[Stranger, int], bytes],
@@ -275,7 +275,7 @@ async def test_transfers_in_another_order_are_refused(
         assert log_bytes(pair.slave.store) == log_bytes(pair.master.store)
 
 
-async def test_stranger_whom_the_name_server_calls_the_master_is_not_followed(
+async def test_stranger_that_the_name_server_lists_as_master_is_not_followed(
     autojump_clock: MockClock, link: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever registers the master's address with another replication address is what a slave dials."""

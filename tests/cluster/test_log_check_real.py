@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cluster.support import Caller
-from tests.interop.commit_log import wait_caught_up
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.caller import Caller
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import our_pair
 
 from rocketrio import open_admin
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
@@ -37,31 +37,29 @@ async def wait_following(names: str, addr: str) -> None:
 
 
 async def test_byte_changed_on_a_slave_that_was_stopped_cleanly_is_found(tmp_path: Path) -> None:
-    with OurNameServer(tmp_path / "namesrv") as names:
-        master = OurBroker(tmp_path / "master", names.address)
-        slave = OurBroker(tmp_path / "slave", names.address, role="slave", broker_id=1)
-        with master, slave:
-            async with open_channel_pool(dial_tcp) as pool:
-                for _ in range(MESSAGES):
-                    await Caller(pool).send(master.address, bytes(5000))
-            await trio.to_thread.run_sync(wait_caught_up, master.address, slave.address)
-            assert (await checked(names.address, slave.address)).problem_count == 0
-            slave.stop()
-            log = slave.store / "commitlog" / f"{0:020d}"
-            with log.open("r+b") as file:
-                address = int.from_bytes(file.read(4))  # of the second record
-                file.seek(address + QUEUE_OFFSET_AT)
-                byte = file.read(1)[0]
-                file.seek(address + QUEUE_OFFSET_AT)
-                file.write(bytes([byte ^ 4]))
-            slave.start()
-            slave.wait_ready()
-            await wait_following(names.address, slave.address)
-            with trio.fail_after(60):
-                found = await checked(names.address, slave.address)
-            assert found.problem_count == len(found.problems) == 2
-            assert found.problems[0].physical_offset == address
-            assert "the record says it is message 5 of queue 0" in found.problems[0].problem
-            assert found.master_addr == master.address
-            assert "differs from that of the master" in found.problems[1].problem
-            assert (await checked(names.address, master.address)).problem_count == 0
+    with our_pair(tmp_path) as pair:
+        names, master, slave = pair.name_server, pair.master, pair.slave
+        async with open_channel_pool(dial_tcp) as pool:
+            for _ in range(MESSAGES):
+                await Caller(pool).send(master.address, bytes(5000))
+        await trio.to_thread.run_sync(wait_caught_up, master.address, slave.address)
+        assert (await checked(names.address, slave.address)).problem_count == 0
+        slave.stop()
+        log = slave.store / "commitlog" / f"{0:020d}"
+        with log.open("r+b") as file:
+            address = int.from_bytes(file.read(4))  # of the second record
+            file.seek(address + QUEUE_OFFSET_AT)
+            byte = file.read(1)[0]
+            file.seek(address + QUEUE_OFFSET_AT)
+            file.write(bytes([byte ^ 4]))
+        slave.start()
+        slave.wait_ready()
+        await wait_following(names.address, slave.address)
+        with trio.fail_after(60):
+            found = await checked(names.address, slave.address)
+        assert found.problem_count == len(found.problems) == 2
+        assert found.problems[0].physical_offset == address
+        assert "the record says it is message 5 of queue 0" in found.problems[0].problem
+        assert found.master_addr == master.address
+        assert "differs from that of the master" in found.problems[1].problem
+        assert (await checked(names.address, master.address)).problem_count == 0

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.cluster.support import Caller, caller_of
-from tests.support.clients import open_client
+from tests.support.caller import Caller, caller_of
+from tests.support.clients import client_of
 from trio.testing import MockClock
 
 from rocketrio import (
     ClientInstance,
-    CommitRefused,
+    CommitRefusedError,
     Consumer,
     Message,
     MessageQueue,
@@ -35,14 +35,6 @@ COPIED = 12.0
 """Seconds after which a slave has copied the tables once more."""
 REGISTERED = 30.0
 """Seconds after which a slave that was started without a master has heard of one."""
-
-
-@asynccontextmanager
-async def client_of(cluster: EmbeddedCluster) -> AsyncIterator[ClientInstance]:
-    async with open_client(
-        name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-    ) as client:
-        yield client
 
 
 @asynccontextmanager
@@ -123,7 +115,9 @@ async def test_story_of_the_split_that_apache_ends_at_0(autojump_clock: MockCloc
         await stays(cluster, caller, 120)
 
 
-async def test_a_slave_that_could_not_be_asked_tells_later(autojump_clock: MockClock) -> None:
+async def test_offsets_of_a_slave_that_was_down_count_when_it_returns(
+    autojump_clock: MockClock,
+) -> None:
     async with story() as (cluster, client, caller):
         await commits_that_the_slave_alone_hears_of(cluster, client)
         master = await cluster.restart_master()
@@ -162,7 +156,7 @@ async def test_a_seek_back_during_the_outage_is_not_undone(autojump_clock: MockC
 
 
 @pytest.mark.slow
-async def test_an_operator_s_reset_wins_over_commits_the_master_has_not_heard_of(
+async def test_reset_by_an_operator_wins_over_commits_unknown_to_the_master(
     autojump_clock: MockClock,
 ) -> None:
     async with story() as (cluster, client, caller):
@@ -190,7 +184,7 @@ async def test_a_reset_during_the_outage_wins_over_what_the_master_had(
                 await admin.reset_offsets(GROUP, {QUEUE: 10})
             master = await cluster.restart_master()
             assert await caller.committed(master.address) == 10
-            with pytest.raises(CommitRefused):
+            with pytest.raises(CommitRefusedError):
                 await read_to(consumer, 120)
         await stays(cluster, caller, 10)
 
@@ -246,7 +240,7 @@ async def test_a_plain_commit_of_java_during_the_outage_counts_too(
 
 
 @pytest.mark.slow
-async def test_a_deleted_topic_made_anew_gets_no_old_offsets_from_a_slave(
+async def test_deleted_topic_created_again_gets_no_old_offsets_from_a_slave(
     autojump_clock: MockClock,
 ) -> None:
     async with story() as (cluster, client, caller):

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.client.orders import TOPIC, another_client, send
-from tests.cluster.support import Caller, caller_of
-from tests.cluster.test_roles import change
+from tests.support.caller import Caller, caller_of
+from tests.support.clients import client_of
+from tests.support.orders import TOPIC, send
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, MessageExt, MessageQueue, open_consumer
@@ -70,8 +70,8 @@ async def two_members(
 ) -> AsyncIterator[tuple[Work, ClientInstance]]:
     work = Work()
     async with (
-        another_client(cluster, host="10.0.0.101") as first,
-        another_client(cluster, host="10.0.0.102") as second,
+        client_of(cluster, host="10.0.0.101") as first,
+        client_of(cluster, host="10.0.0.102") as second,
         trio.open_nursery() as nursery,
     ):
         await send(first, 4000, queues=queues)
@@ -129,7 +129,7 @@ async def test_members_share_no_queue_through_a_failover(autojump_clock: MockClo
         began = trio.current_time()
         await cluster.master.kill()
         cluster.memory_network.silence("10.0.0.101")
-        answer = await change(call, cluster.slaves[0].broker, "async-master", 0)
+        answer = await call.change_role(cluster.slaves[0].broker.address, "async-master", 0)
         assert answer.code == 0, answer.remark
         await cluster.master.start()
         await trio.sleep(8)
@@ -212,14 +212,14 @@ async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither(
         await call.send(former.address, b"the log is not empty")
         await trio.sleep(1)
         assert await ask(call, former.address, JAVA, "java@1")
-        await change(call, former, "slave", 2)
-        await change(call, new, "async-master", 0)
+        await call.change_role(former.address, "slave", 2)
+        await call.change_role(new.address, "async-master", 0)
         assert await ask(call, new.address, JAVA, "java@2") is None
         assert await ask(call, new.address, OURS_HOLDS, "holder") is True
         await trio.sleep(FORMER_RUN)
         assert await ask(call, new.address, JAVA, "java@2") is False
-        await change(call, new, "slave", 1)
-        await change(call, former, "async-master", 0)
+        await call.change_role(new.address, "slave", 1)
+        await call.change_role(former.address, "async-master", 0)
         assert await ask(call, former.address, JAVA, "java@2") is None
 
 
@@ -227,7 +227,7 @@ async def test_work_under_a_lost_lock_is_not_committed(autojump_clock: MockClock
     work = Work()
     async with (
         EmbeddedCluster() as cluster,
-        another_client(cluster) as client,
+        client_of(cluster) as client,
         trio.open_nursery() as nursery,
     ):
         await send(client, 8, queues=1)

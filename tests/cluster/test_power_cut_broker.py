@@ -6,17 +6,15 @@ import attrs
 import pytest
 import trio
 import trio.lowlevel
-from tests.broker.store.faulty_disk import FaultyDisk
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.support.caller import Caller, bodies, caller_of
+from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.offsets.manager import FLUSH_CONSUMER_OFFSET_INTERVAL
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
-    CreateTopicRequestHeader,
     DeleteTopicInBrokerRequestHeader,
 )
 from rocketrio_protocol.errors import Error
@@ -85,11 +83,8 @@ async def test_new_topic_outlives_a_power_cut(
         caller_of(cluster) as caller,
     ):
         addr = cluster.master.broker.address
-        header = CreateTopicRequestHeader(
-            "bills", "TBW102", 1, 1, READ_WRITE, "SINGLE_TAG", order=False
-        )
         if made_by == "administrator":
-            assert (await caller.pool.call(addr, header)).code == ResponseCode.SUCCESS
+            await caller.create_topic(addr, "bills", 1)
         assert (await caller.send(addr, b"durable", topic="bills")).code == ResponseCode.SUCCESS
         await trio.sleep(2 * STORE.flush_interval_commit_log)
         await cluster.kill_master()
@@ -100,7 +95,7 @@ async def test_new_topic_outlives_a_power_cut(
         assert bodies(await caller.pull(addr, 0, topic="bills")) == [b"durable"]
 
 
-async def test_power_cut_brings_no_offset_of_a_deleted_topic_back(
+async def test_power_cut_restores_no_offset_of_a_deleted_topic(
     autojump_clock: MockClock,
 ) -> None:
     """Its next life would be read from the middle."""

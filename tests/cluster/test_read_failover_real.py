@@ -5,13 +5,12 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-import attrs
 import pytest
 import trio
-from tests.cluster.relay import RelayProcess, relay_to
-from tests.interop.commit_log import wait_caught_up
-from tests.interop.ours import OurBroker, OurNameServer
 from tests.support.clients import open_client
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import OurPair, our_pair
+from tests.support.relay import RelayProcess, relay_to
 
 from rocketrio import (
     ClientInstance,
@@ -34,26 +33,16 @@ LIMIT = 3.0
 """Two seconds are what it takes; the third is for two busy cores."""
 
 
-@attrs.define
-class Pair:
-    name_server: OurNameServer
-    master: OurBroker
-    slave: OurBroker
-
-
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
     home = tmp_path_factory.mktemp("pair")
-    with OurNameServer(home / "namesrv") as name_server:
-        master = OurBroker(home / "master", name_server.address)
-        slave = OurBroker(home / "slave", name_server.address, role="slave", broker_id=1)
-        with master, slave:
-            yield Pair(name_server, master, slave)
+    with our_pair(home) as pair:
+        yield pair
 
 
 @asynccontextmanager
 async def reader(
-    pair: Pair, *, group: str, relay: RelayProcess | None = None
+    pair: OurPair, *, group: str, relay: RelayProcess | None = None
 ) -> AsyncIterator[Consumer]:
     """A consumer that has read all there is, of a queue that the slave has too; its pull is held by the master."""
 
@@ -101,7 +90,7 @@ async def seconds_until(consumer: Consumer, addr: str, limit: float) -> float:
     return seconds
 
 
-async def test_stopped_master_is_left_and_returned_to(pair: Pair) -> None:
+async def test_stopped_master_is_left_and_returned_to(pair: OurPair) -> None:
     assert pair.master.process is not None
     async with reader(pair, group="stopped") as consumer:
         os.kill(pair.master.process.pid, signal.SIGSTOP)
@@ -118,7 +107,7 @@ async def test_stopped_master_is_left_and_returned_to(pair: Pair) -> None:
         assert await seconds_until(consumer, pair.master.address, 20) < 8
 
 
-async def test_relay_that_stops_forwarding_is_left_and_returned_to(pair: Pair) -> None:
+async def test_relay_that_stops_forwarding_is_left_and_returned_to(pair: OurPair) -> None:
     with relay_to(pair.master.address) as relay:
         async with reader(pair, group="held", relay=relay) as consumer:
             relay.tell("hold")
@@ -129,7 +118,7 @@ async def test_relay_that_stops_forwarding_is_left_and_returned_to(pair: Pair) -
             assert await seconds_until(consumer, pair.master.address, 20) < 8
 
 
-async def test_relay_that_ends_one_direction_is_dialled_anew(pair: Pair) -> None:
+async def test_relay_that_ends_one_direction_is_dialled_again(pair: OurPair) -> None:
     with relay_to(pair.master.address) as relay:
         async with reader(pair, group="half", relay=relay) as consumer:
             count = consumer.statistics().queues[QUEUE].pulls

@@ -6,26 +6,27 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.broker.ha.support import (
+from tests.support.clocks import SettableClock
+from tests.support.replication import (
     FILE_SIZE,
     MASTER,
     OTHER_SLAVE,
     SLAVE,
     Master,
     Slave,
+    assert_same_logs,
     fill,
     log_bytes,
     master,
     slave,
 )
-from tests.broker.store.support import SetClock, body_of, opened, read_all
+from tests.support.stores import body_of, opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.history import FIRST_ADDRESS
 from rocketrio_broker.ha.service import HAService
-from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
@@ -54,16 +55,7 @@ async def level(leader: Master, *followers: Slave) -> None:
             await follower.store.dispatched.wait_reached(end)
     await wait_all_tasks_blocked()
     for follower in followers:
-        assert_equal(leader.store, follower.store)
-
-
-def assert_equal(leader: MessageStore, follower: MessageStore) -> None:
-    """The same bytes, and the same messages in the same queues."""
-    assert log_bytes(follower) == log_bytes(leader)
-    assert follower.queues().keys() == leader.queues().keys()
-    for topic, queues in leader.queues().items():
-        for queue_id in queues:
-            assert read_all(follower, topic, queue_id) == read_all(leader, topic, queue_id)
+        assert_same_logs(leader.store, follower.store)
 
 
 async def test_slave_copies_a_log_of_many_files_to_the_byte(autojump_clock: MockClock) -> None:
@@ -99,7 +91,7 @@ async def test_idle_pair_stays_connected(autojump_clock: MockClock) -> None:
         assert len(leader.service.connections) == 1
 
 
-async def test_slave_goes_on_after_a_broken_connection(autojump_clock: MockClock) -> None:
+async def test_slave_continues_after_a_broken_connection(autojump_clock: MockClock) -> None:
     async with pair(messages=100) as (leader, follower):
         await level(leader, follower)
         for _ in range(5):
@@ -139,7 +131,7 @@ async def test_cuts_at_any_moment_lose_and_double_nothing(
         await level(leader, follower)
 
 
-async def test_slave_killed_in_the_middle_of_a_record_goes_on(autojump_clock: MockClock) -> None:
+async def test_slave_killed_in_the_middle_of_a_record_continues(autojump_clock: MockClock) -> None:
     """The torn record is cut off when the slave starts again, and asked for once more."""
     disk, switch = MemoryDisk(), KillSwitch()
     async with master(messages=30) as leader:
@@ -222,7 +214,7 @@ async def test_slave_of_a_slave_has_the_same_log(autojump_clock: MockClock) -> N
     async with pair(messages=100) as (leader, first):
         listener = await leader.network.host(SLAVE).listen(f"{SLAVE}:10912")
         async with trio.open_nursery() as nursery:
-            await nursery.start(HAService(first.store, listener, wall_clock=SetClock()).run)
+            await nursery.start(HAService(first.store, listener, wall_clock=SettableClock()).run)
             async with slave(
                 leader.network, host=OTHER_SLAVE, master_addr=f"{SLAVE}:10912"
             ) as second:

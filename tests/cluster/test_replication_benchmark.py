@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.benchmark import figures
+from tests.support.benchmarks import figures
 
 
 @pytest.mark.slow

@@ -1,11 +1,12 @@
 """Replication as a whole cluster shows it: topics, offsets and messages on the slave, and a master that comes back."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.support.caller import Caller, bodies, caller_of
+from tests.support.waiting import eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -27,12 +28,6 @@ async def cluster(slaves: int = 1) -> AsyncGenerator[tuple[EmbeddedCluster, Call
         yield members, caller
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(WAIT_LIMIT):
-        while not condition():  # noqa: ASYNC110
-            await trio.sleep(0.1)
-
-
 async def send_many(caller: Caller, addr: str, count: int) -> None:
     for number in range(count):
         answer = await caller.send(addr, b"message %d" % number)
@@ -47,9 +42,9 @@ def is_level(members: EmbeddedCluster) -> bool:
 async def test_slaves_serve_what_was_sent_to_the_master(autojump_clock: MockClock) -> None:
     async with cluster(slaves=2) as (members, caller):
         await send_many(caller, members.master.broker.address, 20)
-        await until(lambda: is_level(members))
+        await eventually(lambda: is_level(members))
         for slave in members.slaves:
-            await until(lambda s=slave: "orders" in s.broker.state.topics.topic_config_table)  # type: ignore[misc]
+            await eventually(lambda s=slave: "orders" in s.broker.state.topics.topic_config_table)  # type: ignore[misc]
             answer = await caller.pull(slave.broker.address, 0)
             assert bodies(answer) == [b"message %d" % number for number in range(20)]
 
@@ -62,8 +57,10 @@ async def test_offsets_committed_to_the_slave_survive_the_master_s_return(
         master, slave = members.master.broker, members.slaves[0].broker
         await send_many(caller, master.address, 200)
         await caller.commit(master.address, 32)
-        await until(lambda: is_level(members))
-        await until(lambda: slave.state.consumer_offsets.query_offset("billing", "orders", 0) == 32)
+        await eventually(lambda: is_level(members))
+        await eventually(
+            lambda: slave.state.consumer_offsets.query_offset("billing", "orders", 0) == 32
+        )
         await members.kill_master()
         await caller.commit(slave.address, 120)
         assert await caller.committed(slave.address) == 120
@@ -93,11 +90,11 @@ async def test_slave_catches_up_with_what_was_sent_while_it_was_dead(
 ) -> None:
     async with cluster() as (members, caller):
         await send_many(caller, members.master.broker.address, 10)
-        await until(lambda: is_level(members))
+        await eventually(lambda: is_level(members))
         await members.slaves[0].kill()
         await send_many(caller, members.master.broker.address, 10)
         await members.slaves[0].start()
-        await until(lambda: is_level(members))
+        await eventually(lambda: is_level(members))
         answer = await caller.pull(members.slaves[0].broker.address, 10)
         assert len(bodies(answer)) == 10
 
@@ -105,17 +102,17 @@ async def test_slave_catches_up_with_what_was_sent_while_it_was_dead(
 async def test_slave_refuses_to_store_messages_itself(autojump_clock: MockClock) -> None:
     async with cluster() as (members, caller):
         await send_many(caller, members.master.broker.address, 1)
-        await until(lambda: is_level(members))
+        await eventually(lambda: is_level(members))
         slave = members.slaves[0].broker
         answer = await caller.send(slave.address, b"no")
         assert answer.code != ResponseCode.SUCCESS
         assert slave.store.max_physical_offset == members.master.broker.store.max_physical_offset
 
 
-async def test_brokers_say_how_their_replication_stands(autojump_clock: MockClock) -> None:
+async def test_brokers_report_the_state_of_their_replication(autojump_clock: MockClock) -> None:
     async with cluster() as (members, caller):
         await send_many(caller, members.master.broker.address, 5)
-        await until(lambda: is_level(members))
+        await eventually(lambda: is_level(members))
         await trio.sleep(1)
         master, slave = members.master.broker, members.slaves[0].broker
         (connection,) = master.statistics().ha.connections
@@ -136,7 +133,7 @@ async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
         await send_many(caller, members.master.broker.address, 10)
         committed = 0
         for _ in range(6):
-            await until(lambda: is_level(members))
+            await eventually(lambda: is_level(members))
             await members.kill_master()
             committed += 3
             await caller.commit(members.slaves[0].broker.address, committed)
@@ -145,7 +142,7 @@ async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
             await send_many(caller, members.master.broker.address, 10)
             assert await caller.committed(members.master.broker.address) == committed
             await members.slaves[0].start()
-        await until(lambda: is_level(members))
+        await eventually(lambda: is_level(members))
         answer = await caller.pull(members.slaves[0].broker.address, 0, max_messages=100)
         first = bodies(answer)
         assert first == bodies(
@@ -154,12 +151,12 @@ async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
         assert members.slaves[0].broker.store.queue_bounds("orders", 0) == (0, 70)
 
 
-async def test_runtime_information_of_a_slave_says_how_it_follows(
+async def test_runtime_information_of_a_slave_reports_its_replication(
     autojump_clock: MockClock,
 ) -> None:
     async with cluster() as (members, caller):
         await send_many(caller, members.master.broker.address, 3)
-        await until(lambda: is_level(members))
+        await eventually(lambda: is_level(members))
         slave = members.slaves[0].broker
 
         async def info() -> dict[str, str]:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.ha.support import MASTER, MASTER_HA, SLAVE, RawPeer, log_bytes
-from tests.broker.store.support import SetClock, opened, read_all
 from tests.golden.golden import VERSIONS, RecordedFrame, recorded_frames, unpack_store
+from tests.support.clocks import SettableClock
+from tests.support.replication import MASTER, MASTER_HA, SLAVE, RawPeer, log_bytes
+from tests.support.stores import opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClient
@@ -66,7 +67,7 @@ async def test_recorded_transfers_build_the_slave_s_log_to_the_byte(
             store,
             address=MasterAddress(MASTER_HA),
             dial=network.host(SLAVE).dial,
-            wall_clock=SetClock(),
+            wall_clock=SettableClock(),
         )
         await nursery.start(client.run)
         peer = RawPeer(await listener.accept())
@@ -100,7 +101,7 @@ async def test_recorded_slave_is_fed_the_recorded_log(
         opened(InlineDisk(), RECORDED_STORE, root=root) as store,
         trio.open_nursery() as nursery,
     ):
-        service = HAService(store, listener, wall_clock=SetClock())
+        service = HAService(store, listener, wall_clock=SettableClock())
         await nursery.start(service.run)
         peer = RawPeer(await network.host(SLAVE).dial(MASTER_HA))
         received = b""

@@ -2,7 +2,7 @@
 
 import pytest
 import trio
-from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, caller_of, messages
+from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -52,7 +52,7 @@ async def test_each_time_it_waits_longer_until_it_is_a_dead_letter(
         assert (letter.body, letter.keys, letter.reconsume_times) == (b"poison", "k", 5)
 
 
-async def test_it_comes_again_after_a_crash(autojump_clock: MockClock) -> None:
+async def test_handed_back_message_comes_again_after_a_crash(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         await caller.send(addr, b"later")

@@ -7,11 +7,10 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.ha.support import log_bytes
-from tests.broker.store.faulty_disk import FaultyDisk
-from tests.broker.store.support import read_all
 from tests.cluster.histories.disk import ScheduledDisk
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.support.caller import Caller, accepted, caller_of
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.replication import assert_same_logs, log_bytes, wait_same_ends
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
@@ -20,7 +19,6 @@ from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
-    ChangeBrokerRoleRequestHeader,
     UpdateBrokerConfigRequestHeader,
 )
 
@@ -51,23 +49,11 @@ class Pair:
             assert (await self.caller.send(addr, body)).code == ResponseCode.SUCCESS
         return sent
 
-    async def read(self, broker: Broker) -> list[bytes]:
-        found: list[bytes] = []
-        while batch := bodies(await self.caller.pull(broker.address, len(found))):
-            found += batch
-        return found
-
     async def level(self, *members: Member) -> None:
         """Wait until these have the same log, and have dispatched it."""
         stores = [member.broker.store for member in members]
-        with trio.fail_after(60):
-            while len({store.max_physical_offset for store in stores}) > 1:  # noqa: ASYNC110
-                await trio.sleep(0.1)
-            for store in stores:
-                await store.dispatched.wait_reached(store.max_physical_offset)
-                await store.read_gate.end.wait_reached(store.max_physical_offset)
-        assert len({log_bytes(store) for store in stores}) == 1
-        assert len({tuple(read_all(store, "orders")) for store in stores}) == 1
+        await wait_same_ends(*stores)
+        assert_same_logs(*stores)
 
     async def cut_power(self, member: Member, *, kept: float = 0.0, seed: int = 7) -> None:
         await member.kill()
@@ -76,9 +62,7 @@ class Pair:
         member.disk = disk.after_cut(seed=seed, kept=kept)
 
     async def change(self, broker: Broker, role: str, broker_id: int) -> None:
-        header = ChangeBrokerRoleRequestHeader(role, broker_id)
-        answer = await self.caller.pool.call(broker.address, header, timeout=90)
-        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        accepted(await self.caller.change_role(broker.address, role, broker_id))
 
     async def configure(self, broker: Broker, text: bytes) -> None:
         header = UpdateBrokerConfigRequestHeader()
@@ -125,12 +109,12 @@ async def test_power_cut_of_an_asynchronous_master_loses_nothing_that_a_slave_ha
         before = log_bytes(slave.broker.store)
         await pair.cut_power(master, kept=kept)
         await master.start()
-        assert await pair.read(master.broker) == sent
+        assert await pair.caller.read(master.broker.address) == sent
         assert log_bytes(master.broker.store) == before
         # And the slave follows on without anybody's help.
         sent += await pair.send(30, first=count)
         await pair.level(master, slave)
-        assert await pair.read(slave.broker) == sent
+        assert await pair.caller.read(slave.broker.address) == sent
         slave_side = slave.broker.slave
         assert slave_side is not None
         assert slave_side.client.state is HAClientState.FOLLOWING
@@ -144,7 +128,7 @@ async def test_master_whose_disk_is_new_gets_everything(autojump_clock: MockCloc
         await master.kill()
         master.disk = FaultyDisk()
         await master.start()
-        assert await pair.read(master.broker) == sent
+        assert await pair.caller.read(master.broker.address) == sent
         await pair.level(master, slave)
 
 
@@ -159,7 +143,7 @@ async def test_longest_of_two_slaves_is_followed(autojump_clock: MockClock) -> N
         await pair.cut_power(master)
         pair.cluster.memory_network.reconnect(short.host, master.host)
         await master.start()
-        assert await pair.read(master.broker) == sent
+        assert await pair.caller.read(master.broker.address) == sent
         await pair.level(master, short, long)
 
 
@@ -174,13 +158,13 @@ async def test_promoted_slave_gets_what_the_other_slave_has_more(autojump_clock:
         await pair.level(master, long)
         await master.kill()
         await pair.change(short.broker, "async-master", 0)
-        assert await pair.read(short.broker) == sent
+        assert await pair.caller.read(short.broker.address) == sent
         sent += await pair.send(20, broker=short.broker, first=150)
         await pair.level(short, long)
-        assert await pair.read(long.broker) == sent
+        assert await pair.caller.read(long.broker.address) == sent
 
 
-async def test_former_master_that_lost_a_race_says_so_and_is_cut_by_rule(
+async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule(
     autojump_clock: MockClock,
 ) -> None:
     """It took messages that no slave got, and comes back as a slave of the one that was promoted."""
@@ -194,7 +178,7 @@ async def test_former_master_that_lost_a_race_says_so_and_is_cut_by_rule(
         assert "50 messages" in (side.statistics().log.last_problem or "")
         await pair.configure(old.broker, b"haDivergentTail=cut\n")
         await pair.level(new, old)
-        assert (await pair.read(old.broker))[-30:] == sent
+        assert (await pair.caller.read(old.broker.address))[-30:] == sent
         names = old.disk.list_directory(old.config.data / "cut")
         assert len(names) == 1
 
@@ -210,7 +194,7 @@ async def test_former_slave_that_is_longer_and_diverged_is_not_followed(
         new.config = attrs.evolve(new.config, role="async-master", broker_id=0)
         await new.start()
         assert "longer than this log and was not followed" in caplog.text
-        assert (await pair.read(new.broker))[100:] == sent
+        assert (await pair.caller.read(new.broker.address))[100:] == sent
         assert (await pair.caller.send(new.broker.address, b"on")).code == ResponseCode.SUCCESS
 
 
@@ -256,11 +240,11 @@ async def test_master_without_room_for_what_it_lacks_waits_for_room(
         first.disk.fill(False)
         await trio.sleep(15)
         assert first.broker.store.writable
-        assert await pair.read(first.broker) == sent
+        assert await pair.caller.read(first.broker.address) == sent
         await pair.level(first, second)
 
 
-async def test_master_waits_for_a_slave_where_it_is_told_to(autojump_clock: MockClock) -> None:
+async def test_master_waits_for_a_slave_if_configured(autojump_clock: MockClock) -> None:
     async with cluster_of(1, ha_return="wait", ha_return_wait=5.0) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
         sent = await pair.send(50)
@@ -276,7 +260,7 @@ async def test_master_waits_for_a_slave_where_it_is_told_to(autojump_clock: Mock
             await trio.sleep(15)
         pair.cluster.memory_network.heal()
         await trio.sleep(5)
-        assert await pair.read(master.broker) == sent
+        assert await pair.caller.read(master.broker.address) == sent
         assert (await pair.caller.send(master.broker.address, b"now")).code == ResponseCode.SUCCESS
         await pair.level(master, slave)
 
@@ -337,7 +321,7 @@ async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
         # Readers see what was fetched once a slave has said that it has it.
         with trio.fail_after(10):
             await broker.store.read_gate.end.wait_reached(broker.store.max_physical_offset)
-        assert await pair.read(broker) == sent
+        assert await pair.caller.read(broker.address) == sent
         await pair.level(cluster.master, cluster.slaves[0])
 
 

@@ -1,19 +1,16 @@
 """A synchronous master's process is killed under load, its slave takes over, and the old master comes back as slave."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 
-import attrs
 import pytest
 import trio
-from tests.cluster.load import Load, numbers_in, ready
-from tests.cluster.support import Caller
-from tests.interop import wire
-from tests.interop.commit_log import digest, wait_caught_up
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support import wire
+from tests.support.caller import Caller, accepted
+from tests.support.load import Load, numbers_in, ready
+from tests.support.ours import OurBroker, OurNameServer, OurPair, our_pair
+from tests.support.waiting import eventually
 
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
@@ -23,57 +20,23 @@ SETTINGS = ("ha_divergent_tail=cut", "slave_timeout=1")
 LIMIT = 15.0
 
 
-@attrs.define
-class Pair:
-    """Each story leaves the two with their roles changed."""
-
-    name_server: OurNameServer
-    master: OurBroker
-    slave: OurBroker
-
-    async def return_as_slave(self) -> None:
-        """The slave has become master, and the old one, which is dead, follows it."""
-        self.master, self.slave = self.slave, self.master
-        self.slave.role, self.slave.broker_id = "slave", 1
-        await ready(self.slave)
-
-    async def wait_same_logs(self) -> None:
-        ends = self.master.address, self.slave.address
-        end = await trio.to_thread.run_sync(lambda: wait_caught_up(*ends))
-        assert digest(self.slave.store, end) == digest(self.master.store, end)
-
-
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
+    """Each story leaves the two with their roles changed."""
     tmp_path = tmp_path_factory.mktemp("roles")
-    with ExitStack() as stack:
-        names = stack.enter_context(OurNameServer(tmp_path / "namesrv"))
-        first = OurBroker(tmp_path / "a", names.address, role="sync-master", settings=SETTINGS)
-        second = OurBroker(
-            tmp_path / "b", names.address, role="slave", broker_id=1, settings=SETTINGS
-        )
-        for broker in (first, second):
-            stack.callback(broker.__exit__)
-            broker.start()
-        for broker in (first, second):
-            broker.wait_ready()
-        yield Pair(names, first, second)
+    with our_pair(tmp_path, role="sync-master", settings=SETTINGS) as pair:
+        yield pair
 
 
-async def until(claim: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
-    """Return once it holds; what it asks is blocking."""
-    with trio.move_on_after(limit):
-        while True:
-            if await trio.to_thread.run_sync(claim):
-                return
-            await trio.sleep(0.1)
-    raise AssertionError(f"not {what} within {limit} s")
+async def return_as_slave(pair: OurPair) -> None:
+    """The slave has become master, and the old one, which is dead, follows it."""
+    pair.master, pair.slave = pair.slave, pair.master
+    pair.slave.role, pair.slave.broker_id = "slave", 1
+    await ready(pair.slave)
 
 
 async def promote(caller: Caller, broker: OurBroker) -> None:
-    header = ChangeBrokerRoleRequestHeader("sync-master", 0)
-    answer = await caller.pool.call(broker.address, header, timeout=LIMIT)
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    accepted(await caller.change_role(broker.address, "sync-master", 0))
 
 
 async def offset_becomes(caller: Caller, addr: str, offset: int, *, queue_id: int) -> None:
@@ -102,7 +65,7 @@ def listed(name_server: OurNameServer) -> dict[str, str]:
 
 
 async def test_killed_master_s_slave_takes_over_and_has_all_that_was_acknowledged(
-    pair: Pair,
+    pair: OurPair,
 ) -> None:
     """With the name server killed at the same time: the change of role asks it again until it is back."""
     old, new = pair.master, pair.slave
@@ -128,16 +91,20 @@ async def test_killed_master_s_slave_takes_over_and_has_all_that_was_acknowledge
             pair.name_server.start()
         assert await call.committed(new.address, queue_id=1) == 9
         load.addr = new.address
-        await until(lambda: listed(pair.name_server) == {"0": new.address}, "listed")
 
-        await pair.return_as_slave()
+        async def is_listed() -> bool:
+            return await trio.to_thread.run_sync(listed, pair.name_server) == {"0": new.address}
+
+        await eventually(is_listed, LIMIT)
+
+        await return_as_slave(pair)
         await call_until_acknowledged(call, new.address)
         before = len(load.acknowledged)
         await trio.sleep(1)
         assert len(load.acknowledged) > before  # With the old one for its slave.
         nursery.cancel_scope.cancel()
 
-    await pair.wait_same_logs()
+    await trio.to_thread.run_sync(pair.assert_same_logs)
     assert load.acknowledged <= numbers_in(new.store)
     assert listed(pair.name_server) == {"0": new.address, "1": old.address}
     async with open_channel_pool(dial_tcp) as pool:
@@ -148,7 +115,7 @@ async def test_killed_master_s_slave_takes_over_and_has_all_that_was_acknowledge
 
 
 async def test_tail_that_no_slave_acknowledged_is_put_aside_by_the_returning_master(
-    pair: Pair,
+    pair: OurPair,
 ) -> None:
     old, new = pair.master, pair.slave
     async with open_channel_pool(dial_tcp) as pool:
@@ -166,8 +133,8 @@ async def test_tail_that_no_slave_acknowledged_is_put_aside_by_the_returning_mas
         await promote(call, new)
         assert wire.max_physical_offset(new.address) == acknowledged
         await call.send(new.address, b"another history")
-        await pair.return_as_slave()
+        await return_as_slave(pair)
         await call_until_acknowledged(call, new.address)
-    await pair.wait_same_logs()
+    await trio.to_thread.run_sync(pair.assert_same_logs)
     [cut] = (old.store / "cut").iterdir()
     assert cut.read_bytes().count(b"nobody else has this") == 3

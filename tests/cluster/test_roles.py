@@ -6,11 +6,10 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.broker.ha.support import log_bytes
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.support.caller import bodies, caller_of
+from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
-from rocketrio_broker.broker import Broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
@@ -19,9 +18,7 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
-    ChangeBrokerRoleRequestHeader,
     DeleteTopicInBrokerRequestHeader,
 )
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
@@ -51,12 +48,7 @@ async def listed(cluster: EmbeddedCluster) -> dict[int, str]:
     return {} if found is None else found.broker_addrs
 
 
-async def change(call: Caller, broker: Broker, role: str, broker_id: int) -> RemotingCommand:
-    header = ChangeBrokerRoleRequestHeader(role, broker_id)
-    return await call.pool.call(broker.address, header, timeout=70.0)
-
-
-async def test_second_master_takes_no_writes_and_says_why(
+async def test_second_master_takes_no_writes_and_reports_the_reason(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
@@ -87,7 +79,7 @@ async def test_second_master_stands_aside_where_the_name_server_would_list_it(
         assert await listed(cluster) == {0: first}
 
 
-async def test_dead_master_that_is_still_listed_keeps_nobody_waiting(
+async def test_dead_master_that_is_still_listed_does_not_delay_the_next_one(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
@@ -139,7 +131,7 @@ async def test_slave_asks_the_master_it_followed_before_it_takes_over(
         slave = cluster.slaves[0].broker
         await trio.sleep(1)
         await cluster.kill_name_server()
-        await change(call, slave, "async-master", 0)
+        await call.change_role(slave.address, "async-master", 0)
         assert not slave.store.writable
         assert cluster.master.broker.store.writable
 
@@ -155,9 +147,11 @@ async def test_slave_gets_what_it_lacks_from_the_former_master_that_no_name_serv
         await cluster.kill_name_server()
         cluster.memory_network.cut(cluster.master.host, cluster.slaves[0].host)
         await call.send(former.address, b"second")
-        await change(call, former, "slave", 1)
+        await call.change_role(former.address, "slave", 1)
         assert slave.store.max_physical_offset < former.store.max_physical_offset
-        assert (await change(call, slave, "async-master", 0)).code == ResponseCode.SUCCESS
+        assert (
+            await call.change_role(slave.address, "async-master", 0)
+        ).code == ResponseCode.SUCCESS
         assert bodies(await call.pull(slave.address, 0)) == [b"first", b"second"]
 
 
@@ -174,10 +168,10 @@ async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_
         for body in (b"first", b"second"):
             answer = await call.send(former.address, body, properties="KEYS\x01" + 40 * "k")
             assert answer.code == ResponseCode.SUCCESS
-        await change(call, former, "slave", 1)
+        await call.change_role(former.address, "slave", 1)
         role_file = member.config.data / "config" / "rocketrioRole.json"
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(change, call, member.broker, "sync-master", 0)
+            nursery.start_soon(call.change_role, member.broker.address, "sync-master", 0)
             while not member.disk.exists(role_file):  # noqa: ASYNC110
                 await trio.sleep(0.1)
             nursery.cancel_scope.cancel()
@@ -247,17 +241,19 @@ async def test_master_and_slave_change_places_under_load(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(produce)
                 await trio.sleep(5)
-                assert (await change(call, old, "slave", 2)).code == ResponseCode.SUCCESS
+                assert (
+                    await call.change_role(old.address, "slave", 2)
+                ).code == ResponseCode.SUCCESS
                 # Everything the old master took reaches the new one before that takes over.
                 await new.store.appended.wait_reached(old.store.max_physical_offset)
-                assert (await change(call, new, master_role, 0)).code == ResponseCode.SUCCESS
+                assert (
+                    await call.change_role(new.address, master_role, 0)
+                ).code == ResponseCode.SUCCESS
             await trio.sleep(5)
             assert await listed(cluster) == {0: new.address, 2: old.address}
             assert old.store.max_physical_offset == new.store.max_physical_offset
             for broker in (new, old):
-                read: list[bytes] = []
-                while batch := bodies(await call.pull(broker.address, len(read))):
-                    read += batch
+                read = await call.read(broker.address)
                 assert set(read) >= set(acknowledged)
                 assert len(acknowledged) > 350
                 assert read == sorted(read, key=int)
@@ -277,7 +273,7 @@ async def test_what_was_acknowledged_can_be_read_at_the_successor_however_new_it
         assert sent.code == ResponseCode.SUCCESS
         await cluster.kill_master()
         assert successor.state.topics.topic_config("new") is None
-        await change(call, successor, "async-master", 0)
+        await call.change_role(successor.address, "async-master", 0)
         assert bodies(await call.pull(successor.address, 0, topic="new")) == [b"first of all"]
         assert await listed(cluster) == {0: successor.address}
 
@@ -294,7 +290,7 @@ async def test_topic_that_was_deleted_stays_so_at_the_successor(
         await call.pool.call(master.address, DeleteTopicInBrokerRequestHeader("gone"))
         await trio.sleep(11)
         await cluster.kill_master()
-        await change(call, successor, "async-master", 0)
+        await call.change_role(successor.address, "async-master", 0)
         assert successor.state.topics.topic_config("gone") is None
 
 
@@ -304,7 +300,7 @@ async def test_role_that_cannot_be_is_refused_and_nothing_changes(
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         master = cluster.master.broker
         for role, broker_id in (("slave", 0), ("slave", -1), ("async-master", 1), ("emperor", 0)):
-            answer = await change(call, master, role, broker_id)
+            answer = await call.change_role(master.address, role, broker_id)
             assert answer.code == ResponseCode.INVALID_PARAMETER
             assert answer.remark
         assert master.config.role == "async-master"
@@ -336,13 +332,15 @@ async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
         assert isinstance(disk, FullDisk)
         await cluster.kill_master()
         disk.is_full = True
-        answer = await change(call, slave.broker, "async-master", 0)
+        answer = await call.change_role(slave.broker.address, "async-master", 0)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "remains a slave" in answer.remark
         assert "No space left" in answer.remark
         assert slave.broker.role == "slave"
         disk.is_full = False
-        assert (await change(call, slave.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+        assert (
+            await call.change_role(slave.broker.address, "async-master", 0)
+        ).code == ResponseCode.SUCCESS
         await slave.kill()
         assert (await slave.start()).role == "async-master"
 

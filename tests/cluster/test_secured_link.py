@@ -6,8 +6,8 @@ import attrs
 import pytest
 import trio
 import trustme
-from tests.broker.ha.support import RawPeer, log_bytes, secret_file, write_private
-from tests.cluster.support import caller_of
+from tests.support.caller import caller_of
+from tests.support.replication import RawPeer, log_bytes, secret_file, write_private
 from trio.testing import MockClock
 
 from rocketrio_broker import broker
@@ -21,10 +21,11 @@ from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import secured_dial
 from rocketrio_broker.ha.torn_end import PeerLog, read_log
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.errors import ConfigError, NotReachableError
 from rocketrio_protocol.ha.exchange import Greeting
 from rocketrio_protocol.ha.link import LINK_MAGIC
 from rocketrio_protocol.remoting.ports import join_addr
+from rocketrio_protocol.remoting.reloaded_files import RELOAD_PERIOD
 
 STRANGER = "10.0.0.77"
 
@@ -81,7 +82,7 @@ async def test_slave_with_a_certificate_follows(autojump_clock: MockClock, tmp_p
         await replicate(cluster)
 
 
-async def test_stranger_gets_no_byte_and_the_master_says_who_it_was(
+async def test_stranger_gets_no_byte_and_the_master_logs_its_address(
     autojump_clock: MockClock, secret: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
@@ -97,7 +98,7 @@ async def test_stranger_gets_no_byte_and_the_master_says_who_it_was(
         assert STRANGER in caplog.text
 
 
-async def test_slave_without_the_secret_says_why_it_does_not_follow(
+async def test_slave_without_the_secret_reports_why_it_does_not_follow(
     autojump_clock: MockClock, secret: Path, tmp_path: Path
 ) -> None:
     other = secret_file(tmp_path / "other", "quite another secret, as long")
@@ -126,7 +127,7 @@ async def test_slave_without_the_secret_says_why_it_does_not_follow(
             assert cluster.master.broker.ha_service.connections == []
 
 
-async def test_nobody_at_the_ordinary_port_makes_a_slave_forget_whose_log_it_has(
+async def test_answers_at_the_client_port_do_not_make_a_slave_forget_its_epochs(
     autojump_clock: MockClock, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def as_apaches(*_: object) -> dict[str, str]:
@@ -174,7 +175,7 @@ async def test_strangers_who_prove_nothing_keep_no_slave_out(
 
 
 @pytest.mark.parametrize("name", ["broker-a", "broker-b"])
-async def test_who_asks_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name_alone(
+async def test_request_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name_alone(
     autojump_clock: MockClock, secret: Path, name: str
 ) -> None:
     """Also where a name server was told to send him elsewhere: the questions go over the same link as the log."""
@@ -194,3 +195,42 @@ async def test_who_asks_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name
             await read_log(dial, peer, 0, peer.end)
         with pytest.raises(LinkRefusedError):
             await ask_welcome(await dial(addr), greeting)
+
+
+async def test_pair_continues_while_secret_and_certificates_are_renewed(
+    autojump_clock: MockClock, tmp_path: Path, secret: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    write_private(authority.issue_cert("broker-a"), tmp_path / "broker.pem")
+    async with EmbeddedCluster(
+        slaves=1,
+        ha_secret_file=secret,
+        ha_tls_certificate_file=tmp_path / "broker.pem",
+        ha_tls_authority_file=tmp_path / "authority.pem",
+        ha_tls_peer_names="broker-a",
+    ) as cluster:
+        await replicate(cluster)
+        secret_file(secret, "the next secret of enough bytes")
+        write_private(authority.issue_cert("broker-a"), tmp_path / "broker.pem")
+        await trio.sleep(RELOAD_PERIOD + 1)
+        await replicate(cluster)  # On the connection that stands.
+        cluster.cut(cluster.slaves[0].host)
+        await trio.sleep(10)
+        await replicate(cluster)  # On a new one, with the new secret.
+        stale = load_link_security(
+            secret_file=secret_file(tmp_path / "former"),
+            certificate_file=tmp_path / "broker.pem",
+            authority_file=tmp_path / "authority.pem",
+        )
+        master = cluster.master.broker.ha_address
+        dial = secured_dial(
+            cluster.dial_from(STRANGER), attrs.evolve(stale, broker_name="broker-a")
+        )
+        with pytest.raises(NotReachableError, match="the same secret"):
+            await dial(master)
+        plain = await cluster.dial_from(STRANGER)(master)  # As an Apache slave begins.
+        peer = RawPeer(plain)
+        await peer.report(0)
+        await peer.wait_ended()
+        await replicate(cluster)

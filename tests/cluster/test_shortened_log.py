@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import trio
-from tests.broker.store.faulty_disk import FaultyDisk
-from tests.cluster.support import COMMIT, SUBSCRIPTION, Caller, caller_of, messages
-from tests.support.clients import open_client
+from tests.support.caller import COMMIT, SUBSCRIPTION, Caller, caller_of, messages
+from tests.support.clients import client_of
+from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio import (
     ClientInstance,
-    CommitRefused,
+    CommitRefusedError,
     Consumer,
     MessageExt,
     MessageQueue,
@@ -32,9 +32,7 @@ from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.processors.pull import PullMessageProcessor
-from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.names import retry_topic
 
@@ -49,14 +47,9 @@ DELIVERED_WITHIN = 60.0
 async def pair() -> AsyncIterator[tuple[EmbeddedCluster, Caller]]:
     """An asynchronous pair with a topic of one queue."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
-        await make_topic(caller, cluster.master.broker.address)
+        await caller.create_topic(cluster.master.broker.address, TOPIC, 1)
         await send(caller, cluster.master.broker, "shared", SHARED)
         yield cluster, caller
-
-
-async def make_topic(caller: Caller, addr: str) -> None:
-    header = CreateTopicRequestHeader(TOPIC, "TBW102", 1, 1, READ_WRITE, "SINGLE_TAG", order=False)
-    assert (await caller.pool.call(addr, header)).code == ResponseCode.SUCCESS
 
 
 async def send(caller: Caller, broker: Broker, name: str, count: int) -> set[str]:
@@ -125,13 +118,7 @@ async def members(
         consumers = []
         nursery = await stack.enter_async_context(trio.open_nursery())
         for _ in range(count):
-            client: ClientInstance = await stack.enter_async_context(
-                open_client(
-                    name_servers=cluster.name_servers,
-                    dial=cluster.dial,
-                    wall_clock=cluster.wall_clock,
-                )
-            )
+            client: ClientInstance = await stack.enter_async_context(client_of(cluster))
             consumer = await stack.enter_async_context(
                 open_consumer(TOPIC, group=GROUP, client=client, start_from="earliest", **options)
             )
@@ -252,7 +239,7 @@ async def test_power_cut_of_a_lone_master(autojump_clock: MockClock, new: int) -
     """What was not synced is gone, the offsets are given again by the same broker."""
     handled = Handled()
     async with EmbeddedCluster(make_disk=FaultyDisk) as cluster, caller_of(cluster) as caller:
-        await make_topic(caller, cluster.master.broker.address)
+        await caller.create_topic(cluster.master.broker.address, TOPIC, 1)
         await send(caller, cluster.master.broker, "shared", SHARED)
         async with members(cluster, handled):
             await handled.wait({"shared-0"})
@@ -291,7 +278,7 @@ async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
         await promote(new_master)
         stored = await send(caller, new_master, "new", MANY)
         await trio.sleep(40)  # Its client has heard who the master is.
-        with pytest.raises(CommitRefused, match="the log became shorter"):
+        with pytest.raises(CommitRefusedError, match="the log became shorter"):
             await consumer.commit({QUEUE: SHARED + LOST})
         assert await caller.committed(new_master.address) == SHARED - 5
         consumer.resume()
@@ -301,7 +288,7 @@ async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
 
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
-async def test_slave_that_comes_later_does_not_bring_progress_on_what_is_gone(
+async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(
     autojump_clock: MockClock, new: int
 ) -> None:
     """Both lost power; the master is back first, and the slave's table tells of messages that neither has."""
@@ -323,7 +310,7 @@ async def test_slave_that_comes_later_does_not_bring_progress_on_what_is_gone(
 
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
-async def test_former_master_tells_of_no_progress_on_what_it_cut_off(
+async def test_former_master_reports_no_progress_on_what_it_cut_off(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, new: int
 ) -> None:
     """From the cut on: a member that starts there would pass over messages at places that were used again."""
@@ -336,7 +323,7 @@ async def test_former_master_tells_of_no_progress_on_what_it_cut_off(
         caller_of(cluster) as caller,
     ):
         former, slave = cluster.master, cluster.slaves[0]
-        await make_topic(caller, former.broker.address)
+        await caller.create_topic(former.broker.address, TOPIC, 1)
         await send(caller, former.broker, "shared", SHARED)
         await trio.sleep(12)
         cluster.memory_network.partition(MASTER_HOST, slave.host)
@@ -353,7 +340,7 @@ async def test_former_master_tells_of_no_progress_on_what_it_cut_off(
         assert await caller.committed(broker.address) == SHARED
 
 
-async def test_former_master_brings_progress_that_it_alone_heard_of(
+async def test_former_master_contributes_progress_that_it_alone_has(
     autojump_clock: MockClock,
 ) -> None:
     """Though something else that it knows is never taken over: an offset of 0 in a queue without messages."""
@@ -395,7 +382,7 @@ async def test_member_asks_an_apache_master_where_its_group_is(
         await handled.wait(await lose_the_end(cluster, caller, handled, FEW))
 
 
-async def test_master_that_has_not_taken_over_vouches_for_no_position(
+async def test_master_that_has_not_taken_over_confirms_no_position(
     autojump_clock: MockClock,
 ) -> None:
     """Its log may have lost its end, and has no epoch yet that says so."""
@@ -416,7 +403,7 @@ async def test_master_that_has_not_taken_over_vouches_for_no_position(
         assert (await caller.pool.call(master.address, beyond)).code == ResponseCode.SUCCESS
 
 
-async def test_slave_that_has_not_heard_of_the_reader_s_epoch_sends_it_to_the_master(
+async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_master(
     autojump_clock: MockClock,
 ) -> None:
     """It may still hold what the master has lost."""

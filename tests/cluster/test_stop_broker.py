@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cluster.support import Caller
 from tests.cluster.test_kill_broker import broker_process
+from tests.support.caller import Caller
 
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
@@ -39,11 +38,8 @@ async def commit_until_stopped(addr: str, queue_id: int, answered: dict[int, int
 async def commit_through_a_stop(
     process: "subprocess.Popen[str]", addr: str, answered: dict[int, int]
 ) -> None:
-    topic = CreateTopicRequestHeader(
-        "orders", "TBW102", COMMITTERS, COMMITTERS, 6, "SINGLE_TAG", order=False
-    )
     async with open_channel_pool(dial_tcp) as pool:
-        await pool.call(addr, topic, timeout=5)
+        await Caller(pool).create_topic(addr, queues=COMMITTERS)
     async with trio.open_nursery() as nursery:
         for queue_id in range(COMMITTERS):
             nursery.start_soon(commit_until_stopped, addr, queue_id, answered)

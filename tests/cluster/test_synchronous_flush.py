@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 import trio
-from tests.cluster.held_disk import HeldDisk
-from tests.cluster.support import Caller, bodies
+from tests.support.caller import Caller, bodies
+from tests.support.held_disk import HeldDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker, open_broker
@@ -92,7 +92,9 @@ async def test_many_sends_share_one_flush(autojump_clock: MockClock) -> None:
         assert codes == [ResponseCode.SUCCESS] * 50
 
 
-async def test_flush_that_takes_too_long_is_told(autojump_clock: MockClock) -> None:
+async def test_flush_that_takes_too_long_is_answered_with_a_timeout(
+    autojump_clock: MockClock,
+) -> None:
     async with held_broker("sync") as (broker, caller, disk):
         disk.hold()
         code, seconds = await timed_send(caller, broker.address, b"late")
@@ -102,7 +104,7 @@ async def test_flush_that_takes_too_long_is_told(autojump_clock: MockClock) -> N
         assert bodies(await caller.pull(broker.address, 1)) == [b"late"]
 
 
-async def test_who_does_not_wait_is_answered_at_once(autojump_clock: MockClock) -> None:
+async def test_send_with_wait_false_is_answered_before_the_flush(autojump_clock: MockClock) -> None:
     async with held_broker("sync") as (broker, caller, disk):
         disk.hold()
         code, seconds = await timed_send(

@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 import trio
-from tests.broker.ha.support import REPORT, RawPeer
-from tests.cluster.support import Caller, caller_of
+from tests.support.caller import Caller, caller_of
+from tests.support.replication import REPORT, RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.broker import Broker
@@ -60,7 +60,7 @@ async def story(**settings: Any) -> AsyncGenerator[Story]:
         yield Story(cluster, master, Sends(caller, master.address), nursery)
 
 
-async def test_reports_byte_by_byte_let_sends_go(autojump_clock: MockClock) -> None:
+async def test_reports_byte_by_byte_release_sends(autojump_clock: MockClock) -> None:
     async with story() as one:
         peer = await one.slave()
         await peer.report(0)
@@ -79,7 +79,7 @@ async def test_reports_byte_by_byte_let_sends_go(autojump_clock: MockClock) -> N
         assert one.sends.told == {b"first": (ResponseCode.SUCCESS, 1.0)}
 
 
-async def test_a_report_lets_go_exactly_those_it_covers(autojump_clock: MockClock) -> None:
+async def test_report_releases_exactly_the_sends_it_covers(autojump_clock: MockClock) -> None:
     async with story() as one:
         peer = await one.slave()
         await peer.report(0)
@@ -95,7 +95,7 @@ async def test_a_report_lets_go_exactly_those_it_covers(autojump_clock: MockCloc
         assert one.sends.told[b"three"] == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
 
 
-async def test_a_slave_that_claims_what_it_was_not_sent_lets_nobody_go(
+async def test_slave_that_claims_unsent_bytes_releases_no_send(
     autojump_clock: MockClock,
 ) -> None:
     async with story() as one:
@@ -112,7 +112,7 @@ async def test_a_slave_that_claims_what_it_was_not_sent_lets_nobody_go(
         assert one.sends.told[b"first"][0] == ResponseCode.SUCCESS
 
 
-async def test_a_stranger_with_a_log_as_long_lets_nobody_go(autojump_clock: MockClock) -> None:
+async def test_stranger_with_a_log_as_long_releases_no_send(autojump_clock: MockClock) -> None:
     """Nobody was sent these bytes: whatever it holds up to there is not this message."""
     async with story() as one:
         waiting_for = await one.slave()
@@ -150,7 +150,7 @@ async def test_what_a_slave_had_is_forgotten_when_it_leaves(autojump_clock: Mock
         assert one.sends.told[b"second"] == (ResponseCode.SUCCESS, 1.0)
 
 
-async def test_a_slave_that_comes_back_early_lets_nobody_go_by_itself(
+async def test_slave_that_comes_back_early_alone_releases_no_send(
     autojump_clock: MockClock,
 ) -> None:
     """Two must have it, and the one that has it is connected twice: its old connection hangs."""

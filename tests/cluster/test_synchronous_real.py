@@ -7,12 +7,12 @@ from contextlib import ExitStack, asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.cluster.load import stopped
-from tests.cluster.relay import RelayProcess, relay_to
-from tests.cluster.support import Caller
-from tests.interop import wire
-from tests.interop.commit_log import wait_caught_up
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support import wire
+from tests.support.caller import Caller
+from tests.support.commit_logs import wait_caught_up
+from tests.support.load import stopped
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.relay import RelayProcess, relay_to
 
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -108,7 +108,7 @@ async def sender(brokers: Trio) -> AsyncIterator[Sender]:
         yield one
 
 
-async def test_of_two_slaves_one_may_stand_still(brokers: Trio) -> None:
+async def test_one_of_two_slaves_may_be_paused(brokers: Trio) -> None:
     async with sender(brokers) as one:
         for slave in (brokers.slave, brokers.far_slave):
             with stopped(slave):
@@ -131,7 +131,7 @@ async def test_stopped_slaves_are_waited_for_until_they_are_dropped(brokers: Tri
         assert await one.until(OK, 10) < 5
 
 
-async def test_slave_that_goes_on_in_time_lets_the_send_go(brokers: Trio) -> None:
+async def test_slave_that_continues_in_time_releases_the_send(brokers: Trio) -> None:
     async with sender(brokers) as one:
         answers: list[tuple[int, float]] = []
         async with trio.open_nursery() as nursery:
@@ -168,7 +168,7 @@ def links(master: OurBroker) -> set[str]:
 
 
 @pytest.mark.parametrize("word", ["half-close", "drop"])
-async def test_link_that_ends_is_made_anew(brokers: Trio, word: str) -> None:
+async def test_connection_that_ends_is_opened_again(brokers: Trio, word: str) -> None:
     async with sender(brokers) as one:
         before = links(brokers.master)
         with stopped(brokers.slave):
@@ -180,7 +180,7 @@ async def test_link_that_ends_is_made_anew(brokers: Trio, word: str) -> None:
             assert await one.until(OK, 10) < 1
 
 
-async def test_link_that_passes_nothing_is_dropped_and_made_anew(brokers: Trio) -> None:
+async def test_connection_that_passes_nothing_is_dropped_and_opened_again(brokers: Trio) -> None:
     async with sender(brokers) as one:
         with stopped(brokers.slave):
             brokers.relay.tell("hold")

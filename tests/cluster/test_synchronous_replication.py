@@ -7,8 +7,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.held_disk import HeldDisk
-from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
+from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
+from tests.support.held_disk import HeldDisk
+from tests.support.waiting import eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST, SMALL_STORE, EmbeddedCluster
@@ -72,9 +73,9 @@ async def synchronous(slaves: int = 1, **settings: Any) -> AsyncGenerator[Pair]:
     ):
         pair = Pair(members, caller)
         transfer = members.master.broker.ha_service.group_transfer
-        with trio.fail_after(WAIT_LIMIT):
-            while transfer.statistics().live_slaves < slaves:  # noqa: ASYNC110
-                await trio.sleep(0.01)
+        await eventually(
+            lambda: transfer.statistics().live_slaves >= slaves, WAIT_LIMIT, interval=0.01
+        )
         await pair.caller.send(pair.addr, b"first")
         if slaves:
             await pair.wait_level()
@@ -116,7 +117,7 @@ async def test_without_a_slave_the_answer_is_there_at_once(autojump_clock: MockC
         assert 3.0 <= trio.current_time() - began < 4.0  # slave_timeout, and a flush
 
 
-async def test_a_slave_that_says_nothing_is_waited_for_three_seconds(
+async def test_send_waits_three_seconds_for_a_silent_slave(
     autojump_clock: MockClock,
 ) -> None:
     async with synchronous() as pair:
@@ -151,7 +152,7 @@ async def test_a_slave_that_was_dropped_is_not_waited_for(autojump_clock: MockCl
 # --- several slaves ----------------------------------------------------------------------------
 
 
-async def test_of_two_slaves_one_may_stand_still(autojump_clock: MockClock) -> None:
+async def test_one_of_two_slaves_may_be_paused(autojump_clock: MockClock) -> None:
     async with synchronous(slaves=2) as pair:
         pair.part(OTHER_HOST)
         for _ in range(5):
@@ -296,7 +297,9 @@ async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more(
 # --- how a send is answered --------------------------------------------------------------------
 
 
-async def test_who_does_not_wait_is_answered_at_once(autojump_clock: MockClock) -> None:
+async def test_send_with_wait_false_is_answered_before_the_slave_has_it(
+    autojump_clock: MockClock,
+) -> None:
     async with synchronous() as pair:
         pair.part()
         assert await pair.send(properties="WAIT\x01false") == (OK, 0.0)
@@ -321,7 +324,7 @@ async def test_a_batch_waits_as_one(autojump_clock: MockClock) -> None:
         assert pair.members.master.broker.statistics().waits.answered[OK] == 2
 
 
-async def test_sends_in_flight_are_let_go_in_order_and_in_one_write(
+async def test_sends_in_flight_are_released_in_order_and_in_one_write(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes: list[bytes] = []
@@ -357,7 +360,7 @@ async def test_sends_in_flight_are_let_go_in_order_and_in_one_write(
 # --- what is told ------------------------------------------------------------------------------
 
 
-async def test_brokers_tell_what_the_last_send_waited_for(autojump_clock: MockClock) -> None:
+async def test_brokers_report_what_the_last_send_waited_for(autojump_clock: MockClock) -> None:
     async with synchronous() as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
         await pair.send()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.ha.support import secret_file
-from tests.cluster.support import Caller, caller_of
 from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import RIVAL, change, listed
+from tests.cluster.test_roles import RIVAL, listed
+from tests.support.caller import Caller, caller_of
+from tests.support.replication import secret_file
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
@@ -120,7 +120,7 @@ async def take_the_name(cluster: EmbeddedCluster, pool: ChannelPool) -> None:
 
 
 @pytest.mark.parametrize("secured", [False, True])
-async def test_master_in_service_does_not_give_way_to_a_stranger_who_has_its_name(
+async def test_master_in_service_does_not_give_way_to_a_stranger_with_its_name(
     autojump_clock: MockClock,
     tmp_path: Path,
     secured: bool,
@@ -186,7 +186,9 @@ async def test_master_that_was_cut_off_gives_way_to_the_slave_that_was_promoted(
         await store(call, first, b"one")
         await level(first, *cluster.slaves)
         await cut_off(cluster)
-        assert (await change(call, second.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+        assert (
+            await call.change_role(second.broker.address, "async-master", 0)
+        ).code == ResponseCode.SUCCESS
         await store(call, second, b"two")
         await trio.sleep(outage)
         assert first.broker.store.writable
@@ -198,7 +200,7 @@ async def test_master_that_was_cut_off_gives_way_to_the_slave_that_was_promoted(
         assert (await listed(cluster))[0] == second.broker.address
 
 
-async def test_another_slave_that_proves_itself_tells_of_the_one_that_was_promoted(
+async def test_proven_slave_reports_which_one_was_promoted(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     """The successor itself is out of the former master's sight for longer."""
@@ -210,7 +212,9 @@ async def test_another_slave_that_proves_itself_tells_of_the_one_that_was_promot
         first, second, third = cluster.master, *cluster.slaves
         await trio.sleep(5)
         await cut_off(cluster)
-        assert (await change(call, second.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+        assert (
+            await call.change_role(second.broker.address, "async-master", 0)
+        ).code == ResponseCode.SUCCESS
         await store(call, second, b"two")
         await level(second, third)
         cluster.memory_network.heal()
@@ -220,7 +224,7 @@ async def test_another_slave_that_proves_itself_tells_of_the_one_that_was_promot
         assert first.broker.state.leadership.other == second.broker.address
 
 
-async def test_slave_of_apache_that_was_promoted_is_believed_where_no_proof_is_asked(
+async def test_promoted_slave_of_apache_is_trusted_without_a_secret(
     autojump_clock: MockClock,
 ) -> None:
     """It knows no epochs; it says that it is master, where a slave was known."""
@@ -259,7 +263,7 @@ async def test_master_that_no_name_server_has_listed_goes_by_their_word(
         assert not master.broker.store.writable
 
 
-async def test_question_for_a_successor_leaves_nothing_at_who_is_asked(
+async def test_request_for_a_successor_leaves_no_state_at_the_receiver(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster(slaves=1, role="sync-master") as cluster:

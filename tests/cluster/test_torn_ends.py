@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.ha.support import log_bytes
-from tests.broker.store.support import read_all
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.support.caller import Caller, caller_of
+from tests.support.replication import assert_same_logs, log_bytes, wait_same_ends
+from tests.support.waiting import eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
@@ -50,23 +50,14 @@ class Pair:
             assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     async def read(self, broker: Broker, topic: str = "orders") -> list[str]:
-        found: list[str] = []
-        while batch := bodies(await self.caller.pull(broker.address, len(found), topic=topic)):
-            found += [body.decode() for body in batch]
-        return found
+        return [body.decode() for body in await self.caller.read(broker.address, topic=topic)]
 
     async def level(self) -> None:
         """Wait until all follow and have one log, read alike."""
-        with trio.fail_after(90):
-            while not self.is_level():  # noqa: ASYNC110
-                await trio.sleep(0.1)
-        brokers = [member.broker for member in self.cluster.members]
-        for broker in brokers:
-            await broker.store.dispatched.wait_reached(broker.store.max_physical_offset)
-            with trio.fail_after(10):
-                await broker.store.read_gate.end.wait_reached(broker.store.max_physical_offset)
-        assert len({log_bytes(broker.store) for broker in brokers}) == 1
-        assert len({tuple(read_all(broker.store, "orders")) for broker in brokers}) == 1
+        await eventually(self.is_level, 90)
+        stores = [member.broker.store for member in self.cluster.members]
+        await wait_same_ends(*stores)
+        assert_same_logs(*stores)
 
     def is_level(self) -> bool:
         ends = {member.broker.store.max_physical_offset for member in self.cluster.members}
@@ -106,7 +97,7 @@ MONEY: dict[str, Any] = {"role": "sync-master", "ha_acknowledge": "disk"}
 @pytest.mark.parametrize("is_checkpointed", [False, True])
 @pytest.mark.parametrize("torn", [bytes(17), b"\0", b"\xb7", b"x"], ids=repr)
 @pytest.mark.parametrize("who", ["master", "slave"])
-async def test_torn_last_record_is_mended_and_the_pair_goes_on(
+async def test_torn_last_record_is_mended_and_the_pair_continues(
     autojump_clock: MockClock, who: str, torn: bytes, is_checkpointed: bool
 ) -> None:
     async with pair_of(**MONEY) as pair:
@@ -325,7 +316,7 @@ async def random_story(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_random_tears_lose_nothing_and_stop_nobody(
+async def test_random_tears_lose_nothing_and_stop_no_broker(
     autojump_clock: MockClock, seed: int
 ) -> None:
     await random_story(seed)
@@ -333,7 +324,7 @@ async def test_random_tears_lose_nothing_and_stop_nobody(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 200))
-async def test_many_random_tears_lose_nothing_and_stop_nobody(
+async def test_many_random_tears_lose_nothing_and_stop_no_broker(
     autojump_clock: MockClock, seed: int
 ) -> None:
     await random_story(seed)

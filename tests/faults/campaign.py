@@ -27,9 +27,9 @@ from typing import Final, get_args
 
 import attrs
 import trio
-from tests.cluster.load import ready, stopped
 from tests.faults.lab import Lab, Mode, Network, is_root, open_lab
 from tests.faults.workload import Seen, Workload, verdict, working
+from tests.support.load import ready, stopped
 
 from rocketrio import Error, open_admin
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import attrs
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.ours import OurBroker, OurNameServer
 
 Mode = Literal["async", "async-sync", "sync-mem", "money"]
 SETTINGS: Final[dict[Mode, tuple[str, ...]]] = {

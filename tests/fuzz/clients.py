@@ -29,14 +29,14 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import decode_messages
-from tests.broker.raw_client import request
-from tests.client.raw_server import ADDRESS, ROUTE, Answer, RawServer, server_and_client, told
 from tests.fuzz import seeds
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC
 from tests.fuzz.mutations import rebodied
 from tests.fuzz.seeds import FRAME_WORDS, RECORD_WORDS
 from tests.fuzz.target import Target, live, named, split_name
-from tests.protocol.raw_frames import is_answer
+from tests.support.raw_client import request
+from tests.support.raw_frames import is_answer
+from tests.support.raw_server import ADDRESS, ROUTE, Answer, RawServer, server_and_client, told
 
 _QUEUE: Final = MessageQueue(TOPIC, "broker-a", 0)
 _OPAQUE: Final = re.compile(rb'"opaque":\s*-?\d+')
@@ -121,6 +121,10 @@ _CALLS: Final[dict[str, tuple[int, Call]]] = {
     "settings": (26, _admin(lambda calls: calls.broker_config(ADDRESS))),
     "ha_status": (907, _admin(lambda calls: calls.ha_status(ADDRESS))),
     "check_log": (RequestCode.CHECK_LOG, _admin(lambda calls: calls.check_log(ADDRESS))),
+    "events": (
+        RequestCode.GET_EVENTS,
+        _admin(lambda calls: calls.events(ADDRESS, after=0, since_ms=0, kinds=())),
+    ),
     "hand_over": (
         RequestCode.HAND_OVER,
         _admin(lambda calls: calls.hand_over(ADDRESS, 1, dry_run=True)),

@@ -13,10 +13,10 @@ from typing import Final
 import trio
 
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from tests.broker.raw_client import CPP, PULL, raw_client, request
 from tests.fuzz.lab import TOPIC, Files, cluster, disk_of, lived
 from tests.fuzz.seeds import JSON_WORDS, RECORD_WORDS
 from tests.fuzz.target import DefectError, Target, live, named, split_name
+from tests.support.raw_client import CPP, PULL, raw_client, request
 
 _KEYED: Final = {
     "topic": TOPIC,

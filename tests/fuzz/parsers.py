@@ -16,7 +16,6 @@ from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.salvage import records_below
 from rocketrio.spark.reading.schema import arrow_schema, table_schema
 from rocketrio_broker.delayed_puts import released
-from rocketrio_broker.filter.sql92 import compile_sql92
 from rocketrio_broker.offsets.table import OffsetTable
 from rocketrio_broker.offsets.version import Generation
 from rocketrio_broker.processors.stored_properties import (
@@ -35,6 +34,7 @@ from rocketrio_protocol.bodies.registration import VERSION_3_0_11, decode_regist
 from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
 from rocketrio_protocol.connection import RemotingConnection
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.filter.sql92 import compile_sql92
 from rocketrio_protocol.ha.exchange import (
     EXCHANGE_HEAD_SIZE,
     Greeting,

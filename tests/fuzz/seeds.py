@@ -22,7 +22,7 @@ from rocketrio_protocol.record.encode import encode_record
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC, half_address
 from tests.fuzz.target import SEED_LIMIT
 from tests.golden.golden import recorded_frames
-from tests.protocol.records import plain_fields
+from tests.support.records import plain_fields
 
 _RECORDING: Final = "5.3.3"
 

@@ -3,12 +3,15 @@
     broker, namesrv   a chunk of bytes at the port for clients
     master_link       at a master's replication port: first line `plain`, `sealed` or `handshake`
     slave_link        to a slave that follows: first line `apache`, `exchange`, `sealed` or `handshake`
+    tls               at a port with TLS: first line `handshake`, `records` (after one) or `frames` (inside of it)
 
 `sealed` bytes come from a peer that knows the secret; those of a `handshake` are the first of a link that asks for one.
 """
 
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -20,7 +23,8 @@ from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
-from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.ha.exchange import (
     EXCHANGE_HEAD_SIZE,
     Epoch,
@@ -30,9 +34,21 @@ from rocketrio_protocol.ha.exchange import (
     exchange_size,
 )
 from rocketrio_protocol.ha.link import LINK_MAGIC, LinkHello, encode_hello
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import Transport
+from rocketrio_protocol.remoting.server import serve_remoting
+from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tasks import background_nursery
-from tests.broker.ha.support import (
+from rocketrio_protocol.remoting.tls import connect_tls, tls_dial
+from tests.fuzz import seeds
+from tests.fuzz.lab import cluster, disk_of, lived
+from tests.fuzz.seeds import FRAME_WORDS
+from tests.fuzz.target import DefectError, Target, live, named, split_name
+from tests.golden.mutations import is_whole
+from tests.support.clocks import SettableClock
+from tests.support.raw_client import raw_client, request
+from tests.support.replication import (
     HEADER,
     MASTER,
     MASTER_HA,
@@ -43,13 +59,8 @@ from tests.broker.ha.support import (
     fill,
     log_bytes,
 )
-from tests.broker.raw_client import raw_client, request
-from tests.broker.store.support import SetClock, opened
-from tests.fuzz import seeds
-from tests.fuzz.lab import cluster, disk_of, lived
-from tests.fuzz.seeds import FRAME_WORDS
-from tests.fuzz.target import DefectError, Target, live, named, split_name
-from tests.golden.mutations import is_whole
+from tests.support.stores import opened
+from tests.support.tls import client_context, server_context
 
 _PROBE_OPAQUE: Final = 1_234_567
 _LISTEN_TIME: Final = 1.0
@@ -87,7 +98,7 @@ async def _ask(server: str, data: bytes, disk: MemoryDisk) -> None:
             if server == "broker":
                 await hostile.asked(request(34, {}, seeds.MEMBER))
             with suppress(
-                NotReachable
+                NotReachableError
             ):  # What nobody can read may end its connection while it is sent.
                 await hostile.send(data + (probe if is_whole(data) else b""))
             with trio.move_on_after(_LISTEN_TIME):
@@ -113,7 +124,7 @@ async def _be_slave(way: str, data: bytes) -> None:
         await _write(store)
         log = log_bytes(store)
         listener = await network.host(MASTER).listen(MASTER_HA)
-        service = HAService(store, listener, wall_clock=SetClock(), security=security)
+        service = HAService(store, listener, wall_clock=SettableClock(), security=security)
         await nursery.start(service.run)
         transport: Transport = await network.host(SLAVE).dial(MASTER_HA)
         if way == "sealed":
@@ -149,7 +160,7 @@ async def _be_master(way: str, data: bytes) -> None:
             store,
             address=MasterAddress(MASTER_HA),
             dial=secured_dial(dial, _SECURITY) if is_secured else dial,
-            wall_clock=SetClock(),
+            wall_clock=SettableClock(),
             knows_epochs=knows_epochs,
         )
         await nursery.start(client.run)
@@ -164,6 +175,62 @@ async def _be_master(way: str, data: bytes) -> None:
         await (await listener.accept()).aclose()  # It tries again, whatever it was told.
         if not log_bytes(store).startswith(log):
             raise DefectError("A slave gave up what it had")
+
+
+def take_tls(data: bytes) -> None:
+    """Connect to a server that enforces TLS, and send this instead of a handshake, or after one."""
+    way, rest = split_name(data)
+    if way in ("handshake", "records", "frames"):
+        live(_ask_over_tls, way, rest)
+
+
+async def _ask_over_tls(way: str, data: bytes) -> None:
+    network, executed = MemoryNetwork(), []
+
+    def execute(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        executed.append(command)
+        return command.response()
+
+    tls = ServerTls(lambda: server_context(MASTER))
+    async with background_nursery() as nursery:
+        listener = await network.host(MASTER).listen(f"{MASTER}:10911")
+        await nursery.start(partial(serve_remoting, [listener], {}, default=execute, tls=tls))
+        dial = network.host(SLAVE).dial
+        transport: Transport = await dial(listener.addr)
+        spoken = transport
+        if way != "handshake":
+            spoken = await connect_tls(transport, client_context(), MASTER)
+        await _say(spoken if way == "frames" else transport, data)
+        if executed and way != "frames":
+            raise DefectError("A request was executed that did not come through TLS")
+        async with open_channel_pool(
+            tls_dial(network.host(OTHER_SLAVE).dial, client_context)
+        ) as pool:
+            answer = await pool.call(listener.addr, RemotingCommand(10))
+        if answer.code != 0:
+            raise DefectError(f"A good request was answered with {answer}")
+
+
+def _tls_seeds() -> Sequence[bytes]:
+    return [
+        *(named("handshake", hello) for hello in _client_hellos()),
+        named("handshake", request(10)),
+        named("records", bytes.fromhex("1503030002 0100")),
+        named("records", bytes.fromhex("1703030020") + bytes(32)),
+        named("frames", request(10) + request(10, opaque=2)),
+    ]
+
+
+def _client_hellos() -> Sequence[bytes]:
+    """Return what a client of this machine begins with."""
+    hellos = []
+    for host in (MASTER, "broker.example"):
+        outgoing = ssl.MemoryBIO()
+        client = client_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host)
+        with suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        hellos.append(outgoing.read())
+    return hellos
 
 
 async def _write(store: MessageStore) -> None:
@@ -263,6 +330,20 @@ SERVERS: Final = (
         take_slave_link,
         _LINK_WORDS,
         _slave_link_seeds,
+        is_named=True,
+        is_program=True,
+    ),
+    Target(
+        "tls",
+        take_tls,
+        (
+            b"\x16\x03\x01",
+            b"\x16\x03\x03",
+            b"\x15\x03\x03\0\2",
+            b"\x17\x03\x03",
+            b"\x14\x03\x03\0\1\1",
+        ),
+        _tls_seeds,
         is_named=True,
         is_program=True,
     ),

@@ -60,7 +60,7 @@ def test_changed_inputs_break_nothing(target: Target) -> None:
             judged(target, longer)
 
 
-def test_kept_inputs_are_small_and_name_nobody() -> None:
+def test_kept_inputs_are_small_and_contain_no_names() -> None:
     files = list(CORPORA.glob("*"))
     assert {file.stem for file in files} <= BY_NAME.keys()
     assert sum(file.stat().st_size for file in files) < CORPORA_SIZE_LIMIT

@@ -1,4 +1,4 @@
-"""Peers that mean harm: `python -m tests.hostile.attacks NAME BROKER NAME_SERVER REPLICATION_PORT SECONDS`.
+"""Peers that mean harm: `python -m tests.hostile.attacks NAME BROKER NAME_SERVER HA_PORT METRICS_PORT SECONDS`.
 
 Each attack writes its own bytes, over and over until its time is up, as a process of its own: it may use a quarter of a
 core, so that what others feel is what it does to the servers and not to the machine.
@@ -17,12 +17,13 @@ from typing import Any, Final
 import attrs
 import trio
 
-from tests.broker.raw_client import PULL, request
-from tests.protocol.raw_frames import framed
+from tests.support.raw_client import PULL, request
+from tests.support.raw_frames import framed
 
 TOPIC: Final = "orders"
 CPU_SHARE: Final = 0.25
 _CONNECTIONS: Final = 40
+_PAGE: Final = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 _REPLY: Final = "MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01deaf\x02CORRELATION_ID\x01x\x02"
 
 
@@ -33,6 +34,7 @@ class Target:
     broker: tuple[str, int]
     name_server: tuple[str, int]
     replication: tuple[str, int]
+    metrics: tuple[str, int]
     end: float
     open_streams: list[trio.SocketStream] = attrs.Factory(list)
 
@@ -300,17 +302,59 @@ async def rubbish(at: Target) -> None:
             await at.throw(to, data, seconds=0.3)
 
 
+async def metrics_held(at: Target) -> None:
+    """Many connections to the page of metrics: silent ones, slow headers, and pages that nobody reads."""
+    if len(at.open_streams) >= _CONNECTIONS:
+        await at.close_all()
+    for beginning in (b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ", _PAGE):
+        for _ in range(8):
+            try:
+                stream = await at.connection(at.metrics)
+                with trio.move_on_after(0.1):
+                    await stream.send_all(beginning)
+            except (OSError, trio.BrokenResourceError):
+                continue
+    for stream in at.open_streams:
+        try:
+            await stream.send_all(b"a")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            continue
+
+
+async def metrics_requests(at: Target) -> None:
+    """Requests for metrics that are huge, many at once, of wrong methods, or of no protocol at all."""
+    for data in (
+        _PAGE * 500,
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * 4_000_000,
+        b"GET /" + b"../" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(50_000)) + b"\r\n",
+        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n" + b"x" * 100_000,
+        b"PUT /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+        b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", b"TRACE / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"CONNECT 127.0.0.1:10911 HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /metrics?" + b"name[]=%00" * 1_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01" + b"\0" * 500, b"\xff" * 5_000, b"\r\n" * 100_000, request(11, {**PULL, "topic": TOPIC}),
+    ):  # fmt: skip
+        await at.throw(at.metrics, data, seconds=0.3)
+
+
 ATTACKS: Final[dict[str, Callable[[Target], Awaitable[None]]]] = {
     one.__name__: one
     for one in (
         digits, groups, registrations, usurper, expressions, held_pulls, unfinished, half_open, replication,
         slow_reader, offsets, settings, many_queues, replies, log_lines, rubbish,
+        metrics_held, metrics_requests,
     )
 }  # fmt: skip
 
 
 async def main(
-    name: str, broker: str, name_server: str, replication_port: str, seconds: str
+    name: str,
+    broker: str,
+    name_server: str,
+    replication_port: str,
+    metrics_port: str,
+    seconds: str,
 ) -> None:
     """Attack until the time is up, resting as long as the share of a core demands."""
     host, _, port = broker.rpartition(":")
@@ -320,6 +364,7 @@ async def main(
         (host, int(port)),
         (names_host, int(names_port)),
         (host, int(replication_port)),
+        ("127.0.0.1", int(metrics_port)),
         begin + float(seconds),
     )
     while trio.current_time() < at.end:

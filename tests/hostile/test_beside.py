@@ -6,6 +6,7 @@ Real processes. What others feel is judged against the same seconds without an a
 import os
 import sys
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,8 @@ import trio
 
 from rocketrio import Message, open_admin, open_consumer, open_producer
 from tests.hostile.attacks import ATTACKS, TOPIC
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import Process
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.processes import Process, free_port
 
 ROOT: Final = Path(__file__).parents[2]
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -42,17 +43,20 @@ class Cluster:
 
     names: OurNameServer
     broker: OurBroker
+    metrics_port: int
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    home = tmp_path_factory.mktemp("hostile")
+    home, port = tmp_path_factory.mktemp("hostile"), free_port()
     with (
         OurNameServer(home / "names") as names,
-        OurBroker(home / "broker", names.address) as broker,
+        OurBroker(
+            home / "broker", names.address, settings=(f"metrics_listen=127.0.0.1:{port}",)
+        ) as broker,
     ):
         trio.run(fill, names.address)
-        yield Cluster(names, broker)
+        yield Cluster(names, broker, port)
 
 
 async def fill(name_server: str) -> None:
@@ -110,18 +114,33 @@ def calm(cluster: Cluster) -> float:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nobody_notices_an_attack(cluster: Cluster, calm: float, name: str, tmp_path: Path) -> None:
+def test_honest_clients_are_not_disturbed_by_an_attack(
+    cluster: Cluster, calm: float, name: str, tmp_path: Path
+) -> None:
     addresses = cluster.broker.address, cluster.names.address, str(cluster.broker.port + 1)
-    argv = [sys.executable, "-m", "tests.hostile.attacks", name, *addresses, str(SECONDS + 2)]
+    words = [name, *addresses, str(cluster.metrics_port), str(SECONDS + 2)]
+    argv = [sys.executable, "-m", "tests.hostile.attacks", *words]
     attacker = Process.start(name, argv, log=tmp_path / "attacker.log", cwd=ROOT)
     try:
         took = trio.run(latencies, cluster, f"beside_{name}", SECONDS)
         assert attacker.is_running, attacker.tail()
+        if name.startswith("metrics"):
+            for _ in range(5):
+                assert "rocketrio_broker_takes_writes" in page(cluster.metrics_port)
     finally:
         attacker.kill()
     assert p99(took) < max(LATENCY_LIMIT, NOISE * calm), (
         f"calm {calm:.3f} s, attacked {p99(took):.3f} s, worst {took[-1]:.3f} s"
     )
+
+
+def page(port: int) -> str:
+    """The page of metrics, asked for by another host than the attacker's."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=5, source_address=("127.0.0.2", 0))
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    assert answer.status == 200
+    return answer.read().decode()
 
 
 def test_servers_are_as_small_as_they_say(cluster: Cluster) -> None:

@@ -35,7 +35,7 @@ from rocketrio_protocol.bodies.topics import (
     TopicConfigSerializeWrapper,
 )
 from rocketrio_protocol.codes import RequestCode, ResponseCode
-from tests.broker.raw_client import (
+from tests.support.raw_client import (
     BORN_MS,
     CPP,
     PULL,
@@ -59,6 +59,8 @@ MEMBERS: Final = 120
 GROUPS_OF_A_MEMBER: Final = 400
 REGISTERED_TOPICS: Final = 50_000
 NAME_SERVER: Final = "10.0.0.9:9876"
+
+SETTINGS: Final = b"".join(b"setting%d=%s\n" % (each, b"v" * 18) for each in range(2_000))
 
 Make = Callable[[int], bytes]
 """The bytes of a request, for the first try, the second, and so on."""
@@ -212,6 +214,7 @@ SEND: Final = {**CPP, "b": "t1", "m": "true"}
 PULL_ALL: Final = {**PULL, "topic": "t1", "consumerGroup": "g1", "maxMsgNums": 1024}
 LONG_SQL: Final = "a = 1 OR " * 900 + "b = 2"
 KEYS: Final = b"KEYS\x01" + b" ".join(b"k%d" % number for number in range(20)) + b"\x02"
+DIFFERENT: Final = b"".join(batch(1, b"x", b"KEYS\x01k%d\x02" % each) for each in range(16_384))
 SCHEDULED: Final = {"group": "g1", "offset": 0, "delayLevel": 1, "originTopic": "t1"}
 
 BROKER: Final[dict[str, Make]] = {
@@ -247,6 +250,7 @@ BROKER: Final[dict[str, Make]] = {
     "320 long": ask(320, SEND, batch(180_000)),
     "320 mixed": ask(320, SEND, (batch(1) + batch(1, b"xx")) * 8_192),
     "320 with keys": ask(320, SEND, (batch(1, b"x", KEYS) + batch(1, b"xx", KEYS)) * 8_192),
+    "320 with a key each": ask(320, SEND, DIFFERENT),
     "320 mixed and long": ask(320, SEND, (batch(1) + batch(1, b"xx")) * 80_000),
     "10": ask(10, {"producerGroup": "p", "topic": "t1", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
                    "queueId": 0, "sysFlag": 0, "bornTimestamp": BORN_MS, "flag": 0}, bytes(4 << 20)),
@@ -267,7 +271,8 @@ BROKER: Final[dict[str, Make]] = {
     "30": ask(30, {"topic": "t1", "queueId": 0}),
     "31": ask(31, {"topic": "t1", "queueId": 0}),
     "32": ask(32, {"topic": "t1", "queueId": 0}),
-    "25": ask(25, {}, b"x=y\n" * 16_000),
+    "25": ask(25, {}, SETTINGS),
+    "25 of too many lines": ask(25, {}, b"x=y\n" * 16_000),
     "26": ask(26),
     "28": ask(28),
     "34 of new groups": lambda number: request(
@@ -319,6 +324,7 @@ BROKER: Final[dict[str, Make]] = {
     "351": ask(351, {"topic": "t0"}),
     "352": ask(352, {"group": "g0"}),
     "907": ask(907),
+    "71002": ask(71002),
     "71021": ask(71021),
     "71022": ask(71022),
     # These take away what others need.
@@ -417,7 +423,8 @@ NAMES: Final[dict[str, Make]] = {
     "327": ask(327, {"brokerName": "broker-a"}),
     "216": lambda number: request(216, {"topic": f"a{number}"}),
     "319": ask(319),
-    "318": ask(318, {}, b"x=y\n" * 16_000),
+    "318": ask(318, {}, SETTINGS),
+    "318 of too many lines": ask(318, {}, b"x=y\n" * 16_000),
     "100": lambda number: request(100, {"namespace": "n", "key": f"k{number}", "value": "v" * 60_000}),
     "101": ask(101, {"namespace": "n", "key": "k0"}),
     "102": lambda number: request(102, {"namespace": "n", "key": f"x{number}"}),

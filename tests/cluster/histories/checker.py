@@ -61,6 +61,9 @@ from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.ha.stream import TRANSFER_HEADER_SIZE as HEADER_SIZE
 
+_Offset = tuple[int | str, ...]
+"""Queue id and offset, and for the uses group and topic before them."""
+
 
 def check(story: Story) -> list[Violation]:
     """Everything that is wrong with a story."""
@@ -170,14 +173,11 @@ def new_master_got_the_whole_log(story: Story) -> Iterator[Violation]:
 
 
 def everything_came_to_rest(story: Story) -> Iterator[Violation]:
-    """After the faults slaves are level and the group has read and committed everything."""
-    if not story.final.came_to_rest and not any_divergent(story) and not tail_losses(story):
-        states = [
-            (state.log_end, state.offsets, state.replication) for state in story.final.brokers
-        ]
-        yield Violation(
-            "no rest", f"{states}, ends {[len(q) for q in story.final.brokers[0].queues]}"
-        )
+    """After the faults slaves are level and the group has read and committed everything, also of a shorter log."""
+    brokers = story.final.brokers
+    if not story.final.came_to_rest and not any(_waits_ahead(story, one) for one in brokers[1:]):
+        states = [(state.log_end, state.offsets, state.replication) for state in brokers]
+        yield Violation("no rest", f"{states}, ends {[len(q) for q in brokers[0].queues]}")
 
 
 def producers_find_the_master(story: Story) -> Iterator[Violation]:
@@ -274,16 +274,25 @@ def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
 def metadata_converges(story: Story) -> Iterator[Violation]:
     """Topics, groups and offsets are the same everywhere at the end."""
     master = story.final.brokers[0]
-    # Without its tail a master takes no offset beyond the ends of its queues, and a slave keeps those it has.
-    names = ["topics", "groups"]
-    if not tail_losses(story):
-        names += ["offsets", "used_offsets"]
     for slave in story.final.brokers[1:]:
+        names = ["topics", "groups"]
+        if not _waits_ahead(story, slave):  # It copies no offsets of a log that it does not follow.
+            names += ["offsets", "used_offsets"]
         for name in names:
-            ours, theirs = getattr(slave, name), getattr(master, name)
+            ours, theirs = (set(getattr(one, name)) for one in (slave, master))
+            if "offsets" in name and tail_losses(story):
+                # A master takes no offset of a queue that holds nothing, and a slave keeps the one that it has.
+                ours, theirs = (_of_queues_with_messages(master, one) for one in (ours, theirs))
             if ours != theirs:
-                only = f"only broker {slave.broker}: {set(ours) - set(theirs)}, only master: {set(theirs) - set(ours)}"
+                only = f"only broker {slave.broker}: {ours - theirs}, only master: {theirs - ours}"
                 yield Violation(f"{name} differ", only)
+
+
+def _of_queues_with_messages(master: BrokerState, offsets: set[_Offset]) -> set[_Offset]:
+    """Return the offsets, of the plain topic or of the uses, on queues that hold messages at the master."""
+    held = {("", queue_id) for queue_id, messages in enumerate(master.queues) if messages}
+    held |= {(stored.topic, stored.queue_id) for stored in master.used}
+    return {one for one in offsets if ("" if len(one) == 2 else one[1], one[-2]) in held}
 
 
 def second_master_takes_no_writes(story: Story) -> Iterator[Violation]:

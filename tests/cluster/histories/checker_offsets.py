@@ -4,7 +4,7 @@ A commit is in a broker's memory; its file follows within 5 s, and its slaves' m
 was there for `SETTLED` seconds outlives a kill or a power cut; a clean stop loses nothing at all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tests.cluster.histories.events import (
@@ -22,15 +22,20 @@ from tests.cluster.histories.events import (
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import (
+    TailLoss,
     any_divergent,
     first_tail_loss,
+    reigns,
     shorter_reigns,
     tail_losses,
+    was_down,
 )
 from tests.cluster.histories.violation import Violation
 
 SETTLED: Final = 6.5
 """Seconds: the file's period of 5 s, the period of looking, and a little."""
+COPIED: Final = 1.5
+"""Seconds after which slaves have copied an offset: their period of 1 s, and a little."""
 REGISTERED_AFTER: Final = 12.0
 """Seconds after which brokers have registered again with a name server that forgot them: their period is 10 s."""
 
@@ -84,10 +89,12 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
     """What was settled is there again; what a clean stop had is there in any case."""
     seen: dict[tuple[int, int], list[tuple[float, int]]] = {}
     least: dict[int, dict[int, int]] = {}
-    first_loss = first_tail_loss(story)
+    losses = tail_losses(story)
     for event in story.history.events:
-        if event.at >= first_loss:
-            return  # What lies beyond the ends of the queues is not kept.
+        if _is_unsettled(losses, event.at):
+            seen.clear()  # What lies beyond the ends of the queues is not kept.
+            least.clear()
+            continue
         match event:
             case OffsetsSeen(broker=broker, offsets=offsets):
                 for queue_id, offset in offsets:
@@ -108,15 +115,21 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
                 pass
 
 
+def _is_unsettled(losses: Sequence[TailLoss], at: float) -> bool:
+    """Whether offsets may still count messages of a log that became shorter."""
+    return any(loss.ended <= at <= loss.started + SETTLED for loss in losses)
+
+
 def _settled(
     seen: dict[tuple[int, int], list[tuple[float, int]]], end: MemberEnded
 ) -> dict[int, int]:
-    """Queue id to the offset that was there long enough to be on the broker's disk."""
+    """Queue id to the offset that was there long enough to be on the broker's disk, and was not lowered since."""
     settled = {}
     for (broker, queue_id), offsets_at in seen.items():
         old = [offset for at, offset in offsets_at if at <= end.at - SETTLED]
         if broker == end.broker and old:
-            settled[queue_id] = old[-1]
+            later = [offset for _, offset in offsets_at[len(old) :]]
+            settled[queue_id] = min([old[-1], *later])
     return settled
 
 
@@ -124,6 +137,7 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
     """A master that comes back, or is new, has what was committed to another broker meanwhile, if it could be asked."""
     held: dict[int, dict[int, int]] = {}
     none_since = 0.0
+    losses = tail_losses(story)
     for event in story.history.events:
         match event:
             case OffsetsSeen(broker=broker, offsets=offsets):
@@ -132,13 +146,14 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                 held.pop(broker, None)
             case ReignEnded(at=at):
                 none_since = at
-            case ReignBegan(offsets=offsets):
-                if tail_losses(story) or not can_ask(story, none_since, event):
+            case ReignBegan(at=at, offsets=offsets, queue_ends=queue_ends):
+                if _is_unsettled(losses, at) or not can_ask(story, none_since, event):
                     continue
-                found = dict(offsets)
+                found, ends = dict(offsets), dict(enumerate(queue_ends))
                 for broker, queues in held.items():
                     for queue_id, offset in queues.items():
-                        if queue_id != MOVABLE_QUEUE and found.get(queue_id, -1) < offset:
+                        least = min(offset, ends.get(queue_id, offset)) if losses else offset
+                        if queue_id != MOVABLE_QUEUE and found.get(queue_id, -1) < least:
                             detail = f"queue {queue_id}: broker {broker} has {offset}"
                             yield Violation("slaves were not asked", detail, event)
             case _:
@@ -224,7 +239,12 @@ def resets_win(story: Story) -> Iterator[Violation]:
     before = {event.broker: offset for event, offset in seen}
     # What somebody else lowered since the last look: then this reset may have raised it.
     looked = max((event.at for event, _ in seen), default=0.0)
-    unseen = [one.offset for one in lowered if one.who != last.who and looked < one.at <= began.at]
+    unseen = [
+        one.offset
+        for one in lowered
+        if one.who != last.who
+        and (looked < one.at <= began.at or _waited_in_a_pause(story, one, until=began.at))
+    ]
     did_lower = min([*before.values(), *unseen], default=-1) > last.offset
     is_there = last.offset < len(story.final.brokers[0].queues[last.queue_id])
     is_read = any(
@@ -234,26 +254,67 @@ def resets_win(story: Story) -> Iterator[Violation]:
         and event.at >= began.at
         for event in story.history.events
     )
-    was_cut = any(
-        isinstance(event, MemberEnded)
-        and event.how == "power cut"
-        and began.at <= event.at <= last.at + SETTLED
-        for event in story.history.events
-    )
-    if did_lower and is_there and not is_read and not was_cut:
+    was_forgotten = _went_with_its_disk(story, began, last) or _stayed_with_a_master(story, last)
+    if did_lower and is_there and not is_read and not was_forgotten:
         yield Violation("reset without effect", "", last)
+
+
+def _waited_in_a_pause(story: Story, order: Lowered, *, until: float) -> bool:
+    """Whether an order got no answer of a broker that stood still, and did so until a time: it is carried out then."""
+    began: dict[str, float] = {}
+    for event in story.history.events:
+        if isinstance(event, FaultBegan) and event.fault.startswith("pause "):
+            began[event.fault] = event.at
+        elif isinstance(event, FaultEnded) and event.fault in began:
+            is_over_it = began[event.fault] <= order.at and until <= event.at
+            if is_over_it and order.outcome.startswith("No answer"):
+                return True
+    return False
+
+
+def _went_with_its_disk(story: Story, began: Lowered, last: Lowered) -> bool:
+    """Whether a power cut soon after a reset, or the end of a broker whose disk took nothing since, has undone it."""
+    return any(
+        began.at <= event.at <= last.at + SETTLED
+        if event.how == "power cut"
+        else any(
+            fault_at <= last.at <= until and event.at <= until + SETTLED + 1.0
+            for fault_at, until in _bad_disk_times(story, event)
+        )
+        for event in story.history.events
+        if isinstance(event, MemberEnded) and event.at >= began.at
+    )
+
+
+def _stayed_with_a_master(story: Story, last: Lowered) -> bool:
+    """Whether a master went down before its slaves copied a reset, and another one reigned without it.
+
+    A member that heard of it still may ask that one where to go on, and pass on what the reset has opened.
+    """
+    return any(
+        began.broker != ended.broker
+        and last.at <= ended.at <= last.at + COPIED
+        and dict(began.offsets).get(last.queue_id, -1) > last.offset
+        and was_down(story, ended.broker, began.at)
+        for began, ended in reigns(story)
+    )
 
 
 def _has_bad_disk(story: Story, end: MemberEnded) -> bool:
     """Whether the broker could not write its file in the seconds before, or only slowly, or stood still."""
+    return any(until >= end.at - SETTLED - 1.0 for _, until in _bad_disk_times(story, end))
+
+
+def _bad_disk_times(story: Story, end: MemberEnded) -> list[tuple[float, float]]:
+    """From when until when a broker that ended could not write before, or only slowly, or stood still."""
     name = "master" if end.broker == 0 else f"slave-{end.broker}"
     bad = tuple(f"{kind} {name}" for kind in ("slow disk", "full disk", "pause"))
-    until: dict[str, float] = {}
+    times: dict[str, tuple[float, float]] = {}
     for event in story.history.events:
         if event.at > end.at:
             break
         if isinstance(event, FaultBegan) and event.fault.startswith(bad):
-            until[event.fault] = float("inf")
-        elif isinstance(event, FaultEnded) and event.fault in until:
-            until[event.fault] = event.at
-    return any(at >= end.at - SETTLED - 1.0 for at in until.values())
+            times[event.fault] = event.at, float("inf")
+        elif isinstance(event, FaultEnded) and event.fault in times:
+            times[event.fault] = times[event.fault][0], event.at
+    return list(times.values())

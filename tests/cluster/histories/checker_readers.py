@@ -29,16 +29,31 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
     """What was acknowledged and is still there was handed to somebody of the group, who runs until the end."""
     there = [dict(queue) for queue in story.final.brokers[0].queues]
     received = {(event.queue_id, event.body) for event in events_of(story, Received)}
-    # A reset to what a slave had committed may pass over messages at places that were used again.
-    may_skip = bool(tail_losses(story)) and bool(events_of(story, Lowered))
+    passed = _places_passed_by_a_reset(story)
     for answer in events_of(story, SendAnswered):
         queue_id = answer.queue_id
-        if queue_id == MOVABLE_QUEUE and may_skip:
-            continue
         for index, body in enumerate(answer.bodies):
-            is_there = there[queue_id].get(answer.queue_offset + index) == body
-            if is_there and (queue_id, body) not in received:
+            offset = answer.queue_offset + index
+            if queue_id == MOVABLE_QUEUE and offset < passed:
+                continue
+            if there[queue_id].get(offset) == body and (queue_id, body) not in received:
                 yield Violation("acknowledged and undelivered", f"{body!r}", answer)
+
+
+def _places_passed_by_a_reset(story: Story) -> int:
+    """Return the offset before which an operator may have passed over messages.
+
+    After a loss an operator may reset to what a slave had committed, beyond messages at places that were used again.
+    """
+    losses = tail_losses(story)
+    return max(
+        (
+            event.offset
+            for event in events_of(story, Lowered)
+            if any(loss.ended <= event.at for loss in losses)
+        ),
+        default=0,
+    )
 
 
 def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
@@ -77,7 +92,8 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 master = broker
             case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
                 had = _acknowledged(held_by, master, needs_disk)
-                if before.get(master, 0) > confirmed and _is_over(moved_after, looked_at):
+                stands_in = before.get(master, 0) > confirmed and _is_over(moved_after, looked_at)
+                if stands_in:
                     # Its disk stood in already, and does until a slave has all.
                     on_disk = {number: flushed for number, _, flushed in held_by}
                     shown = max(shown, on_disk.get(master, 0))
@@ -90,7 +106,9 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                         for number, end in had.items()
                         if number != master and end > before.get(number, -1)
                     ]
-                    if event.at in told:
+                    if stands_in and ends[-2] < had.get(master, 0):
+                        pass  # Perhaps its report is late, or its connection gone: the disk goes on to stand in.
+                    elif event.at in told:
                         moved_after = looked_at
                     elif told:
                         late.append((min(told), looked_at))
@@ -120,12 +138,24 @@ def _acknowledged(
 
 
 def _told_at(story: Story, at: float, slave: int, master: int) -> float:
-    """When a master knows at the latest what a slave had: a delay holds up what is sent behind its bytes too."""
+    """When a master knows at the latest what a slave had: a delay holds up what is sent behind its bytes too.
+
+    Reports that a network holds back come when it no longer does, or on a connection after that.
+    """
     told = at
     for fault in story.schedule.faults:
         is_between = {fault.who, fault.other} == {_name(slave), _name(master)}
         if fault.kind == "delay" and is_between and fault.at <= at:
             told = max(told, min(at, fault.at + fault.lasts) + fault.amount)
+        elif fault.at <= at <= fault.at + fault.lasts and (
+            (fault.kind == "partition" and is_between)
+            or (
+                fault.kind == "one way"
+                and (fault.who, fault.other) == (_name(slave), _name(master))
+            )
+            or (fault.kind == "silence" and fault.who in (_name(slave), _name(master)))
+        ):
+            told = max(told, fault.at + fault.lasts)
     return told
 
 

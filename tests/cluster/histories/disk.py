@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import trio
-from tests.broker.store.faulty_disk import FaultyDisk, FaultyFile, FaultyOpenFile
+from tests.support.faulty_disk import FaultyDisk, FaultyFile, FaultyOpenFile
 
 from rocketrio_broker.store.disk import Arguments, Buffer, DiskFile, Result
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-from tests.broker.ha.support import secret_file, write_private
 from tests.cluster.histories.schedule import Mode
+from tests.support.replication import secret_file, write_private
 
 
 def link_settings(mode: Mode) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import trio
 from tests.cluster.histories.events import Note, PassingPulled, PassingSent, TopicRemade, now
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.world import BROKER_NAME, World
-from tests.cluster.support import SUBSCRIPTION
+from tests.support.caller import SUBSCRIPTION
 
 from rocketrio import (
     ClientInstance,
@@ -18,7 +18,7 @@ from rocketrio import (
     Message,
     MessageQueue,
     Producer,
-    RouteNotFound,
+    RouteNotFoundError,
     open_admin,
     open_producer,
 )
@@ -81,7 +81,7 @@ async def _delete(world: World, admin: Admin) -> None:
     """
     try:
         await admin.delete_topic(PASSING)
-    except RouteNotFound:
+    except RouteNotFoundError:
         master = world.master
         if not master.is_running or master.broker.state.topics.topic_config(PASSING) is not None:
             raise

@@ -13,7 +13,7 @@ import trio
 from tests.cluster.histories.events import Pulled, now
 from tests.cluster.histories.schedule import QUEUES
 from tests.cluster.histories.world import BODY_AT, FILL, TOPIC, World
-from tests.cluster.support import SUBSCRIPTION
+from tests.support.caller import SUBSCRIPTION
 from tests.support.clients import open_client
 
 from rocketrio import ClientInstance, Error

@@ -14,7 +14,7 @@ import trio
 from tests.cluster.histories.events import RivalAnswered, RivalEnded, now
 from tests.cluster.histories.schedule import Fault
 from tests.cluster.histories.world import BROKER_NAME, TOPIC, World
-from tests.cluster.support import Caller
+from tests.support.caller import Caller
 
 from rocketrio_broker.embedded import Member
 from rocketrio_protocol.codes import MASTER_ID

@@ -111,7 +111,8 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
 async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
     """One command. That its outcome is not known is none of the operator's business: the brokers settle that.
 
-    Only the settings that an order has changed are: those of a broker that leads then (`World.watch_standings`).
+    Only the settings that an order has changed are: those of a broker that has taken over (`World.watch_standings`).
+    Otherwise it would start in the role that they say, and the former master has stepped down for it.
     """
     old, new = world.master, world.member(change.to) if change.to else None
     to = None
@@ -200,7 +201,7 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
     """Whether the broker is in the role, by this order or by its settings; not if another one leads meanwhile."""
     broker_id = next(world.new_ids) if role == "slave" else MASTER_ID
     before = member.config
-    member.config = attrs.evolve(before, role=role, broker_id=broker_id)
+    after = member.config = attrs.evolve(before, role=role, broker_id=broker_id)
     world.edited.add(world.number(member.host))
     while True:
         try:
@@ -212,6 +213,7 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
                 return False
         else:
             if member.is_running:  # One that is starting answers too.
+                member.config = after
                 _note(world, f"{member.host} is {role}")
                 return True
         await trio.sleep(ORDER_AGAIN_PAUSE)

@@ -10,7 +10,6 @@ from typing import Final
 
 import attrs
 import trio
-from tests.broker.store.support import body_of, read_all
 from tests.cluster.histories.deterministic import run_deterministically
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
@@ -44,6 +43,7 @@ from tests.cluster.histories.world import (
     open_cluster,
     whole_log,
 )
+from tests.support.stores import body_of, read_all
 
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.store.message_store import MessageStore

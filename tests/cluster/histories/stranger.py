@@ -3,9 +3,9 @@
 from typing import Final
 
 import trio
-from tests.broker.ha.support import HEADER, RawPeer
 from tests.cluster.histories.events import StrangerAnswered, now
 from tests.cluster.histories.world import World
+from tests.support.replication import HEADER, RawPeer
 
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.tasks import every

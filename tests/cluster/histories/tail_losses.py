@@ -53,8 +53,8 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
     """Whether what was answered went with a tail that no slave could give back, and the answer promised no more.
 
     What is on the master's disk does not outlive that disk, nor the word of an operator that a slave without it is
-    the master now, be it the one that has the older history; what is in a slave's log does, where that slave can be
-    asked.
+    the master now, while the former one is down or cut off from it, be it the one that has the older history; what is
+    in a slave's log does, where that slave can be asked.
     """
     is_safe = waits and status == "SEND_OK"
     mode = story.schedule.mode
@@ -62,7 +62,10 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
         if ended.at < started or began.kept > end_offset:
             continue
         how = end_of(story, ended)
-        is_without = began.broker != ended.broker and was_down(story, ended.broker, began.at)
+        is_without = began.broker != ended.broker and (
+            was_down(story, ended.broker, began.at)
+            or _was_cut_off(story, began, ended.broker, since=ended.at)
+        )
         if is_without or how in ("torn end", "wiped") or _chose_other_history(story, began, ended):
             is_promised = is_safe and mode.role == "sync-master"
         else:

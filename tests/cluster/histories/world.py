@@ -410,9 +410,10 @@ class World:
                 if self._reigning not in (None, number):
                     self.end_reign(self.cluster.members[self._reigning])
                 self.begin_reign(member, self._reign_ends)
-                self.keep_role(member)
             else:
                 self.end_reign(member)
+            if not broker.config.is_slave:  # One that has taken over is master, whenever it leads.
+                self.keep_role(member)
             await leadership.changes.wait_past(seen)
 
     def keep_role(self, member: Member) -> None:

@@ -17,7 +17,7 @@ LONGEST: Final = 3.0
 NEVER: Final = RECONSUME_LIMIT + 100
 
 
-class _Failed(Exception):
+class _FailedError(Exception):
     """What a handler raises."""
 
 
@@ -64,7 +64,7 @@ class NotingHandler:
             await trio.sleep(plan.seconds)
             if message.reconsume_times < plan.fails:
                 outcome, level = "failed", plan.level
-                raise ConsumeLater(DELAY_LEVELS[level - 1]) if level else _Failed
+                raise ConsumeLater(DELAY_LEVELS[level - 1]) if level else _FailedError
             outcome = "done"
         finally:
             fields = attrs.asdict(began) | {"at": now(), "outcome": outcome, "level": level}

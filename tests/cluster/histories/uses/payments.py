@@ -28,7 +28,7 @@ PAYER: Final = "payer-0"
 OPEN_AGAIN_PAUSE: Final = 1.0
 
 
-class _NotPaid(Exception):
+class _NotPaidError(Exception):
     """Ends a block: the work was not done."""
 
 
@@ -103,7 +103,7 @@ async def _pay(world: World, books: _Books, producer: Producer, name: str) -> No
         number += 1
         try:
             await _transaction(world, books, producer, message, rng)
-        except _NotPaid:
+        except _NotPaidError:
             pass
         except Error as error:
             text = f"{message.body!r} {type(error).__name__}: {error}"
@@ -132,4 +132,4 @@ async def _transaction(
         elif not is_done and way < 0.7:
             transaction.rollback()
         elif not is_done:
-            raise _NotPaid
+            raise _NotPaidError

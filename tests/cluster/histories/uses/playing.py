@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
-from tests.broker.store.support import read_all
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.schedule import Use
 from tests.cluster.histories.uses.members import (
@@ -22,6 +21,7 @@ from tests.cluster.histories.uses.regulars import (
 )
 from tests.cluster.histories.uses.reminders import remind
 from tests.cluster.histories.world import World
+from tests.support.stores import read_all
 
 from rocketrio import open_admin
 from rocketrio_broker.embedded import Member
