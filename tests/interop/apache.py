@@ -15,10 +15,10 @@ from typing import Literal, Self
 
 import attrs
 
-from tests.interop import wire
 from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
-from tests.interop.processes import Process, free_port
-from tests.interop.server import Server
+from tests.support import wire
+from tests.support.processes import Process, free_port
+from tests.support.server import Server
 
 SerializeType = Literal["JSON", "ROCKETMQ"]
 Role = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
@@ -83,6 +83,7 @@ class ApacheNameServer(Server):
     serialize_type: SerializeType = "JSON"
     settings: dict[str, str] = attrs.field(factory=dict)
     port: int = attrs.field(factory=free_port)
+    jvm_options: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
@@ -104,6 +105,7 @@ class ApacheNameServer(Server):
             [
                 *_java(self.version, self.home, self.serialize_type),
                 *_NAME_SERVER_MEMORY,
+                *self.jvm_options,
                 "org.apache.rocketmq.namesrv.NamesrvStartup",
                 "-c",
                 config,

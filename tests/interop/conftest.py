@@ -13,7 +13,7 @@ import pytest
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
 from tests.interop.java_client import JavaClient, compiled_client
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.ours import OurBroker, OurNameServer
 
 UNAVAILABLE = pytest.StashKey[str]()
 

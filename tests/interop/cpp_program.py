@@ -14,14 +14,25 @@ from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvM
 from rocketmq.ffi import MessageModel
 
 NAME_SERVERS = sys.argv[1]
+ACCOUNT = sys.argv[2:]
+"""Access key and secret key; empty without an account."""
+CHANNEL = "LOCAL"
+"""The library sends it as the field OnsChannel, and signs it."""
 _producers: dict[str, Producer] = {}
 _receivers: dict[str, tuple[PushConsumer, "queue.SimpleQueue[dict[str, Any]]"]] = {}
+
+
+def _introduce(client: Producer | PushConsumer | PullConsumer) -> None:
+    """Name the name servers and the account."""
+    client.set_namesrv_addr(NAME_SERVERS)
+    if ACCOUNT:
+        client.set_session_credentials(*ACCOUNT, CHANNEL)
 
 
 def _producer() -> Producer:
     if "cpp-producer" not in _producers:
         made = Producer("cpp-producer", timeout=10_000)
-        made.set_namesrv_addr(NAME_SERVERS)
+        _introduce(made)
         made.start()
         _producers["cpp-producer"] = made
     return _producers["cpp-producer"]
@@ -92,21 +103,21 @@ def _received(message: RecvMessage) -> dict[str, Any]:
     }
 
 
-class _AgainPlease(Exception):
+class _ConsumeAgainError(Exception):
     """Has the library hand the message back."""
 
 
 def push_start(asked: dict[str, Any]) -> None:
     model = MessageModel.BROADCASTING if asked.get("broadcast") else MessageModel.CLUSTERING
     made = PushConsumer(asked["group"], orderly=asked.get("orderly", False), message_model=model)
-    made.set_namesrv_addr(NAME_SERVERS)
+    _introduce(made)
     made.set_instance_name(asked["group"])
     messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def handle(message: RecvMessage) -> None:
         messages.put(_received(message))
         if message.reconsume_times < asked.get("fail_times", 0):
-            raise _AgainPlease
+            raise _ConsumeAgainError
 
     made.subscribe(asked["topic"], handle, asked.get("tags", "*"))
     made.start()
@@ -133,7 +144,7 @@ def push_stop(asked: dict[str, Any]) -> None:
 def pull(asked: dict[str, Any]) -> list[dict[str, Any]]:
     """All that the queues of a topic hold."""
     consumer = PullConsumer(asked["group"])
-    consumer.set_namesrv_addr(NAME_SERVERS)
+    _introduce(consumer)
     consumer.start()
     PullConsumer.offset_table = {}  # of the class: the groups of one process share it
     try:

@@ -5,7 +5,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,19 +13,10 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from tests.interop.processes import LineProcess
+from tests.support.processes import LineProcess
 
 CALL_TIMEOUT = 60.0
 """Seconds; the longest single call is a blocking pull of 20 s."""
-
-
-async def eventually(condition: Callable[[], object], limit: float) -> None:
-    """Wait until it is true; TooSlowError after `limit` seconds."""
-    with trio.fail_after(limit):
-        while True:
-            if condition():
-                return
-            await trio.sleep(0.1)
 
 
 class ClientError(Exception):

@@ -15,6 +15,7 @@ from typing import Self
 
 import attrs
 
+from rocketrio import Credentials
 from tests.interop.jars import UnavailableError, cache_folder
 from tests.interop.line_client import LineClient
 
@@ -66,9 +67,11 @@ class OtherClient(LineClient):
     command: list[str | Path]
     name_server: str
     home: Path
+    account: Credentials | None = None
 
     def __enter__(self) -> Self:
-        self.start([*self.command, self.name_server], log=self.home / "client.log")
+        keys = [] if self.account is None else [self.account.access_key, self.account.secret_key]
+        self.start([*self.command, self.name_server, *keys], log=self.home / "client.log")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import attrs
 
-from tests.interop import wire
 from tests.interop.apache import JVM_OPTIONS
 from tests.interop.jars import cache_folder, fetch_jars, require_java
-from tests.interop.processes import Process, free_port
-from tests.interop.server import Server
+from tests.support import wire
+from tests.support.processes import Process, free_port
+from tests.support.server import Server
 
 VERSION = "5.3.3"
 _MEMORY = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m")

@@ -15,9 +15,10 @@ from typing import Any
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.jars import VERSIONS
 from tests.interop.java_client import JavaClient, JavaError
-from tests.interop.processes import free_port, wait_until
 from tests.interop.recorder import Listener, Recorder, recording
-from tests.interop.wire import max_physical_offset
+from tests.support.processes import free_port
+from tests.support.waiting import wait_until
+from tests.support.wire import max_physical_offset
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq-header"
 _SLAVE_METADATA_WAIT = 90.0

@@ -18,10 +18,10 @@ import attrs
 import trio
 
 from rocketrio import open_admin
-from tests.cluster.relay import RelayProcess, relay_to
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.relay import RelayProcess, relay_to
 
 APACHE_SLAVE, OUR_SLAVE = 1, 2
 CLIENTS = ("java", "ours")

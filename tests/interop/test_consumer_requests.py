@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trio
 
-from rocketrio_broker.filter.sql92 import ExpressionError, Matcher, compile_sql92
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
 from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult
@@ -20,6 +19,7 @@ from rocketrio_protocol.commands.consumer import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
+from rocketrio_protocol.filter.sql92 import ExpressionError, Matcher, compile_sql92
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.record.properties import encode_properties
 from rocketrio_protocol.remoting.pool import open_channel_pool

@@ -7,8 +7,9 @@ import pytest
 
 from tests.interop.apache import ApacheBroker
 from tests.interop.java_client import JavaClient
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import free_port, wait_until
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.processes import free_port
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 

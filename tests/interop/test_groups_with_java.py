@@ -20,9 +20,9 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop import wire
 from tests.interop.conftest import OnApache, OnOurs, World
-from tests.interop.line_client import eventually
+from tests.support import wire
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.interop
 
@@ -92,7 +92,7 @@ async def test_queues_are_shared_while_a_java_member_comes_and_goes(
         assert ours == list(range(4)), "Java committed what it had, and nothing comes twice"
 
 
-async def test_each_goes_on_where_the_other_stopped(
+async def test_each_client_continues_where_the_other_stopped(
     side: OnApache | OnOurs, client: ClientInstance, topic: str
 ) -> None:
     java, group = side.java, f"handed-over-{topic}"
@@ -137,7 +137,7 @@ async def test_a_java_group_that_never_committed_starts_where_it_does_on_apache(
         assert sorted(bodies) == [str(number) for number in range(6)], start
 
 
-async def test_ours_is_told_that_a_group_never_committed(
+async def test_our_consumer_learns_that_a_group_never_committed(
     side: OnApache | OnOurs, client: ClientInstance, topic: str
 ) -> None:
     """By ours and by 5.x, whose `setZeroIfNotFound=false` it sends; 4.9 knows 0 only."""
@@ -195,7 +195,7 @@ async def test_members_of_both_follow_a_reset_by_javas_tool(
     await java.acall("work_stop", member=topic)
 
 
-async def test_a_java_group_is_reset_by_our_admin_and_goes_on_there(
+async def test_java_group_is_reset_by_rocketrio_and_continues_there(
     side: OnApache | OnOurs, client: ClientInstance, topic: str
 ) -> None:
     java, group = side.java, f"ours-reset-{topic}"

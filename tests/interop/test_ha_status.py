@@ -8,10 +8,10 @@ import trio
 
 from rocketrio import open_admin
 from rocketrio.admin.cluster_status import CONNECTED, TAKES_WRITES, BrokerStatus
-from rocketrio_protocol.errors import BrokerError, RequestCodeNotSupported
-from tests.interop.commit_log import wait_caught_up
+from rocketrio_protocol.errors import BrokerError, RequestCodeNotSupportedError
 from tests.interop.conftest import OnApache, OnOurs
 from tests.interop.jars import apache_jars
+from tests.support.commit_logs import wait_caught_up
 
 pytestmark = pytest.mark.interop
 
@@ -97,7 +97,7 @@ async def test_an_apache_slave_of_our_master(on_ours: OnOurs) -> None:
 
 async def test_an_apache_broker_does_not_change_its_role(on_apache: OnApache) -> None:
     async with open_admin(name_servers=[on_apache.name_server]) as admin:
-        with pytest.raises(RequestCodeNotSupported, match="does not change its role"):
+        with pytest.raises(RequestCodeNotSupportedError, match="does not change its role"):
             await admin.change_role(on_apache.master.address, "sync-master", 0)
 
 

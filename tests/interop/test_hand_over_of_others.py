@@ -18,7 +18,7 @@ from tests.interop.jars import UnavailableError
 from tests.interop.java_client import JavaClient
 from tests.interop.line_client import ClientError, LineClient
 from tests.interop.other_clients import OtherClient, go_program
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.ours import our_pair
 
 pytestmark = pytest.mark.interop
 
@@ -29,12 +29,8 @@ ROUTE_PERIOD = 30.0
 
 @pytest.fixture
 def names_and_pair(tmp_path: Path) -> Iterator[str]:
-    with (
-        OurNameServer(tmp_path / "namesrv") as names,
-        OurBroker(tmp_path / "a", names.address, role="sync-master"),
-        OurBroker(tmp_path / "b", names.address, role="slave", broker_id=1),
-    ):
-        yield names.address
+    with our_pair(tmp_path, role="sync-master") as pair:
+        yield pair.name_server.address
 
 
 @pytest.fixture(params=["java 4.9.7", "java 5.3.3", "go"])
@@ -54,7 +50,7 @@ def producer(request: pytest.FixtureRequest, names_and_pair: str, tmp_path: Path
         pytest.skip(f"interop: skipped: {error}")
 
 
-async def test_producer_pauses_until_it_looks_at_the_routes_and_loses_nothing(
+async def test_producer_pauses_until_it_refreshes_its_routes_and_loses_nothing(
     names_and_pair: str, producer: LineClient, request: pytest.FixtureRequest
 ) -> None:
     acknowledged: list[str] = []
@@ -81,14 +77,16 @@ async def test_producer_pauses_until_it_looks_at_the_routes_and_loses_nothing(
     ):
         await admin.create_topic(TOPIC, queues=4)
         nursery.start_soon(trio.to_thread.run_sync, send)
-        await trio.sleep(5)
-        assert times
-        begin = times[-1]
-        await admin.hand_over("broker-a")
-        with trio.move_on_after(ROUTE_PERIOD + 15):
-            while times[-1] < begin + 5:  # noqa: ASYNC110
-                await trio.sleep(0.1)
-        is_over = True
+        try:
+            await trio.sleep(5)
+            assert times
+            begin = times[-1]
+            await admin.hand_over("broker-a")
+            with trio.move_on_after(ROUTE_PERIOD + 15):
+                while times[-1] < begin + 5:  # noqa: ASYNC110
+                    await trio.sleep(0.1)
+        finally:
+            is_over = True  # Otherwise the thread, and with it the test, would never end.
         gap = max(b - a for a, b in itertools.pairwise(times) if b >= begin)
         print(f"\n{request.node.callspec.id}: longest gap {gap:.2f} s, {len(times)} sends")
         assert gap < ROUTE_PERIOD + 5

@@ -103,7 +103,7 @@ def test_compressed_body_comes_back(java: JavaClient, queue: dict[str, Any]) -> 
     assert second["physical_offset"] - first["physical_offset"] < 1000
 
 
-def test_tags_choose_messages(java: JavaClient, queue: dict[str, Any]) -> None:
+def test_java_pulls_only_messages_with_its_tags(java: JavaClient, queue: dict[str, Any]) -> None:
     for number, tags in enumerate(["red", "green", "red", "blue"]):
         java.call("send", body=f"{tags}-{number}", tags=tags, **queue)
     chosen = java.call("pull", offset=0, tags="red || blue", **queue)
@@ -112,7 +112,7 @@ def test_tags_choose_messages(java: JavaClient, queue: dict[str, Any]) -> None:
     assert java.call("pull", offset=0, tags="nobody", **queue)["status"] == "NO_MATCHED_MSG"
 
 
-def test_pull_statuses(java: JavaClient, queue: dict[str, Any]) -> None:
+def test_java_gets_the_status_of_each_kind_of_pull(java: JavaClient, queue: dict[str, Any]) -> None:
     java.call("send", body="only", **queue)
     assert java.call("pull", offset=1, **queue)["status"] == "NO_NEW_MSG"
     beyond = java.call("pull", offset=9, **queue)
@@ -157,7 +157,7 @@ def test_offsets_of_a_group(java: JavaClient, queue: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["push", "lite"])
-def test_group_consumes_everything_once_and_goes_on(
+def test_java_group_consumes_everything_once_and_continues(
     kind: str, java: JavaClient, topic: str
 ) -> None:
     group = f"{kind}-{topic}"

@@ -8,10 +8,10 @@ import trio
 
 from rocketrio_broker.embedded import SMALL_STORE as OUR_STORE
 from rocketrio_broker.embedded import EmbeddedCluster
-from tests.cluster.support import caller_of
 from tests.interop.apache import SMALL_STORE, ApacheBroker
 from tests.interop.jars import VERSIONS
-from tests.interop.line_client import eventually
+from tests.support.caller import caller_of
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.interop
 

@@ -23,7 +23,7 @@ from tests.golden.reported_keys import (
 )
 from tests.interop.conftest import OnApache, OnOurs
 from tests.interop.java_client import JavaClient
-from tests.interop.processes import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -163,7 +163,7 @@ def test_producers_are_shown_alike(both: Both) -> None:
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_it_prints_the_same(both: Both, what: str) -> None:
+def test_mqadmin_prints_the_same_for_both_products(both: Both, what: str) -> None:
     both.same(*SAME[what])
 
 
@@ -204,7 +204,7 @@ def test_counts_have_the_same_columns(both: Both) -> None:
     assert {len(row) for row in ours} == {len(row) for row in theirs}
 
 
-def test_a_member_tells_of_itself(both: Both) -> None:
+def test_member_reports_itself_to_mqadmin(both: Both) -> None:
     """Its properties, subscription, queues and counts, which the broker asks it for."""
     theirs, ours = (_of_member(side) for side in (both.apache, both.ours))
     assert ours == theirs
@@ -223,7 +223,7 @@ def _of_member(side: Side) -> list[str]:
     return [line for line in masked(text) if "ProcessQueueInfo [" not in line]
 
 
-def test_topics_are_listed(both: Both) -> None:
+def test_mqadmin_lists_topics_of_both_products(both: Both) -> None:
     for side in (both.apache, both.ours):
         assert {TOPIC, f"%RETRY%{GROUP}", "SCHEDULE_TOPIC_XXXX"} <= set(
             side.told("topicList").split()
@@ -284,7 +284,9 @@ def test_messages_are_shown_by_offset(both: Both) -> None:
         ("printMsgByQueue", "-t", TOPIC, "-a", "broker-a", "-i", "1", "-p", "true", "-d", "true"),
     ],
 )
-def test_messages_are_printed(both: Both, words: tuple[str, ...]) -> None:
+def test_mqadmin_prints_the_same_messages_of_both_products(
+    both: Both, words: tuple[str, ...]
+) -> None:
     shown = re.compile(r"queueId=(\d+).*?queueOffset=(\d+).*?(KEYS=[\w-]+)")
     theirs, ours = (sorted(shown.findall(side.told(*words))) for side in (both.apache, both.ours))
     assert ours == theirs
@@ -296,7 +298,7 @@ def _table(text: str, separator: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, found, value in rows if found}
 
 
-def test_a_broker_tells_what_apaches_tells(both: Both) -> None:
+def test_broker_reports_what_apaches_reports(both: Both) -> None:
     theirs, ours = (
         _table(side.told("brokerStatus", "-b", side.master), ": ")
         for side in (both.apache, both.ours)
@@ -319,7 +321,7 @@ def _rates(told: dict[str, str]) -> dict[str, str]:
     return {name: value + " " * (2 - value.count(" ")) for name, value in rates.items()}
 
 
-def test_settings_are_told_by_apaches_names(both: Both) -> None:
+def test_mqadmin_shows_settings_by_apaches_names(both: Both) -> None:
     theirs, ours = (
         _table(side.told("getBrokerConfig", "-b", side.master), "=")
         for side in (both.apache, both.ours)
@@ -333,7 +335,7 @@ def test_settings_are_told_by_apaches_names(both: Both) -> None:
     assert len(of_ours_alone) < len(ours) / 3, of_ours_alone
 
 
-def test_settings_are_exported(both: Both, tmp_path: Path) -> None:
+def test_mqadmin_exports_settings_of_both_products(both: Both, tmp_path: Path) -> None:
     exported = []
     for name, side in (("apache", both.apache), ("ours", both.ours)):
         told = side.told("exportConfigs", "-c", "lab", "-f", str(tmp_path / name))
@@ -343,7 +345,7 @@ def test_settings_are_exported(both: Both, tmp_path: Path) -> None:
     assert ours.keys() >= theirs.keys()
 
 
-def test_a_changed_setting_is_told(both: Both) -> None:
+def test_mqadmin_shows_a_changed_setting(both: Both) -> None:
     for value in ("71", "72"):
         both.same("updateBrokerConfig", "-b", "<master>", "-k", "fileReservedTime", "-v", value)
         for side in (both.apache, both.ours):
@@ -367,7 +369,7 @@ def test_a_group_is_put_back_by_time(both: Both) -> None:
             side.java.call("push_start", group=GROUP, topic=TOPIC)
 
 
-def test_offsets_are_cloned(both: Both) -> None:
+def test_mqadmin_clones_offsets_on_both_products(both: Both) -> None:
     words = ("cloneGroupOffset", "-s", GROUP, "-d", COPY, "-t", TOPIC, "-o", "true")
     both.same(
         "updateSubGroup", "-b", "<master>", "-g", COPY

@@ -22,8 +22,8 @@ from rocketrio import (
 )
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient
-from tests.interop.line_client import eventually
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.interop
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from tests.interop import wire
 from tests.interop.java_client import JavaClient
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import wait_until
+from tests.support import wire
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -164,7 +164,7 @@ def test_every_command_is_tried_somewhere(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize("command", WORKS)
-def test_command_works(tool: Tool, command: str) -> None:
+def test_mqadmin_command_works_on_our_pair(tool: Tool, command: str) -> None:
     if command not in commands(tool):
         pytest.skip(f"{tool.version} has no {command}")
     told = tool.told(command, WORKS[command])
@@ -186,7 +186,7 @@ def test_command_that_needs_more_names_the_request_that_is_missing(
     assert f"request type {code} not supported" in tool.told(command, words)
 
 
-def test_attributes_are_told_by_master_and_slave(tool: Tool) -> None:
+def test_master_and_slave_report_attributes(tool: Tool) -> None:
     if tool.version < "5":
         pytest.skip("4.9 knows no attributes")
     told = tool.told("updateTopic", "-c lab -t every-fifo -a +message.type=FIFO")

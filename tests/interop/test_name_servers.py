@@ -14,12 +14,12 @@ import trio
 
 from rocketrio import Message, MessageQueue, open_client, open_consumer, open_producer
 from rocketrio_protocol.codes import MASTER_ID
-from tests.interop import wire
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker, ApacheNameServer
-from tests.interop.commit_log import wait_caught_up
 from tests.interop.java_client import JavaClient
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import wait_until
+from tests.support import wire
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -112,7 +112,7 @@ def _comparable(route: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_both_name_servers_tell_the_same_route(mixed: Mixed) -> None:
+def test_both_name_servers_return_the_same_route(mixed: Mixed) -> None:
     """Apache's registration holds with ours: the slave of Apache's master is told where it replicates from."""
     theirs, ours = (_route(addr) for addr in mixed.name_servers.values())
     assert _comparable(ours) == _comparable(theirs)
@@ -132,7 +132,7 @@ def _queues(name_server: str, topic: str) -> dict[str, int]:
     return {each["brokerName"]: each["writeQueueNums"] for each in queues}
 
 
-def test_topics_of_our_broker_are_in_all_routes_as_soon_as_they_are_made(mixed: Mixed) -> None:
+def test_new_topics_of_a_rocketrio_broker_are_in_all_routes_at_once(mixed: Mixed) -> None:
     for number in range(20):
         for queues in (1, 2):
             topic = f"made-{number}"

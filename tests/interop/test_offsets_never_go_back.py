@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.interop import wire
-from tests.interop.commit_log import wait_caught_up
 from tests.interop.java_client import JavaClient
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import wait_until
+from tests.support import wire
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -71,7 +71,7 @@ def read(java: JavaClient, start: int, end: int) -> None:
     assert start == end
 
 
-def test_the_java_client_s_group_stands_at_120_after_the_master_s_return(pair: Pair) -> None:
+def test_java_clients_group_is_at_120_after_the_masters_return(pair: Pair) -> None:
     java = pair.java
     read(java, 0, 32)
     java.call("commit", offset=32, **QUEUE)

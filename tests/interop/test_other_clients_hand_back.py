@@ -29,7 +29,7 @@ __all__ = ["client", "cluster", "other", "topic"]  # fixtures: pytest finds them
 pytestmark = pytest.mark.interop
 
 
-async def test_what_it_hands_back_too_often_is_a_dead_letter(
+async def test_message_that_the_other_client_hands_back_too_often_is_a_dead_letter(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     """By its own limit where it tells one (Go), and otherwise by the group's at the broker (C++)."""
@@ -54,7 +54,7 @@ async def test_what_it_hands_back_too_often_is_a_dead_letter(
 
 
 @pytest.mark.parametrize("other", ["go"], indirect=True)
-async def test_ours_answers_its_request(
+async def test_our_consumer_answers_the_other_clients_request(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     async with (
@@ -85,7 +85,7 @@ async def _until_answered(other: OtherClient, topic: str) -> Any:
 
 
 @pytest.mark.parametrize("other", ["go"], indirect=True)
-async def test_it_answers_our_request(
+async def test_other_client_answers_our_request(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     group = f"answering-{topic}"

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
@@ -24,9 +23,9 @@ from rocketrio import (
     open_producer,
 )
 from tests.interop.jars import UnavailableError
-from tests.interop.line_client import eventually
 from tests.interop.other_clients import OtherClient, program
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support.ours import OurPair, our_pair
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.interop
 
@@ -38,47 +37,34 @@ FIRST_RETRY = 75.0
 QUICK_CHECKS = ("transaction_timeout=1", "transaction_check_interval=1")
 
 
-@attrs.frozen
-class Cluster:
-    """Our name server, master and slave."""
-
-    name_server: str
-    master: OurBroker
-    slave: OurBroker
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
     folder = tmp_path_factory.mktemp("others")
-    with (
-        OurNameServer(folder / "namesrv") as names,
-        OurBroker(folder / "master", names.address, settings=QUICK_CHECKS) as master,
-        OurBroker(folder / "slave", names.address, role="slave", broker_id=1) as slave,
-    ):
-        yield Cluster(names.address, master, slave)
+    with our_pair(folder, settings=QUICK_CHECKS) as pair:
+        yield pair
 
 
 @pytest.fixture(scope="module", params=["go", "cpp"])
 def other(
-    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, cluster: OurPair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OtherClient]:
     try:
         command = program(request.param)
     except UnavailableError as error:
         pytest.skip(f"interop: skipped: {error}")
     home = tmp_path_factory.mktemp(request.param)
-    with OtherClient(command, cluster.name_server, home) as opened:
+    with OtherClient(command, cluster.name_server.address, home) as opened:
         yield opened
 
 
 @pytest.fixture
-async def client(cluster: Cluster) -> Any:
-    async with open_client(name_servers=[cluster.name_server]) as opened:
+async def client(cluster: OurPair) -> Any:
+    async with open_client(name_servers=[cluster.name_server.address]) as opened:
         yield opened
 
 
 @pytest.fixture
-async def topic(cluster: Cluster, client: ClientInstance) -> str:
+async def topic(cluster: OurPair, client: ClientInstance) -> str:
     """A new topic with two queues, known to the name server."""
     name = f"other-{next(NUMBERS)}"
     async with open_admin(client=client) as admin:
@@ -107,7 +93,7 @@ def by_body(messages: list[MessageExt]) -> dict[bytes, MessageExt]:
 # ---------------------------------------------------------------------- what they send
 
 
-async def test_what_it_sends_is_stored_whole(
+async def test_message_of_the_other_client_is_stored_whole(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     sent = await other.acall(
@@ -159,7 +145,7 @@ async def test_its_order_is_kept(other: OtherClient, client: ClientInstance, top
 # ---------------------------------------------------------------------- what they receive
 
 
-async def test_it_receives_what_ours_sends(
+async def test_other_client_receives_what_ours_sends(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -179,7 +165,7 @@ async def test_it_receives_what_ours_sends(
     assert single["properties"]["colour"] == "blau"
 
 
-async def test_it_gets_the_tags_it_wants(
+async def test_other_client_receives_by_tags(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -193,7 +179,7 @@ async def test_it_gets_the_tags_it_wants(
     assert sorted(m["body"] for m in taken) == ["blue-3", "red-0", "red-2"]
 
 
-async def test_what_it_hands_back_comes_again(
+async def test_message_that_the_other_client_hands_back_comes_again(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     group = f"again-{topic}"
@@ -208,7 +194,7 @@ async def test_what_it_hands_back_comes_again(
     assert again[0]["keys"] == "k1"
 
 
-async def test_it_handles_a_queue_in_order(
+async def test_other_client_handles_a_queue_in_order(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     """By the broker's locks: a second member of its own would be refused the queue."""
@@ -249,7 +235,7 @@ async def test_a_broadcast_reaches_it_and_ours(
 # ---------------------------------------------------------------------- groups of both
 
 
-async def test_ours_goes_on_where_it_stopped(
+async def test_rocketrio_client_continues_where_it_stopped(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     group = f"handed-over-{topic}"
@@ -269,7 +255,7 @@ async def test_ours_goes_on_where_it_stopped(
             assert (await consumer.receive()).body == b"late"
 
 
-async def test_it_shares_the_queues_with_ours(
+async def test_other_client_shares_the_queues_with_ours(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     group = f"shared-{topic}"
@@ -307,7 +293,9 @@ async def test_its_transactions_are_decided(
 
 
 @pytest.mark.parametrize("other", ["go"], indirect=True)
-async def test_it_chooses_by_sql(other: OtherClient, client: ClientInstance, topic: str) -> None:
+async def test_other_client_receives_by_sql(
+    other: OtherClient, client: ClientInstance, topic: str
+) -> None:
     async with open_producer(client=client) as producer:
         for number in range(6):
             await producer.send(Message(topic, str(number).encode(), properties={"n": str(number)}))
@@ -320,7 +308,7 @@ async def test_it_chooses_by_sql(other: OtherClient, client: ClientInstance, top
 
 
 @pytest.mark.parametrize("other", ["go"], indirect=True)
-async def test_it_makes_and_deletes_topics(other: OtherClient, cluster: Cluster) -> None:
+async def test_other_client_makes_and_deletes_topics(other: OtherClient, cluster: OurPair) -> None:
     await other.acall("create_topic", topic="made-by-go", address=cluster.master.address)
     assert "made-by-go" in await other.acall("topics")
     await other.acall("delete_topic", topic="made-by-go", address=cluster.master.address)
@@ -328,7 +316,7 @@ async def test_it_makes_and_deletes_topics(other: OtherClient, cluster: Cluster)
 
 
 @pytest.mark.parametrize("other", ["cpp"], indirect=True)
-async def test_it_pulls_without_a_group_of_members(
+async def test_other_client_pulls_without_a_group_of_members(
     other: OtherClient, client: ClientInstance, topic: str
 ) -> None:
     async with open_producer(client=client) as producer:
@@ -342,8 +330,8 @@ async def test_it_pulls_without_a_group_of_members(
 
 
 @pytest.mark.parametrize("other", ["cpp"], indirect=True)  # Go's asks only masters for offsets
-async def test_it_reads_on_from_the_slave(
-    other: OtherClient, cluster: Cluster, client: ClientInstance, topic: str
+async def test_other_client_continues_at_the_slave(
+    other: OtherClient, cluster: OurPair, client: ClientInstance, topic: str
 ) -> None:
     async with open_producer(client=client) as producer:
         for number in range(10):

@@ -8,7 +8,7 @@ import trio
 from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
 from rocketrio.admin.admin_values import OffsetReset
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
-from rocketrio_protocol.errors import ConfigError, GroupNotExist
+from rocketrio_protocol.errors import ConfigError, GroupNotExistError
 from tests.interop.conftest import OnApache
 
 pytestmark = pytest.mark.interop
@@ -23,7 +23,7 @@ async def test_group_is_created_changed_and_deleted(on_apache: OnApache) -> None
         assert "managed" in await admin.groups()
         assert "TOOLS_CONSUMER" not in await admin.groups()
         await admin.delete_group("managed")
-        with pytest.raises(GroupNotExist):
+        with pytest.raises(GroupNotExistError):
             await admin.group("managed")
 
 
@@ -41,7 +41,7 @@ async def test_attributes_are_kept_by_5_x_and_refused_for_4_9(on_apache: OnApach
     fifo = {"message.type": "FIFO"}
     async with open_admin(name_servers=[on_apache.name_server]) as admin:
         if on_apache.version < "5":
-            with pytest.raises(ConfigError, match="keeps no attributes"):
+            with pytest.raises(ConfigError, match="has no topic attributes"):
                 await admin.create_topic("managed-fifo", attributes=fifo)
             assert (await admin.topic("managed-fifo")).attributes == {"broker-a": None}
             return
@@ -83,3 +83,13 @@ async def test_group_is_reset_to_a_time(on_apache: OnApache) -> None:
             assert [one.client_id for one in found.connection_set] == [client.client_id]
             members = await admin.consumer_connections("managed-members")
             assert [one.client_id for one in members.connection_set] == [client.client_id]
+
+
+async def test_health_of_a_pair_of_both_products_has_no_finding_but_the_versions(
+    on_apache: OnApache,
+) -> None:
+    async with open_admin(name_servers=[on_apache.name_server]) as admin:
+        health = await admin.health()
+    assert (health.brokers, health.silent) == (2, {})
+    # The disk of this machine may be full.
+    assert {one.code for one in health.findings} <= {"V01", "S01"}, health

@@ -22,8 +22,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop.line_client import eventually
 from tests.interop.one_master import OneMaster, one_master
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.interop
 
@@ -188,7 +188,7 @@ async def test_java_waits_for_our_lock(
         await eventually(lambda: len(consumer.assignment) == 1, PATIENCE)
         await trio.sleep(2)
         assert await java.acall("work_seen", member=topic) == []  # Ours are in work still.
-        consumer.settle()
+        consumer._settle()
         await trio.sleep(3)
         assert await java.acall("work_seen", member=topic) == []  # And they are committed now.
     await send(client, topic, 2)
@@ -216,7 +216,7 @@ async def test_expressions_choose_messages_at_the_broker(
             pass
 
 
-async def test_offsets_of_who_broadcasts_are_in_one_file_with_javas(
+async def test_offsets_of_broadcasting_members_are_in_one_file_with_javas(
     cluster: OneMaster, client: ClientInstance, topic: str
 ) -> None:
     group, java = f"{topic}-g", cluster.java

@@ -90,7 +90,7 @@ async def test_decision_is_refused_by_apache_where_it_names_no_half_message(
                 transaction.sent.queue_offset += 1000
 
 
-async def test_java_answers_our_requests(cluster: OneMaster) -> None:
+async def test_java_consumer_answers_our_request(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     java = cluster.java
     await java.acall("answer_start", topic=topic, group=f"{topic}-answering")
@@ -106,7 +106,7 @@ async def test_java_answers_our_requests(cluster: OneMaster) -> None:
         await java.acall("answer_stop", group=f"{topic}-answering")
 
 
-async def test_we_answer_javas_requests(cluster: OneMaster) -> None:
+async def test_our_consumer_answers_a_request_of_java(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     async with (
         open_producer(name_servers=[cluster.name_server], group=f"{topic}-answering") as producer,

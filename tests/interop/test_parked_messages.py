@@ -9,12 +9,13 @@ import attrs
 import pytest
 
 from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
-from tests.interop import wire
 from tests.interop.apache import ApacheBroker, ApacheNameServer
-from tests.interop.commit_log import wait_caught_up
 from tests.interop.java_client import JavaClient, JavaError
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import free_port, wait_until
+from tests.support import wire
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.processes import free_port
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -117,7 +118,7 @@ Broker = ApacheBroker | OurBroker
 
 
 @pytest.mark.parametrize("first", ["apache", "ours"])
-def test_whoever_takes_over_the_directory_delivers_and_decides(
+def test_broker_that_takes_over_the_directory_delivers_and_decides(
     first: str, version: str, tmp_path: Path
 ) -> None:
     """Parked at one product's broker, which is killed; delivered and checked back by the other's."""

@@ -18,8 +18,8 @@ from rocketrio import (
 )
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.jars import UnavailableError
-from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.proxy import VERSION, ApacheProxy, proxy_jars
+from tests.support.ours import OurBroker, OurNameServer
 
 pytestmark = pytest.mark.interop
 

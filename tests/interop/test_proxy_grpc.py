@@ -12,8 +12,8 @@ from rocketrio import open_admin, open_consumer
 from tests.interop.apache import JVM_OPTIONS
 from tests.interop.jars import UnavailableError, cache_folder, fetch_jars
 from tests.interop.java_sources import compiled
-from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.proxy import ApacheProxy, proxy_jars
+from tests.support.ours import OurBroker, OurNameServer
 
 pytestmark = pytest.mark.interop
 

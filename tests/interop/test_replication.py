@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.interop import wire
 from tests.interop.apache import METADATA_TIMEOUT
-from tests.interop.commit_log import digest, wait_caught_up
 from tests.interop.conftest import OnApache, OnOurs, World
 from tests.interop.java_client import JavaClient
-from tests.interop.processes import wait_until
+from tests.support import wire
+from tests.support.commit_logs import digest, wait_caught_up
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -132,7 +132,7 @@ def test_slave_copies_what_5_x_alone_knows_of_topics_and_groups(
     wait_until(is_copied, f"{slave} has the attribute and the policy", METADATA_TIMEOUT)
 
 
-def test_more_follows(filled: OnApache | OnOurs) -> None:
+def test_slave_follows_a_topic_made_while_it_runs(filled: OnApache | OnOurs) -> None:
     """Both are told about a topic that is made while they run."""
     java: JavaClient = filled.java
     java.call("send_many", prefix="later", count=20, topic="made-later")
@@ -141,7 +141,7 @@ def test_more_follows(filled: OnApache | OnOurs) -> None:
 
 
 @pytest.mark.parametrize("who", ["slave", "master"])
-def test_log_is_compared_and_goes_on_after_a_restart(filled: OnApache | OnOurs, who: str) -> None:
+def test_log_is_compared_and_continues_after_a_restart(filled: OnApache | OnOurs, who: str) -> None:
     """A slave of ours asks from before its end, and what it has already is not appended twice."""
     java: JavaClient = filled.java
     wait_caught_up(filled.master.address, filled.slave.address)

@@ -13,8 +13,8 @@ from rocketrio_protocol.message import MessageQueue
 from tests.interop.jars import VERSIONS
 from tests.interop.java_client import JavaClient
 from tests.spark.conftest import spark
-from tests.spark.load import Running
 from tests.spark.stream_rig import PATIENCE, Reading, Start, Topic, cluster, start, topic
+from tests.support.running_cluster import Running
 
 __all__ = ["cluster", "spark", "start", "topic"]  # fixtures: pytest finds them by their names here
 pytestmark = pytest.mark.interop

@@ -21,12 +21,12 @@ from rocketrio.cluster.api import ClientAPI
 from rocketrio.spark import from_rocketmq, lag_by_queue, stream_from_rocketmq
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
-from tests.interop import wire
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker, apache_cluster
 from tests.interop.jars import VERSIONS
-from tests.interop.processes import wait_until
 from tests.spark.conftest import spark
-from tests.spark.load import channel_pool, create_topic, full_topic, numbered
+from tests.support import wire
+from tests.support.running_cluster import channel_pool, create_topic, full_topic, numbered
+from tests.support.waiting import wait_until
 
 __all__ = ["spark"]  # a fixture: pytest finds it by its name here
 pytestmark = pytest.mark.interop

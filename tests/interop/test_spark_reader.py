@@ -11,11 +11,12 @@ from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.reading.schema import ALL_COLUMNS, table_schema
 from rocketrio_protocol.message import MessageQueue
 from tests.interop.conftest import OnApache
-from tests.spark.load import channel_pool, load_queue, numbered
+from tests.support.running_cluster import channel_pool, load_queue, numbered
 
 pytestmark = pytest.mark.interop
 
 TOPIC_NUMBERS = itertools.count()
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 QUEUES, COUNT = 2, 500
 
 
@@ -66,7 +67,7 @@ def test_a_topic_of_apache_is_read_whole_and_in_order(
     assert found == {queue_id: _bodies(queue_id) for queue_id in range(QUEUES)}
 
 
-def test_a_slave_of_ours_serves_what_apaches_master_has(on_apache: OnApache, topic: str) -> None:
+def test_rocketrio_slave_serves_what_apaches_master_has(on_apache: OnApache, topic: str) -> None:
     # It may be a little behind; what it lacks comes from the master.
     found = _read(on_apache.name_server, topic, readFrom="slave")
     assert found == {queue_id: _bodies(queue_id) for queue_id in range(QUEUES)}
@@ -94,7 +95,12 @@ def test_topics_are_found_by_pattern(on_apache: OnApache, topic: str) -> None:
 def test_what_java_sent_comes_with_its_properties(on_apache: OnApache, topic: str) -> None:
     body = "compressed by Java " * 500
     on_apache.java.call(
-        "send", topic=topic, body=body, tags="red", keys="k1 k2", properties={"a": "b"}
+        "send",
+        topic=topic,
+        body=body,
+        tags="red",
+        keys="k1 k2",
+        properties={"a": "b", "traceparent": TRACEPARENT},
     )
     options = parse_read_options(
         {
@@ -114,3 +120,4 @@ def test_what_java_sent_comes_with_its_properties(on_apache: OnApache, topic: st
     properties = dict(row["properties"])
     assert (row["body"].decode(), row["keys"]) == (body, "k1 k2")
     assert (properties["a"], properties["UNIQ_KEY"]) == ("b", row["unique_key"])
+    assert properties["traceparent"] == TRACEPARENT  # A trace goes on in what Spark makes of it.

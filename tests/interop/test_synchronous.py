@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.interop import wire
 from tests.interop.apache import ApacheBroker, ApacheNameServer
-from tests.interop.commit_log import digest, wait_caught_up
 from tests.interop.java_client import JavaClient
-from tests.interop.ours import OurBroker, OurNameServer
-from tests.interop.processes import wait_until
+from tests.support import wire
+from tests.support.commit_logs import digest, wait_caught_up
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -76,7 +76,7 @@ def _end(broker: ApacheBroker | OurBroker) -> None:
         broker.kill()
 
 
-def test_a_put_on_our_master_is_let_go_by_an_apache_slave(our_master: Mixed) -> None:
+def test_put_on_our_master_is_released_by_an_apache_slave(our_master: Mixed) -> None:
     master, slave = our_master.master, our_master.slave
     our_master.make_topic()
     assert our_master.send("alone") == "SLAVE_NOT_AVAILABLE"
@@ -97,7 +97,7 @@ def test_a_put_on_our_master_is_let_go_by_an_apache_slave(our_master: Mixed) -> 
     assert digest(slave.store, end) == digest(master.store, end)
 
 
-def test_a_put_on_an_apache_master_is_let_go_by_our_slave(
+def test_put_on_an_apache_master_is_released_by_our_slave(
     apache_master: Mixed, version: str
 ) -> None:
     master, slave = apache_master.master, apache_master.slave

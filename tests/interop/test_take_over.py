@@ -1,17 +1,16 @@
 """One end of a mixed pair is killed and comes back: the logs are the same again, and readers hardly notice."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 
 from rocketrio import MessageQueue, Prefetch, open_client, open_consumer
-from tests.interop import wire
 from tests.interop.apache import METADATA_TIMEOUT
-from tests.interop.commit_log import digest, wait_caught_up
 from tests.interop.conftest import OnApache, OnOurs, World
-from tests.interop.processes import wait_until
+from tests.support import wire
+from tests.support.commit_logs import digest, wait_caught_up
+from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -81,20 +80,12 @@ async def test_our_consumer_reads_on_from_the_slave(cluster: OnApache | OnOurs) 
         async def committed_at_master() -> bool:
             return bool(await _at_master(cluster, group) == end - 1)
 
-        await eventually(committed_at_slave)
+        await eventually(committed_at_slave, 60)
         master.start()  # In this thread: the process would end with another one.
         await trio.to_thread.run_sync(master.wait_ready)
-        await eventually(committed_at_master)
+        await eventually(committed_at_master, 60)
     # The last message counted as worked on when the block was left.
     assert await _at_master(cluster, group) == end
-
-
-async def eventually(claim: Callable[[], Awaitable[bool]], timeout: float = 60.0) -> None:
-    with trio.fail_after(timeout):
-        while True:
-            if await claim():
-                return
-            await trio.sleep(0.2)
 
 
 async def _at_master(cluster: OnApache | OnOurs, group: str) -> int:

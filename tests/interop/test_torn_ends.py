@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import wire
 from tests.interop.apache import ApacheBroker
-from tests.interop.commit_log import digest, wait_caught_up
 from tests.interop.java_client import JavaClient
-from tests.interop.ours import OurBroker, OurNameServer
+from tests.support import wire
+from tests.support.commit_logs import digest, wait_caught_up
+from tests.support.ours import OurBroker, OurNameServer
 
 pytestmark = pytest.mark.interop
 

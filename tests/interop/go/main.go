@@ -48,6 +48,14 @@ type fields = map[string]any
 
 var nameServers = []string{os.Args[1]}
 
+// The account, which signs nothing if it is empty.
+var account = func() primitive.Credentials {
+	if len(os.Args) < 4 {
+		return primitive.Credentials{}
+	}
+	return primitive.Credentials{AccessKey: os.Args[2], SecretKey: os.Args[3]}
+}()
+
 func main() {
 	rlog.SetLogLevel("error")
 	out := os.Stdout
@@ -93,7 +101,7 @@ var ops = map[string]func(request) (any, error){
 
 var plainProducer = sync.OnceValues(func() (rocketmq.Producer, error) {
 	made, err := rocketmq.NewProducer(
-		producer.WithNameServer(nameServers), producer.WithGroupName("go-producer"), producer.WithRetry(2))
+		producer.WithNameServer(nameServers), producer.WithCredentials(account), producer.WithGroupName("go-producer"), producer.WithRetry(2))
 	if err == nil {
 		err = made.Start()
 	}
@@ -103,7 +111,7 @@ var plainProducer = sync.OnceValues(func() (rocketmq.Producer, error) {
 // One more, for the choice of a queue belongs to a producer and not to a send.
 var orderedProducer = sync.OnceValues(func() (rocketmq.Producer, error) {
 	made, err := rocketmq.NewProducer(
-		producer.WithNameServer(nameServers), producer.WithGroupName("go-ordered"),
+		producer.WithNameServer(nameServers), producer.WithCredentials(account), producer.WithGroupName("go-ordered"),
 		producer.WithInstanceName("ordered"), producer.WithQueueSelector(producer.NewHashQueueSelector()))
 	if err == nil {
 		err = made.Start()
@@ -252,7 +260,7 @@ var deciding = &listener{make(chan string, 100)}
 
 var transactionProducer = sync.OnceValues(func() (rocketmq.TransactionProducer, error) {
 	made, err := rocketmq.NewTransactionProducer(deciding,
-		producer.WithNameServer(nameServers), producer.WithGroupName("go-transactions"),
+		producer.WithNameServer(nameServers), producer.WithCredentials(account), producer.WithGroupName("go-transactions"),
 		producer.WithInstanceName("transactions"))
 	if err == nil {
 		err = made.Start()
@@ -297,7 +305,7 @@ func pushStart(asked request) (any, error) {
 		model = consumer.BroadCasting
 	}
 	options := []consumer.Option{
-		consumer.WithNameServer(nameServers), consumer.WithGroupName(asked.Group),
+		consumer.WithNameServer(nameServers), consumer.WithCredentials(account), consumer.WithGroupName(asked.Group),
 		consumer.WithInstance(asked.Group), consumer.WithConsumerModel(model),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerOrder(asked.Orderly), consumer.WithConsumeMessageBatchMaxSize(1),
@@ -374,7 +382,7 @@ func pushStop(asked request) (any, error) {
 // Everything that a group of pullers with one member gets: up to `count` messages within `timeout`; committed at the end.
 func pull(asked request) (any, error) {
 	made, err := rocketmq.NewPullConsumer(
-		consumer.WithNameServer(nameServers), consumer.WithGroupName(asked.Group), consumer.WithInstance(asked.Group),
+		consumer.WithNameServer(nameServers), consumer.WithCredentials(account), consumer.WithGroupName(asked.Group), consumer.WithInstance(asked.Group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
 	if err != nil {
 		return nil, err
@@ -409,7 +417,8 @@ func pull(asked request) (any, error) {
 // ---------------------------------------------------------------- administration
 
 var administrator = sync.OnceValues(func() (admin.Admin, error) {
-	return admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver(nameServers)))
+	return admin.NewAdmin(
+		admin.WithResolver(primitive.NewPassthroughResolver(nameServers)), admin.WithCredentials(account))
 })
 
 func createTopic(asked request) (any, error) {

@@ -39,7 +39,7 @@ final class Admin {
 
     private DefaultMQAdminExt admin() throws Exception {
         if (admin == null) {
-            admin = new DefaultMQAdminExt(10_000);
+            admin = new DefaultMQAdminExt(Signing.hook(), 10_000);
             admin.setNamesrvAddr(nameServer);
             admin.setClientIP("127.0.0.1");
             admin.setInstanceName("admin");

@@ -32,7 +32,7 @@ final class Producing {
 
     private DefaultMQProducer producer() throws Exception {
         if (producer == null) {
-            producer = new DefaultMQProducer("java-producer");
+            producer = new DefaultMQProducer("java-producer", Signing.hook());
             producer.setNamesrvAddr(nameServer);
             producer.setClientIP("127.0.0.1");
             producer.setInstanceName("producing");

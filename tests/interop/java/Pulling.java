@@ -34,7 +34,7 @@ final class Pulling {
         String group = (String) request.getOrDefault("group", "java-puller");
         DefaultMQPullConsumer consumer = consumers.get(group);
         if (consumer == null) {
-            consumer = new DefaultMQPullConsumer(group);
+            consumer = new DefaultMQPullConsumer(group, Signing.hook());
             consumer.setNamesrvAddr(nameServer);
             consumer.setClientIP("127.0.0.1");
             consumer.setInstanceName("pulling-" + group);

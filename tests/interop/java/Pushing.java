@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -40,7 +41,9 @@ final class Pushing {
     private Object pushStart(JSONObject request) throws Exception {
         String group = request.getString("group");
         BlockingQueue<MessageExt> inbox = new LinkedBlockingQueue<>();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            group, Signing.hook(), new AllocateMessageQueueAveragely(),
+            request.getBooleanValue("traced"), null);
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("pushing-" + group);
@@ -81,7 +84,7 @@ final class Pushing {
 
     private Object liteStart(JSONObject request) throws Exception {
         String group = request.getString("group");
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group, Signing.hook());
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("lite-" + group);

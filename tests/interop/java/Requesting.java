@@ -12,6 +12,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.trace.TraceBean;
@@ -49,7 +50,7 @@ final class Requesting {
         String key = namespace + "/" + group + "/" + traced;
         DefaultMQProducer producer = producers.get(key);
         if (producer == null) {
-            producer = new DefaultMQProducer(namespace, group, null, traced, null);
+            producer = new DefaultMQProducer(namespace, group, Signing.hook(), traced, null);
             producer.setNamesrvAddr(nameServer);
             producer.setClientIP("127.0.0.1");
             producer.setInstanceName("requesting-" + key.replace('/', '-'));
@@ -93,7 +94,8 @@ final class Requesting {
     private Object answerStart(JSONObject request) throws Exception {
         String group = request.getString("group");
         DefaultMQProducer producer = producer(request);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            group, Signing.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("answering-" + group);

@@ -25,7 +25,7 @@ final class Transacting implements TransactionListener {
 
     private TransactionMQProducer producer() throws Exception {
         if (producer == null) {
-            producer = new TransactionMQProducer("java-transactions");
+            producer = new TransactionMQProducer("java-transactions", Signing.hook());
             producer.setNamesrvAddr(nameServer);
             producer.setClientIP("127.0.0.1");
             producer.setInstanceName("transacting");

@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.utils.MessageUtil;
@@ -52,7 +53,8 @@ final class Working {
     private Object workStart(JSONObject request) throws Exception {
         String member = request.getString("member");
         ConcurrentLinkedQueue<JSONObject> inbox = new ConcurrentLinkedQueue<>();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            request.getString("group"), Signing.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("working-" + member);
@@ -156,7 +158,7 @@ final class Working {
     private DefaultMQProducer producer() throws Exception {
         synchronized (this) {
             if (producer == null) {
-                producer = new DefaultMQProducer("java-requester");
+                producer = new DefaultMQProducer("java-requester", Signing.hook());
                 producer.setNamesrvAddr(nameServer);
                 producer.setClientIP("127.0.0.1");
                 producer.setInstanceName("requesting");

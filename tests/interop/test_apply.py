@@ -1,0 +1,53 @@
+"""Our export and apply on Apache's brokers."""
+
+from pathlib import Path
+
+import pytest
+
+from rocketrio import open_admin
+from rocketrio.admin.apply import apply_plan, plan_apply, read_state
+from rocketrio.admin.declared import KINDS, Place, from_toml, to_toml
+from tests.interop.apache import apache_cluster
+
+pytestmark = pytest.mark.interop
+
+FILE = """
+    [[topics]]
+    name = "applied-orders"
+    readQueueNums = 6
+    writeQueueNums = 6
+    perm = "r"
+
+    [[groups]]
+    name = "applied-billing"
+    retryMaxTimes = 3
+
+    [[settings]]
+    brokers = ["broker-a/0"]
+    fileReservedTime = 48
+
+    [[kv]]
+    namespace = "ORDER_TOPIC_CONFIG"
+    key = "applied-orders"
+    value = "broker-a:6"
+"""
+
+
+async def test_files_are_applied_to_apache_and_what_was_exported_changes_nothing(
+    version: str, tmp_path: Path
+) -> None:
+    with apache_cluster(version, tmp_path) as cluster:
+        async with open_admin(name_servers=[cluster.name_server.address]) as admin:
+            wanted = from_toml(FILE, "f")
+            before = await read_state(admin)
+            assert {place.kind for place in before} <= {"settings", "groups"}, before
+            assert await apply_plan(admin, await plan_apply(admin, wanted)) == {}
+            assert (await plan_apply(admin, wanted)).changes == []
+            state = await read_state(admin)
+            assert state[Place("topics", "applied-orders", "broker-a")]["readQueueNums"] == 6
+            exported = {
+                place: fields
+                for kind in KINDS
+                for place, fields in from_toml(to_toml(state, kind), kind).items()
+            }
+            assert (await plan_apply(admin, exported, prune=True)).changes == []
