@@ -6,6 +6,7 @@
     servers     memory of the master, time to start
     alone       a master without a slave, which a program in C sends to
     replicated  single sends with synchronous replication
+    protected   a master without a slave, plain, with accounts, with TLS and with both: sends and a consumer, 128 B
     spark       Spark's Kafka source on Kafka 3.9.1 against our source, on local[2]
 
 `value` is ours divided by theirs, `hold` the ratio to keep, `aim` that to work towards (less is better for memory). The
@@ -28,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # for tests.interop, which knows how to get and r
 
 from arguments import parsed, part_parser  # noqa: E402
 from load_generator import NoCompilerError  # noqa: E402
-from peers import alone, rocketmq, sides, spark  # noqa: E402
+from peers import alone, protected, rocketmq, sides, spark  # noqa: E402
 from peers.figures import tell_left_out  # noqa: E402
 from tests.interop.jars import UnavailableError  # noqa: E402
 
@@ -36,6 +37,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "rocketmq": lambda given: rocketmq.measure(scale(given)),
     "servers": lambda given: rocketmq.measure_servers(scale(given)),
     "alone": lambda given: alone.measure(scale(given)),
+    "protected": lambda given: protected.measure(scale(given)),
     "replicated": lambda given: rocketmq.measure_synchronous(scale(given)),
     "spark": lambda given: spark.measure(spark.SMALL if given.small else spark.FULL),
 }

@@ -17,7 +17,7 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for tests.interop
 
-from tests.interop.processes import die_with_parent
+from tests.support.processes import die_with_parent
 
 BROKER: Final = ("-m", "rocketrio_broker.cli")
 """How this interpreter becomes `rocketrio-broker`."""
@@ -33,6 +33,8 @@ class Cluster:
 
     name_server: str
     master: str
+    pid: int
+    """Of the process that runs all of it."""
 
 
 def child(*arguments: str) -> "subprocess.Popen[str]":
@@ -63,9 +65,9 @@ def cluster(settings: tuple[str, ...] = (), *, slaves: int = 0) -> Iterator[Clus
     with tempfile.TemporaryDirectory() as folder:
         listen = ("--listen", "127.0.0.1:0", "--data", folder)
         command = ("cluster", *listen, "--slaves", str(slaves), *given)
-        with _running(command, 2 + slaves, signal.SIGTERM) as (_, lines):
+        with _running(command, 2 + slaves, signal.SIGTERM) as (process, lines):
             found = {words["role"]: words["address"] for words in lines}
-            yield Cluster(found["namesrv"], found["master"])
+            yield Cluster(found["namesrv"], found["master"], process.pid)
 
 
 @contextmanager

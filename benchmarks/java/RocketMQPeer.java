@@ -17,6 +17,7 @@ import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -91,7 +92,7 @@ public final class RocketMQPeer {
     private DefaultMQProducer producer(boolean autoBatch) throws Exception {
         DefaultMQProducer producer = producers.get(autoBatch);
         if (producer == null) {
-            producer = new DefaultMQProducer("bench-producer-" + autoBatch);
+            producer = new DefaultMQProducer("bench-producer-" + autoBatch, Signing.hook());
             producer.setNamesrvAddr(nameServer);
             producer.setClientIP("127.0.0.1");
             producer.setInstanceName("producing-" + autoBatch);
@@ -172,7 +173,8 @@ public final class RocketMQPeer {
 
     /** All queues from their beginning; the clock starts with the first message. */
     private long poll(String topic, int count) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("bench-lite-" + consumers++);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(
+            "bench-lite-" + consumers++, Signing.hook());
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(consumer.getConsumerGroup());
@@ -214,7 +216,8 @@ public final class RocketMQPeer {
 
     /** A group's only member, with the library's own numbers of threads and of messages for each call. */
     private long listen(String topic, int count) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("bench-push-" + consumers++);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            "bench-push-" + consumers++, Signing.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(consumer.getConsumerGroup());

@@ -3,16 +3,17 @@
 Both kinds: asynchronous flush, 1 GiB log files, everything on loopback, every process a child that dies with us.
 """
 
+import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import attrs
-from tests.interop import wire
 from tests.interop.jars import apache_jars
-from tests.interop.ours import COMMAND
-from tests.interop.processes import Process, free_port
+from tests.support import wire
+from tests.support.ours import COMMAND
+from tests.support.processes import Process, free_port
 
 from peers.java import SERVER_OPTIONS
 
@@ -21,6 +22,7 @@ NAME_SERVER_MEMORY = ("-Xms64m", "-Xmx128m")
 BROKER_MEMORY = ("-Xms384m", "-Xmx384m", "-XX:MaxDirectMemorySize=2g")
 START_LIMIT = 300
 """Seconds; Apache's broker takes 10 alone, and 90 where twenty other processes want the same two cores."""
+_NO_PERMISSION = 16
 _LOGBACK = '<configuration><root level="WARN"/></configuration>\n'
 
 
@@ -33,6 +35,8 @@ class Member:
     home: Path
     address: str
     environment: dict[str, str]
+    context: ssl.SSLContext | None = None
+    """How it is asked whether it serves; None without TLS."""
     process: Process | None = None
 
     @property
@@ -53,12 +57,20 @@ class Member:
         """Looks a hundred times a second, so that the time can be told."""
         process = self.process
         assert process is not None
-        answers = wire.answers if self.role == "namesrv" else wire.serves
         deadline = time.monotonic() + START_LIMIT
-        while not answers(self.address):
+        while not self._serves():
             if not process.is_running or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.role} does not serve:\n{process.tail()}")
             time.sleep(0.01)
+
+    def _serves(self) -> bool:
+        is_broker = self.role != "namesrv"
+        code = wire.GET_BROKER_RUNTIME_INFO if is_broker else wire.GET_BROKER_CLUSTER_INFO
+        try:
+            answer = wire.ask(self.address, code, timeout=2.0, context=self.context)
+        except OSError:
+            return False
+        return answer.code in (0, _NO_PERMISSION)
 
     def restart(self) -> float:
         """A clean stop and a start; seconds from the start to the first answer."""
@@ -110,34 +122,55 @@ def our_cluster(folder: Path, *, synchronous: bool = False) -> Iterator[Cluster]
         yield Cluster(names, master, slave)
 
 
+@attrs.frozen
+class Extra:
+    """What a name server and a master get beyond the settings that all have."""
+
+    name_server: tuple[str | Path, ...] = ()
+    master: tuple[str | Path, ...] = ()
+    """Words of the command; of Apache's, options of the JVM."""
+    settings: dict[str, object] = attrs.Factory(dict)
+    """Of Apache's broker."""
+    context: ssl.SSLContext | None = None
+
+
 @contextmanager
-def our_master(folder: Path) -> Iterator[tuple[Member, Member]]:
+def our_master(folder: Path, extra: Extra | None = None) -> Iterator[tuple[Member, Member]]:
     """Our name server and a master without a slave, started."""
+    extra = extra or Extra()
     name_server = _our_name_server(folder / "namesrv")
     master = _our_broker(folder / "master", name_server.address, "async-master")
-    with _serving(name_server, master):
+    name_server.command += extra.name_server
+    master.command += extra.master
+    with _serving(name_server, master, context=extra.context):
         yield name_server, master
 
 
 @contextmanager
-def apache_master(folder: Path) -> Iterator[tuple[Member, Member]]:
+def apache_master(folder: Path, extra: Extra | None = None) -> Iterator[tuple[Member, Member]]:
     """Apache's name server and a master without a slave, started."""
+    extra = extra or Extra()
     name_server = _apache_name_server(folder / "namesrv")
-    master = _apache_broker(folder / "master", name_server.address, "ASYNC_MASTER")
-    with _serving(name_server, master):
+    master = _apache_broker(folder / "master", name_server.address, "ASYNC_MASTER", extra.settings)
+    name_server.command[1:1] = extra.name_server
+    master.command[1:1] = extra.master
+    with _serving(name_server, master, context=extra.context):
         yield name_server, master
 
 
 @contextmanager
-def _serving(name_server: Member, *brokers: Member) -> Iterator[None]:
+def _serving(
+    name_server: Member, *brokers: Member, context: ssl.SSLContext | None = None
+) -> Iterator[None]:
     with ExitStack() as stack:
         for member in (name_server, *brokers):
+            member.context = context
             stack.callback(member.kill)
             member.start()
             member.wait_serving()
         deadline = time.monotonic() + START_LIMIT
         for broker in brokers:
-            while not wire.is_registered(name_server.address, broker.address):
+            while not wire.is_registered(name_server.address, broker.address, context):
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{broker.role} is not listed by the name server")
                 time.sleep(0.1)
@@ -176,9 +209,11 @@ def _apache_name_server(home: Path) -> Member:
     return _apache_member("namesrv", home, port, NAME_SERVER_MEMORY, start_class, settings)
 
 
-def _apache_broker(home: Path, name_server: str, role: str) -> Member:
+def _apache_broker(
+    home: Path, name_server: str, role: str, extra: Mapping[str, object] | None = None
+) -> Member:
     port = free_port(-2, 1)
-    settings = {
+    settings: dict[str, object] = {
         "brokerClusterName": "bench",
         "brokerName": "broker-a",
         "brokerId": int(role == "SLAVE"),
@@ -195,6 +230,7 @@ def _apache_broker(home: Path, name_server: str, role: str) -> Member:
         "diskMaxUsedSpaceRatio": 95,
         # By default a send that waited 200 ms is refused, which happens where other work shares the cores.
         "waitTimeMillsInSendQueue": 10_000,
+        **(extra or {}),
     }
     start_class = "org.apache.rocketmq.broker.BrokerStartup"
     return _apache_member(role, home, port, BROKER_MEMORY, start_class, settings)

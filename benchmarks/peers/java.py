@@ -5,9 +5,14 @@ from pathlib import Path
 from typing import Self
 
 import attrs
-from tests.interop.processes import LineProcess
+from tests.interop import java_sources
+from tests.support.processes import LineProcess
 
 SOURCES = Path(__file__).parent.parent / "java"
+ROCKETMQ_SOURCES = (
+    SOURCES / "RocketMQPeer.java",
+    Path(java_sources.__file__).parent / "java" / "Signing.java",
+)
 
 SERVER_OPTIONS = tuple(
     f"--add-{what}=java.base/{package}=ALL-UNNAMED"
@@ -20,7 +25,7 @@ JOB_LIMIT = 600.0
 """Seconds one job may take; a round is done within some seconds where nothing else runs."""
 
 
-class JobFailed(Exception):
+class JobFailedError(Exception):
     """What the Java side said went wrong."""
 
 
@@ -52,11 +57,11 @@ class JavaWorker:
         self._process.kill()
 
     def seconds(self, *words: object) -> float:
-        """Do one job; the seconds it took. Raises JobFailed."""
+        """Do one job; the seconds it took. Raises JobFailedError."""
         assert self._process is not None
         answer = self._process.ask(" ".join(map(str, words)), JOB_LIMIT)
         kind, _, text = answer.partition(" ")
         if kind != "ok":
             said = text or f"ended, or took over {JOB_LIMIT:g} s"
-            raise JobFailed(f"{words}: {said}\n{self._process.tail()}")
+            raise JobFailedError(f"{words}: {said}\n{self._process.tail()}")
         return float(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.interop.jars import UnavailableError, cache_folder, fetch_jars, require_java
 from tests.interop.java_sources import compiled
-from tests.interop.processes import Process, free_port
+from tests.support.processes import Process, free_port
 
 from peers.java import SOURCES
 

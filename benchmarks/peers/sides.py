@@ -18,7 +18,7 @@ from tests.interop.java_sources import compiled
 
 from peers.clusters import APACHE_VERSION, Cluster, apache_cluster, our_cluster
 from peers.figures import CpuMeter, Goal, Run, alternate, tell_rates
-from peers.java import SOURCES, JavaWorker
+from peers.java import ROCKETMQ_SOURCES, JavaWorker
 from peers.our_client import QUEUES
 from rocketrio import open_client
 from rocketrio.admin.admin import open_admin
@@ -134,32 +134,30 @@ def topic(kind: str, size: int) -> str:
 @contextmanager
 def both(sizes: Sequence[int], *, synchronous: bool = False) -> Iterator[Sides]:
     """Everything started, with the topics made."""
-    jars = f"{apache_jars(APACHE_VERSION)}/*"
-    classes = compiled("peer-rocketmq", [SOURCES / "RocketMQPeer.java"], jars)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-peers-")))
         apache = stack.enter_context(apache_cluster(folder / "apache", synchronous=synchronous))
         ours = stack.enter_context(our_cluster(folder / "ours", synchronous=synchronous))
         for cluster in (apache, ours):
             trio.run(_create_topics, cluster.name_server.address, sizes)
-        options = (
-            "-Xmx512m",
-            "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
-            "-Drocketmq.client.logUseSlf4j=true",
-        )
         on_apache, on_ours = (
-            stack.enter_context(
-                JavaWorker(
-                    "RocketMQPeer",
-                    f"{classes}:{jars}",
-                    [cluster.name_server.address],
-                    folder / f"java-{name}",
-                    options,
-                )
-            )
+            stack.enter_context(java_client(cluster.name_server.address, folder / f"java-{name}"))
             for name, cluster in (("apache", apache), ("ours", ours))
         )
         yield Sides(apache, ours, on_apache, on_ours)
+
+
+def java_client(name_server: str, home: Path, options: Sequence[str] = ()) -> JavaWorker:
+    """Return Apache's client, which `with` starts."""
+    jars = f"{apache_jars(APACHE_VERSION)}/*"
+    classes = compiled("peer-rocketmq", ROCKETMQ_SOURCES, jars)
+    own = (
+        "-Xmx512m",
+        "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
+        "-Drocketmq.client.logUseSlf4j=true",
+    )
+    arguments = [name_server]
+    return JavaWorker("RocketMQPeer", f"{classes}:{jars}", arguments, home, (*own, *options))
 
 
 async def _create_topics(name_server: str, sizes: Sequence[int]) -> None:
