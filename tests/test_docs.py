@@ -42,3 +42,26 @@ def test_decision_has_the_template_and_is_in_the_index(decision: Path) -> None:
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == HEADINGS
     assert text.startswith(f"# {decision.name[:4]}: ")
     assert f"]({decision.name})" in (decision.parent / "README.md").read_text()
+
+
+def test_cell_of_the_fault_table_names_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    part = text.partition("## What a fault costs, by mode\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (?!fault \|)(.+) \|$", part, re.MULTILINE)
+    cells = [cell for row in rows for cell in row.split(" | ")[1:]]
+    used = {found[1] if (found := re.search(r"\(([a-z])\)$", cell)) else cell for cell in cells}
+    tests_of: dict[str, set[str]] = {letter: set() for letter in used}
+    for entry in re.split(r"\n- | · ", part):
+        letters, _, tests = " ".join(entry.split()).partition(": ")
+        if re.fullmatch(r"[a-z](, [a-z])*", letters):
+            for letter in letters.split(", "):
+                tests_of[letter] |= set(re.findall("`(test_[^`]+|tests/[^`]+|make [^`]+)`", tests))
+    assert len(cells) == 60
+    assert all(tests_of.values()), tests_of
+    sources = list((ROOT / "tests").rglob("*.py"))
+    known = {path.name for path in sources} | {str(path.relative_to(ROOT)) for path in sources}
+    known |= {name for path in sources for name in re.findall(r"def (test_\w+)", path.read_text())}
+    known |= {
+        f"make {name}" for name in re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
+    }
+    assert set().union(*tests_of.values()) <= known

@@ -1,4 +1,4 @@
-"""Check that the product's docstrings, comments and texts avoid idioms which have to be read twice.
+"""Check that docstrings, comments, texts and names of tests avoid idioms which have to be read twice.
 
 CONTRIBUTING.md has the rules of our prose; this list holds only what is never meant otherwise. ruff checks the form of
 docstrings (D rules in pyproject.toml).
@@ -37,6 +37,17 @@ def prose_of(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
+
+
+def test_names_of_tests_use_no_listed_idiom() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.name.startswith("test_") and PATTERN.search(node.name.replace("_", " "))
+    ]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("folder", ["protocol", "broker", "client"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
-from tests.spark.quick_start import quick_home
+from tests.support.quick_start import quick_home
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 FLIGHTS = 60_000
@@ -44,7 +44,7 @@ def without_java(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.real
-async def test_demo_without_java_does_the_rest_and_says_what_to_install(tmp_path: Path) -> None:
+async def test_demo_without_java_does_the_rest_and_names_what_to_install(tmp_path: Path) -> None:
     with trio.fail_after(TIME_LIMIT):
         done = await trio.run_process(
             command(),

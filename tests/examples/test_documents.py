@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.documents import Document
-from tests.spark.load import running_cluster
+from tests.support.running_cluster import running_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Document:
     with running_cluster(folder / "data", slaves=1) as cluster:
         monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
+        monkeypatch.chdir(folder)  # Guides write files.
         replaced = {
             "127.0.0.1:9876": cluster.name_server,
             "10.0.0.1:10911": cluster.master,
@@ -39,7 +40,10 @@ def test_readme_sends_and_receives(
         "docs/client.md",
         "docs/asyncio.md",
         "docs/testing.md",
+        "docs/tracing.md",
+        "docs/monitoring.md",
         "docs/operations.md",
+        "docs/security.md",
     ],
 )
 def test_guide_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 from tests.examples.programs import EXAMPLES
-from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import JAVA_OPTIONS, quick_home
 
 NOTEBOOK = EXAMPLES / "flights_in_spark.ipynb"
 FLIGHTS = 10_000

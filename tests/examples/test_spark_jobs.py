@@ -14,7 +14,7 @@ import pytest
 import trio
 from tests.examples import programs
 from tests.examples.programs import run, started
-from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import JAVA_OPTIONS, quick_home
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -38,7 +38,7 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
 
 @pytest.mark.parametrize("name", ["backfill", "dead_letters", "enrich", "hourly_delays"])
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("a", "b", "c")])
-def test_a_job_that_is_called_wrongly_says_how(name: str, arguments: tuple[str, ...]) -> None:
+def test_job_with_wrong_arguments_prints_its_usage(name: str, arguments: tuple[str, ...]) -> None:
     program = programs.EXAMPLES / f"spark_{name}.py"
     command = [sys.executable, str(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -73,7 +73,7 @@ async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
     assert gave["the master"] < table.num_rows / 4, said
 
 
-async def test_dead_letters_are_told_apart_by_sql(cluster: EmbeddedCluster) -> None:
+async def test_dead_letters_are_distinguished_by_sql(cluster: EmbeddedCluster) -> None:
     async with started(cluster, "order_service.py", "serve") as service:
         await service.has_said("serving")
         await run(cluster, "order_service.py", "order", "30")
