@@ -52,7 +52,7 @@ interop: $(INSTALLED)
 
 # Left out of them are brokers that come back, dead letters and retries, and broadcasting: each waits for half a minute.
 SLOWEST := restart or comes_back or lost or deletion or hands_back or broadcast
-SHORT := java_on_our_broker our_client_on_apache other_clients_on_our_broker mqadmin replication
+SHORT := java_on_our_broker our_client_on_apache security_our_client security_java_on_ours security_others_on_ours security_denied security_tls other_clients_on_our_broker mqadmin replication
 interop-short: $(INSTALLED)
 	$(PYTEST) -m interop -k 'not 4.9.7 and not ($(SLOWEST))' $(SHORT:%=tests/interop/test_%.py)
 

@@ -21,12 +21,12 @@ import trio
 
 from rocketrio import (
     GIVE_UP,
-    BodyUnreadable,
+    BodyUnreadableError,
     ConsumeLater,
     Consumer,
     Message,
     MessageExt,
-    RouteNotFound,
+    RouteNotFoundError,
     open_admin,
     open_consumer,
     open_producer,
@@ -46,7 +46,7 @@ class Order:
     cents: int
 
 
-class Busy(Exception):
+class BusyError(Exception):
     """The payment provider asks to come back later."""
 
 
@@ -59,7 +59,7 @@ class Billing:
     async def charge(self, order: Order, *, is_first: bool) -> None:
         await trio.sleep(random.uniform(0, 0.01))
         if is_first and order.number % 5 == 0:
-            raise Busy
+            raise BusyError
         self.cents[order.number] = order.cents  # The same order twice is one payment.
 
 
@@ -70,9 +70,9 @@ async def serve() -> None:
         try:
             order = message.json(Order)
             await billing.charge(order, is_first=message.reconsume_times == 0)
-        except BodyUnreadable:
+        except BodyUnreadableError:
             raise ConsumeLater(GIVE_UP) from None  # It will not be better the next time.
-        except Busy:
+        except BusyError:
             raise ConsumeLater(
                 timedelta(seconds=1)
             ) from None  # Anything else: later and later, and a log.
@@ -108,7 +108,7 @@ async def dead() -> None:
 async def mend() -> None:
     """Dead letters are a topic like any other: a group of its own mends each of them once."""
     count = 0
-    with suppress(RouteNotFound):  # Nothing was ever set aside.
+    with suppress(RouteNotFoundError):  # Nothing was ever set aside.
         async with (
             open_producer(group="shop") as producer,
             open_consumer(DEAD_LETTERS, group="mending", start_from="earliest") as consumer,

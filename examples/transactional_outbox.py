@@ -29,7 +29,7 @@ TOPIC = "payments"
 TABLE = "CREATE TABLE IF NOT EXISTS payments (message_id TEXT PRIMARY KEY, number INTEGER)"
 
 
-class CardRefused(Exception):
+class CardRefusedError(Exception):
     """No payment, and so no message."""
 
 
@@ -49,7 +49,7 @@ class Payments:
         with self.connection:
             self.connection.execute("INSERT INTO payments VALUES (?, ?)", (message_id, number))
             if number % 5 == 0:
-                raise CardRefused
+                raise CardRefusedError
 
     async def what_became_of(self, message: MessageExt) -> TransactionState:
         """Asked by brokers that have heard no decision."""
@@ -69,7 +69,7 @@ async def pay(path: Path, count: int | None, *, crash: bool = False) -> None:
             group="paying", check_transaction=payments.what_became_of
         ) as producer:
             for number in range(1, (count or 0) + 1):
-                with suppress(CardRefused):
+                with suppress(CardRefusedError):
                     async with producer.transaction(payment(number)) as transaction:
                         payments.pay(number, transaction.message_id)
             if crash:

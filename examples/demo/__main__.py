@@ -15,7 +15,7 @@ import trio
 from cluster import Demo
 from flights import flights, read_table
 from outage import survive_outage
-from processes import ProcessFailed, open_processes
+from processes import ProcessFailedError, open_processes
 from report import Report
 from safety import rebuild_slave, send_safely
 from spark_check import read_with_spark
@@ -44,7 +44,7 @@ def main(limit: int | None, keep: bool) -> None:
         exit_code = trio.run(_run_until_signal, report, folder, limit)
         if exit_code == INTERRUPTED:
             report.console.print("[yellow]interrupted; every process was stopped[/]")
-    except* (ProcessFailed, Error) as failures:
+    except* (ProcessFailedError, Error) as failures:
         exit_code = NOT_TRUE
         for failure in failures.exceptions:
             report.console.print(f"[bold red]The demo could not go on:[/] {failure}")

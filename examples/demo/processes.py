@@ -20,7 +20,7 @@ STOP_LIMIT = 10.0
 """Seconds a process may take to end on SIGTERM before it is killed."""
 
 
-class ProcessFailed(Exception):
+class ProcessFailedError(Exception):
     """A process ended, or said nothing, before it was ready."""
 
 
@@ -71,7 +71,7 @@ class Processes:
     servers: dict[str, Server] = attrs.Factory(dict)
 
     async def start(self, name: str, *arguments: str) -> Server:
-        """Run `rocketrio-broker` with these arguments until its ready line. Raises ProcessFailed."""
+        """Run `rocketrio-broker` with these arguments until its ready line. Raises ProcessFailedError."""
         command = [str(Path(sys.executable).with_name("rocketrio-broker")), *arguments]
         log_path = self.folder / f"{name}.log"
         with log_path.open("ab") as log:
@@ -93,7 +93,7 @@ class Processes:
             while not line.endswith(b"\n") and (chunk := await process.stdout.receive_some()):
                 line += chunk
         if not line.startswith(b"ready "):
-            raise ProcessFailed(f"{name} did not start: {_last_words(log_path)}")
+            raise ProcessFailedError(f"{name} did not start: {_last_words(log_path)}")
         fields = dict(field.split("=", 1) for field in line.decode().split()[1:])
         self.servers[name].ready = fields
         return self.servers[name]
