@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -14,3 +15,11 @@ def programs_hear_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """What a collection costs depends on all that other tests have left behind: CPU time is measured without."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -34,6 +34,7 @@ def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
     assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize("character", ["x", "ß", " ", "|"])
 def test_tags_codes_of_a_long_expression_is_refused_quickly(character: str) -> None:
     expression = character * (15 << 20)

@@ -1,8 +1,6 @@
-import gc
 import json
 import time
 import zlib
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -133,14 +131,6 @@ def test_a_damaged_compressed_form_is_the_peers_fault(inflated: bytes) -> None:
 def test_bytes_that_are_not_compressed_are_the_peers_fault() -> None:
     with pytest.raises(RemoteProtocolError):
         decode_register_body(b"{}", compressed=True, version=407)
-
-
-@pytest.fixture
-def no_garbage_collection() -> Iterator[None]:
-    """What a collection costs depends on all that other tests have left behind."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("no_garbage_collection")

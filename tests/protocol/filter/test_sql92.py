@@ -223,6 +223,7 @@ def test_compile_sql92_with_a_wrong_comment_or_bound_is_refused(text: str) -> No
         compile_sql92(text)
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize(
     "piece", ["-", "-- ", "/*", "'", "(", "1", "1 ", "1.", "a", " ", "\n", "''"]
 )
