@@ -275,10 +275,9 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
     """Topics, groups and offsets are the same everywhere at the end."""
     master = story.final.brokers[0]
     for slave in story.final.brokers[1:]:
-        names = ["topics", "groups"]
-        if not _waits_ahead(story, slave):  # It copies no offsets of a log that it does not follow.
-            names += ["offsets", "used_offsets"]
-        for name in names:
+        if _waits_ahead(story, slave):
+            continue  # It copies nothing from a master whose log it does not follow.
+        for name in ("topics", "groups", "offsets", "used_offsets"):
             ours, theirs = (set(getattr(one, name)) for one in (slave, master))
             if "offsets" in name and tail_losses(story):
                 # A master takes no offset of a queue that holds nothing, and a slave keeps the one that it has.
