@@ -565,6 +565,28 @@ def test_reset_may_stay_with_a_master_that_goes_down_before_slaves_copy_it() -> 
     assert told in broken([*right, *done, *switched(11.0)])
 
 
+def test_reset_of_a_slave_that_had_not_heard_of_the_one_before_may_lose() -> None:
+    """And only while no master reigns, who would have heard of both."""
+    at_master = Lowered(at=18.0, who="operator", queue_id=0, offset=1, outcome="done")
+    begins = Lowered(at=20.5, who="operator", queue_id=0, offset=0, outcome="begins")
+    told = "reset without effect"
+
+    def story(*earlier: Event, at: float = 20.5) -> set[str]:
+        both = [
+            attrs.evolve(begins, at=at),
+            attrs.evolve(begins, at=at, outcome="done"),
+            seen(at + 0.1, 1, 0),
+        ]
+        return broken(sorted([*RIGHT, *earlier, *both], key=lambda event: event.at))
+
+    heard = seen(18.5, 0, 1)
+    assert told not in story(at_master, heard)
+    assert told in story(heard)
+    assert told in story(at_master, heard, seen(19.0, 1, 1))
+    assert told in story(attrs.evolve(at_master, outcome="No connection"), heard)
+    assert told in story(at_master, heard, at=22.0)
+
+
 def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
     cut = tail_cut(slave_end=100)
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))

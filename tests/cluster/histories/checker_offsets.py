@@ -254,7 +254,11 @@ def resets_win(story: Story) -> Iterator[Violation]:
         and event.at >= began.at
         for event in story.history.events
     )
-    was_forgotten = _went_with_its_disk(story, began, last) or _stayed_with_a_master(story, last)
+    was_forgotten = (
+        _went_with_its_disk(story, began, last)
+        or _stayed_with_a_master(story, last)
+        or _met_an_unknown_reset(story, began)
+    )
     if did_lower and is_there and not is_read and not was_forgotten:
         yield Violation("reset without effect", "", last)
 
@@ -297,6 +301,35 @@ def _stayed_with_a_master(story: Story, last: Lowered) -> bool:
         and dict(began.offsets).get(last.queue_id, -1) > last.offset
         and was_down(story, ended.broker, began.at)
         for began, ended in reigns(story)
+    )
+
+
+def _met_an_unknown_reset(story: Story, began: Lowered) -> bool:
+    """Whether a slave took a reset while no master reigned, and had not heard of an earlier one.
+
+    Of two resets that do not know of each other the order is one of rule, not of time (decision 0014).
+    """
+    last_end = max((ended.at for _, ended in reigns(story) if ended.at <= began.at), default=None)
+    if last_end is None or any(last_end < new.at <= began.at for new, _ in reigns(story)):
+        return False
+    seen = [
+        (event.at, event.broker, dict(event.offsets)[began.queue_id])
+        for event in story.history.events
+        if isinstance(event, OffsetsSeen) and began.queue_id in dict(event.offsets)
+    ]
+    took_it = {broker for at, broker, offset in seen if at >= began.at and offset == began.offset}
+    return any(
+        {
+            broker
+            for at, broker, offset in seen
+            if earlier.at <= at <= began.at and offset == earlier.offset
+        }.isdisjoint(took_it)
+        for earlier in story.history.events
+        if isinstance(earlier, Lowered)
+        and earlier.outcome == "done"
+        and earlier.queue_id == began.queue_id
+        and earlier.who in ("operator", "mqadmin")
+        and earlier.at < last_end
     )
 
 
