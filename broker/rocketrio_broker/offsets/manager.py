@@ -196,6 +196,19 @@ class ConsumerOffsetManager:
             return named[1]
         return self.known_in
 
+    def _epoch_below(self, key: TopicAndGroup, queue_id: int, offset: int) -> str | None:
+        """Return the epoch of an offset that is set without one, if it is not the one of most offsets here.
+
+        An operator names none. What he sets back lies in the log whose messages the present offset counts, although
+        this slave's log may not reach that far.
+        """
+        named = self.named_epochs.get((key, queue_id))
+        if named is None:
+            return None
+        version, epoch = named
+        is_below = version == self.table.version(key, queue_id) and offset <= version.offset
+        return epoch if is_below else None
+
     # ------------------------------------------------------------------------------------- commits
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -203,10 +216,14 @@ class ConsumerOffsetManager:
         if offset < 0:
             return
         key = topic, group
+        epoch = self._epoch_below(key, queue_id, offset)
         before = self.table.commit(key, queue_id, offset)
         if before == offset:
             return
-        self._record(key, queue_id, self.table.version(key, queue_id))
+        after = self.table.version(key, queue_id)
+        self._record(key, queue_id, after, epoch)
+        if epoch is not None:
+            self.named_epochs[key, queue_id] = after, epoch
         if offset < before:
             logger.warning(
                 "consumer offset lowered group=%s topic=%s queue_id=%d offset=%d before=%d",
@@ -224,6 +241,7 @@ class ConsumerOffsetManager:
         if not self._is_copy and self.known_in is None:
             epoch = None
         key = topic, group
+        epoch = epoch or self._epoch_below(key, queue_id, commit.offset)
         before = self.table.version(key, queue_id)
         outcome = self.table.apply(key, queue_id, commit)
         after = self.table.version(key, queue_id)

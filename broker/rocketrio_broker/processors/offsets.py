@@ -76,10 +76,10 @@ class OffsetProcessor:
             known = 0
         answer = offset.QueryConsumerOffsetResponseHeader(known if known >= 0 else None)
         if header.claim is not None:
-            version = self._consumer_offsets.query_version(group, topic, queue_id)
-            answer.generation = str(version.generation)
             answer.ownership = self._consumer_offsets.claim(group, topic, queue_id, header.claim)
         if header.with_epoch or header.claim is not None:
+            version = self._consumer_offsets.query_version(group, topic, queue_id)
+            answer.generation = str(version.generation)
             answer.epoch = self._epochs.current
         if known < 0:
             return request.response(
@@ -182,6 +182,21 @@ class OffsetProcessor:
                 f"{self._leadership.reason}, and queue {header.queue_id} of {header.topic} ends at {end}",
             )
 
+    def _refuse_reset_beyond_the_end(
+        self, header: offset.UpdateConsumerOffsetRequestHeader
+    ) -> None:
+        """Raise RefusedError for a reset that skips messages which are not there yet.
+
+        Its number may come from a log that was longer. A slave may not have all messages yet, and takes it.
+        """
+        end = self._store.next_queue_offset(header.topic, header.queue_id)
+        if header.commit_offset > end and not self._store.is_slave:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The offset is not reset: queue {header.queue_id} of {header.topic} ends at {end}, so the group would "
+                f"skip the messages up to {header.commit_offset}. Reset it to {end} at most",
+            )
+
     def _is_parted(self, header: offset.UpdateConsumerOffsetRequestHeader) -> bool:
         """Return whether a member's position is from another epoch, and lies where this log continued differently."""
         if header.ownership is None:
@@ -206,6 +221,7 @@ class OffsetProcessor:
     def _versioned_commit(self, header: offset.UpdateConsumerOffsetRequestHeader) -> Commit | None:
         """Return the commit of a rocketrio client, an operator or a slave; None for a plain one."""
         if header.reset:
+            self._refuse_reset_beyond_the_end(header)
             return Commit(header.commit_offset, is_reset=True)
         if header.generation is None:
             return None

@@ -41,6 +41,15 @@ class StandingOffset:
     generation: str
     offset: int | None
 
+    def is_newer_than(self, generation: str | None) -> bool:
+        """Return True if a broker that reported this generation has not heard of this offset yet."""
+        return generation is not None and _numbers(generation) < _numbers(self.generation)
+
+
+def _numbers(generation: str) -> list[int]:
+    """Return the numbers of a generation, `resets.lowers`, which order it (decision 0014)."""
+    return [int(number) for number in generation.split(".")]
+
 
 @attrs.define(eq=False)
 class QueueClaim:
@@ -189,7 +198,12 @@ class RemoteBrokerOffsetStore:
         return self._claims.setdefault(queue, QueueClaim())
 
     async def committed(self, queue: MessageQueue) -> StoredOffset:
-        """Return the broker's stored offset of the group, or NOT_FOUND. Raises Error if no broker answers."""
+        """Return the broker's stored offset of the group, or NOT_FOUND. Raises Error if no broker answers.
+
+        After an operator's reset that stopped this member's commits it is the offset of that reset, although the broker
+        that is asked may not have copied it yet.
+        """
+        claim = self._claim(queue)
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
             claimed = await self.client.api.claim_queue(
@@ -199,8 +213,11 @@ class RemoteBrokerOffsetStore:
                 None,
                 zero_if_young=False,
                 # An Apache broker gets the usual request.
-                with_epoch=self._claim(queue).generation is not None,
+                with_epoch=claim.generation is not None,
             )
+            reset = claim.overruled
+            if reset and reset.offset is not None and reset.is_newer_than(claimed.generation):
+                return StoredOffset(reset.offset, found.is_slave)
             return StoredOffset(claimed.offset, found.is_slave, claimed.epoch)
 
         return await self.client.ask_broker(queue, ask, insist_on_master=True)

@@ -372,6 +372,23 @@ def test_slave_names_the_epoch_in_which_its_master_knew_its_offsets() -> None:
     assert named() == ("1.0.b.", {})
 
 
+def test_slave_keeps_the_epoch_of_an_offset_that_is_set_back_without_one() -> None:
+    """An operator names none; this slave's log does not reach as far as the offset."""
+    disk = MemoryDisk()
+    offsets = ConsumerOffsetManager(
+        file=ConfigFile(FILE, disk=disk), disk=disk, log_epoch=lambda: "1.0.a."
+    )
+    offsets.begin_copy("1.0.a.")
+    for queue_id in range(4):
+        offsets.commit_version("G", "T", queue_id, Commit(7, FIRST), epoch="1.0.b.")
+    offsets.commit_version("G", "T", 0, Commit(5, is_reset=True))
+    offsets.commit_offset("G", "T", 1, 5)
+    # Nobody knows in which log an offset lies that is set forward.
+    offsets.commit_version("G", "T", 2, Commit(8, is_reset=True))
+    offsets.commit_offset("G", "T", 3, 8)
+    assert named_by(offsets) == ("1.0.a.", {"T@G": {0: "1.0.b.", 1: "1.0.b."}})
+
+
 class OfLog:
     """A broker's offsets over restarts; what its log has of other epochs can be set."""
 

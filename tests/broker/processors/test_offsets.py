@@ -291,6 +291,7 @@ async def test_reset_overrules_running_consumers_until_they_know_it(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing_t() as one:
+        one.put("T", *[b"x"] * 10)
         owner = await claim(one, "me")
         await commit(one, 100, owner)
         reset = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 10, reset=True)
@@ -300,6 +301,27 @@ async def test_reset_overrules_running_consumers_until_they_know_it(
         again = await claim(one, "me")
         assert again.offset == 10
         assert await commit(one, 20, again) == ("stored", "1.0", 20)
+
+
+async def test_reset_beyond_the_end_of_the_queue_is_refused_by_a_master_alone(
+    autojump_clock: MockClock,
+) -> None:
+    """The number is from a log that was longer: the group would skip what comes next."""
+    async with knowing_t(slaves=1) as one:
+        one.put("T", b"a", b"b", b"c")
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        beyond, last = (
+            offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, number, reset=True)
+            for number in (4, 3)
+        )
+        refused = await one.ask(beyond)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert refused.remark is not None
+        assert "queue 0 of T ends at 3" in refused.remark
+        assert await committed(one, zero=False) is None
+        assert (await slave.ask(beyond)).code == ResponseCode.SUCCESS
+        assert (await one.ask(last)).code == ResponseCode.SUCCESS
+        assert await committed(one) == 3
 
 
 async def test_offset_of_a_slave_beyond_the_end_of_the_queue_is_limited(

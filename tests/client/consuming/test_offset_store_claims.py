@@ -8,7 +8,7 @@ import trio
 from tests.client.consuming.offset_stores import QUEUE, at, commit, read, seek
 
 from rocketrio import NOT_FOUND, CommitRefusedError
-from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
+from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore, StandingOffset
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.offset import (
@@ -171,6 +171,18 @@ async def test_reset_by_an_operator_holds_until_the_user_seeks(
     assert await at(store, master) == 65
     await commit(store, 66)
     assert await at(store, master) == 66
+
+
+@pytest.mark.parametrize(("generation", "is_news"), [("1.0", True), ("0.1", True), ("0.0", False)])
+async def test_committed_is_the_reset_that_a_member_was_told_of_before_the_broker(
+    store: RemoteBrokerOffsetStore, generation: str, is_news: bool
+) -> None:
+    """A slave had it, while there was no master; who seeks to what the next master says would undo it."""
+    await read(store)
+    await commit(store, 50)
+    assert (await store.committed(QUEUE)).offset == 50
+    store._claim(QUEUE).overruled = StandingOffset(generation, 10)
+    assert (await store.committed(QUEUE)).offset == (10 if is_news else 50)
 
 
 async def test_commit_of_a_released_queue_after_a_reset_is_refused(
