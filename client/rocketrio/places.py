@@ -4,7 +4,7 @@
     +10, -10              10 messages after the first, before the end
     1204                  this offset
     @TIME                 the first message that was stored then or later
-    2:10, @T1:T2, -10:    a range, without its end; a side that is missing is the first or the end
+    2:10, @T1:T2, -10:    a range, without its end; a side that is missing is the first or the end of now
 
 TIME is ISO 8601 (`2026-11-21T08:00+01:00`; local time without a zone), milliseconds since 1970, or a time back from now
 (`-1h30m`; units d, h, m, s).
@@ -64,10 +64,22 @@ LAST: Final = FromLast(0)
 
 @attrs.frozen
 class PlaceRange:
-    """From one place up to another one, which is not part of it."""
+    """From one place up to another one, which is not part of it; without one it goes on."""
 
     start: Place = FIRST
-    end: Place = LAST
+    end: Place | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Raise ConfigError for a range that ends before it begins, whatever a queue holds."""
+        match self.start, self.end:
+            case (FromFirst(a), FromFirst(b)) | (AtOffset(a), AtOffset(b)) | (AtTime(a), AtTime(b)):
+                is_backwards = a > b
+            case FromLast(a), FromLast(b):
+                is_backwards = a < b
+            case _:
+                return
+        if is_backwards:
+            raise ConfigError("the range ends before it begins")
 
 
 def place_of(text: str, now_ms: int) -> Place:
@@ -79,7 +91,7 @@ def place_of(text: str, now_ms: int) -> Place:
 
 
 def range_of(text: str, now_ms: int) -> PlaceRange:
-    """Return the range that a text means; one place is the range from there to the end. Raises ConfigError."""
+    """Return the range that a text means; one place is the range from there on. Raises ConfigError."""
     whole = _place(text, now_ms)
     if whole is not None:
         return PlaceRange(whole)
@@ -91,7 +103,6 @@ def range_of(text: str, now_ms: int) -> PlaceRange:
         start = FIRST if not left.strip("@") else _place(left, now_ms)
         end = LAST if not right else _place(right, now_ms)
         if start is not None and end is not None:
-            _check_order(text, start, end)
             return PlaceRange(start, end)
     raise ConfigError(f"{text!r} is neither a place nor a range A:B of two: {PLACE_FORMS}")
 
@@ -102,18 +113,6 @@ def time_ms_of(text: str, now_ms: int) -> int:
     if time is None:
         raise ConfigError(f"{text!r} is not a time: {TIME_FORMS}")
     return time
-
-
-def _check_order(text: str, start: Place, end: Place) -> None:
-    match start, end:
-        case (FromFirst(a), FromFirst(b)) | (AtOffset(a), AtOffset(b)) | (AtTime(a), AtTime(b)):
-            is_empty = a > b
-        case FromLast(a), FromLast(b):
-            is_empty = a < b
-        case _:
-            return
-    if is_empty:
-        raise ConfigError(f"the range {text} ends before it begins")
 
 
 def _place(text: str, now_ms: int) -> Place | None:

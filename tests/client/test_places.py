@@ -51,7 +51,7 @@ EIGHT = int(datetime(2026, 11, 21, 8, tzinfo=UTC).timestamp() * 1000)
 )
 def test_place(text: str, place: Place) -> None:
     assert place_of(text, NOW) == place
-    assert range_of(text, NOW) == PlaceRange(place, LAST)
+    assert range_of(text, NOW) == PlaceRange(place)
 
 
 NO_PLACES = [

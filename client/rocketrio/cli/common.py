@@ -67,7 +67,7 @@ from rocketrio.cluster.name_servers import (
 )
 from rocketrio.cluster.tls import TLS_CA_FILE_VARIABLE, TLS_VARIABLE, GivenTls
 from rocketrio.connect import ClientOptions
-from rocketrio.places import AtTime, Place, place_of, time_ms_of
+from rocketrio.places import AtTime, Place, PlaceRange, place_of, range_of, time_ms_of
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import LogFormat, log_to
@@ -92,6 +92,8 @@ TIME_HELP: Final = f"as {TIME_EXAMPLE} (without a zone, local time) or -1h30m fo
 """The help text for the format of times."""
 PLACE_HELP: Final = f"first, last, N, +N after the first, -N before the end, or a time {TIME_HELP}"
 """The help text for places, as PLACE reads them."""
+RANGE_HELP: Final = f"{PLACE_HELP}; A:B also says where to end"
+"""The help text for ranges, as RANGE reads them."""
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -197,6 +199,37 @@ class _PlaceType(click.ParamType[Place]):
             self.fail(str(error), param, ctx)
 
 
+class _RangeType(click.ParamType[PlaceRange]):
+    """A range of places, or the one from a place on."""
+
+    name = "PLACE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> PlaceRange:
+        if isinstance(value, PlaceRange):
+            return value
+        now_ms = SystemWallClock().now_ms()
+        try:
+            return range_of(str(value), now_ms)
+        except ConfigError as error:
+            with suppress(ConfigError):
+                return PlaceRange(AtTime(time_ms_of(str(value), now_ms)))
+            self.fail(str(error), param, ctx)
+
+
+def range_to(since: PlaceRange, until: Place | None) -> PlaceRange:
+    """Return the range with the end that `--to` gives. Raises UsageError for two ends, or one before the beginning."""
+    if until is None:
+        return since
+    if since.end is not None:
+        raise click.UsageError("give the end once: as --from A:B, or with --to")
+    try:
+        return PlaceRange(since.start, until)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def time_of(text: str) -> datetime:
     """Return the time that a text names, local time if it has no zone. Raises ValueError for any other text."""
     try:
@@ -219,6 +252,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
 ADDRESS: Final = _Address()
 QUEUE: Final = _Queue()
 PLACE: Final = _PlaceType()
+RANGE: Final = _RangeType()
 TOPIC: Final = _Name("TOPIC", topic_name_problem, "topics")
 GROUP: Final = _Name("GROUP", group_name_problem, "groups")
 BROKER: Final = _Name("NAME", lambda name: None, "brokers")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import UTC, datetime
 
@@ -10,16 +10,19 @@ import click
 import trio
 
 from rocketrio.admin.admin import open_admin
+from rocketrio.admin.browse import TopicMessages
 from rocketrio.admin.cluster_questions import readable_queues
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import (
     GROUP,
     PLACE,
-    PLACE_HELP,
+    RANGE,
+    RANGE_HELP,
     TOPIC,
     Template,
     body_fields,
     client_options,
+    range_to,
     run,
     sends,
 )
@@ -32,9 +35,10 @@ from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consuming.consumer_parts import COMMIT_GRACE
 from rocketrio.consuming.fetch import StartFrom
-from rocketrio.places import AtTime, FromFirst, FromLast, Place
+from rocketrio.consuming.redelivered import RedeliveredMessage
+from rocketrio.places import LAST, AtTime, FromFirst, FromLast, Place, PlaceRange
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message import MessageExt, MessageQueue
 
 
 @click.command(cls=Command)
@@ -46,11 +50,12 @@ from rocketrio_protocol.message import MessageExt
 @click.option(
     "--from",
     "start",
-    type=PLACE,
+    type=RANGE,
     default="first",
     show_default=True,
-    help=f"Where a group begins that never committed: {PLACE_HELP}.",
+    help=f"Where a group begins that never committed: {RANGE_HELP}.",
 )
+@click.option("--to", "until", type=PLACE, help="End before there, in each queue: as --from.")
 @click.option("--count", type=click.IntRange(1), help="End after this many messages.")
 @click.option(
     "--until-caught-up",
@@ -76,7 +81,8 @@ def consume(
     topic: str,
     group: str,
     tags: str | None,
-    start: Place,
+    start: PlaceRange,
+    until: Place | None,
     count: int | None,
     until_caught_up: bool,
     as_json: bool,
@@ -86,8 +92,8 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC, one body per line, and commit what was printed.
 
-    Ends with --count, --until-caught-up or Ctrl-C; the next run of the group continues from there. With --json a body
-    that is not UTF-8 is printed as base64, with `"encoding": "base64"` in the object; keys and tags that a message
+    Ends with --count, --to, --until-caught-up or Ctrl-C; the next run of the group continues from there. With --json a
+    body that is not UTF-8 is printed as base64, with `"encoding": "base64"` in the object; keys and tags that a message
     lacks are null. While a broker cannot be reached, standard error says so.
 
     \b
@@ -96,29 +102,36 @@ def consume(
       rocketrio consume orders --group billing --tags 'paid || refunded' --count 10
       rocketrio consume orders --group billing --until-caught-up --json
       rocketrio consume orders --group billing --from -1h -f '%d{strftime[%T]} %k %v\\n'
+      rocketrio consume orders --group audit --from @2026-11-21:2026-11-22
     """
     if as_json and template is not None:
         raise click.UsageError("give --json or --format, not both")
+    where = range_to(start, until)
+    if until_caught_up and where.end is not None:
+        raise click.UsageError("give --until-caught-up or an end, not both")
+    goal = LAST if until_caught_up else where.end
 
     async def work() -> None:
         async with (
             open_client(**client) as shared,
-            _opened(shared, topic, group, tags, start) as consumer,
+            _opened(shared, topic, group, tags, where.start) as consumer,
         ):
             printer = _Printer(_json_line if as_json else _body_line, template)
             try:
                 # For a topic that may not be read the consumer would wait for ever, or find nothing and end.
-                await readable_queues(consumer.client, topic)
+                queues = await readable_queues(consumer.client, topic)
                 async with reporting_outages(consumer.client, topic, writes=False):
-                    if until_caught_up:
-                        await _until_caught_up(consumer, printer, count)
-                    else:
+                    if goal is None:
                         await _forever(consumer, printer, count)
+                    else:
+                        messages = TopicMessages(shared, topic)
+                        ends = {queue: await messages.offset_of(queue, goal) for queue in queues}
+                        await _until(consumer, printer, count, ends)
                 consumer._settle()
             finally:
                 await _commit(consumer)
 
-    run(work, verbose=verbose, interrupted_is_done=not until_caught_up and count is None)
+    run(work, verbose=verbose, interrupted_is_done=goal is None and count is None)
 
 
 def _opened(
@@ -221,10 +234,27 @@ async def _forever(consumer: Consumer, printer: _Printer, count: int | None) -> 
         await printer.write(await consumer.receive_batch(room))
 
 
-async def _until_caught_up(consumer: Consumer, printer: _Printer, count: int | None) -> None:
-    received = consumer.until_caught_up(lambda: consumer.receive_batch(_room(printer, count)))
+async def _until(
+    consumer: Consumer, printer: _Printer, count: int | None, ends: Mapping[MessageQueue, int]
+) -> None:
+    """Print what lies below the ends; what was received beyond them is given back, for the group's next run."""
+
+    queues = {(queue.broker_name, queue.queue_id): queue for queue in ends}
+
+    def passed(message: MessageExt) -> MessageQueue | None:
+        """Return the queue whose end lies before a message."""
+        queue = queues.get((message.broker_name, message.queue_id))
+        # One that comes again is from the group's retry topic, which is read whatever the end.
+        if queue is None or isinstance(message, RedeliveredMessage):
+            return None
+        return queue if message.queue_offset >= ends[queue] else None
+
+    received = consumer.until_caught_up(lambda: consumer.receive_batch(_room(printer, count)), ends)
     async with aclosing(received) as batches:
         async for messages in batches:
-            await printer.write(messages)
+            await printer.write([message for message in messages if passed(message) is None])
+            for queue in {queue for message in messages if (queue := passed(message))}:
+                consumer.seek(queue, ends[queue])
+                consumer.pause([queue])
             if not _room(printer, count):
                 return

@@ -10,10 +10,13 @@ from rocketrio.cli.common import (
     PLACE,
     PLACE_HELP,
     QUEUE,
+    RANGE,
+    RANGE_HELP,
     TIME_HELP,
     TOPIC,
     Time,
     client_options,
+    range_to,
     reads,
     run,
     streams,
@@ -22,7 +25,7 @@ from rocketrio.cli.message_output import list_messages, print_message, show_mess
 from rocketrio.cli.message_trace import deliver, show_id, status, trace
 from rocketrio.cli.output import Output
 from rocketrio.connect import ClientOptions
-from rocketrio.places import Place
+from rocketrio.places import Place, PlaceRange
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt
 
@@ -183,7 +186,7 @@ def at(
 
 @message.command()
 @click.argument("topic", type=TOPIC)
-@click.option("--from", "since", type=PLACE, help=f"From there on: {PLACE_HELP}.")
+@click.option("--from", "since", type=RANGE, default="first", help=f"From there on: {RANGE_HELP}.")
 @click.option("--to", "until", type=PLACE, help="Up to there, without it: as --from.")
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @click.option("--count", type=click.IntRange(1), default=_COUNT, show_default=True, help="At most.")
@@ -192,7 +195,7 @@ def at(
 @client_options
 def browse(
     topic: str,
-    since: Place | None,
+    since: PlaceRange,
     until: Place | None,
     queue: tuple[str, int] | None,
     count: int,
@@ -208,15 +211,17 @@ def browse(
       rocketrio message browse orders --last --count 5
       rocketrio message browse orders --from 2026-11-21T08:00 --to 2026-11-21T08:05
       rocketrio message browse orders --from -10 --queue broker-a/3
+      rocketrio message browse orders --from 1200:1210 --queue broker-a/3
       rocketrio message browse orders --from -1h -f '%d{strftime[%T]} %k %v\\n'
     """
     broker_name, queue_id = queue or (None, None)
+    where = range_to(since, until)
 
     async def work() -> None:
         async with open_admin(**client) as admin:
             messages = admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
             read = messages.last if last else messages.first
-            found = await read(count, since=since, until=until)
+            found = await read(count, since=where.start, until=where.end)
         list_messages(output, found.messages)
         if found.in_all > len(found.messages):
             which = "last" if last else "first"

@@ -221,18 +221,23 @@ class Consumer(Live):
         """Return the next messages as a Polars DataFrame; otherwise as `read_arrow`."""
         return await receive_polars(self._hand_out, columns, max_messages, max_wait)
 
-    def until_caught_up(self, receive: Callable[[], Awaitable[T]]) -> AsyncGenerator[T]:
+    def until_caught_up(
+        self,
+        receive: Callable[[], Awaitable[T]],
+        ends: Mapping[MessageQueue, int] | None = None,
+    ) -> AsyncGenerator[T]:
         """Iterate over the results of `receive`, until all messages that existed at the start were received.
 
             async for messages in consumer.until_caught_up(consumer.receive_batch): ...
             async for table in consumer.until_caught_up(consumer.read_arrow): ...
 
-        The start is when the first result is requested; later messages may be included. If a queue moves to another
+        The start is when the first result is requested; later messages may be included. `ends` names other offsets to
+        end at, of all queues; a queue that it does not name counts as read. If a queue moves to another
         member meanwhile, that member reads the rest. At the end all received messages count as done.
 
         Raises what `receive` raises, and NotReachableError if no broker reports the end of a queue or its owner.
         """
-        return _until_caught_up(self, receive)
+        return _until_caught_up(self, receive, ends)
 
     def _settle(self) -> None:
         """Mark all received messages as done."""
@@ -518,7 +523,9 @@ def _known(answers: Mapping[MessageQueue, int | Error]) -> dict[MessageQueue, in
 
 
 async def _until_caught_up(
-    consumer: Consumer, receive: Callable[[], Awaitable[T]]
+    consumer: Consumer,
+    receive: Callable[[], Awaitable[T]],
+    ends: Mapping[MessageQueue, int] | None,
 ) -> AsyncGenerator[T]:
     """Iterate as described at `Consumer.until_caught_up`.
 
@@ -527,7 +534,8 @@ async def _until_caught_up(
     It ends only when each message below the goal was handed out, or its queue belongs to another member.
     """
     await _wait_for_share(consumer)
-    ends = {queue: await consumer.client.max_offset(queue) for queue in consumer.assignment}
+    if ends is None:
+        ends = {queue: await consumer.client.max_offset(queue) for queue in consumer.assignment}
     while not _is_past(consumer, ends):
         received: list[T] = []
         async with background_nursery() as nursery:

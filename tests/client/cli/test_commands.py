@@ -14,6 +14,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from rocketrio import Message, MessageQueue, open_producer
 from rocketrio.cli import main
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -427,6 +428,37 @@ async def _consumer_of_ten(cluster: EmbeddedCluster, *, stderr: int | None = Non
 
 
 @pytest.mark.real
+async def test_consume_ends_before_a_place_and_the_next_run_continues_there() -> None:
+    with trio.fail_after(LIMIT):
+        async with EmbeddedCluster(network="loopback") as cluster:
+            run = in_cluster(cluster)
+            assert (await run("topic", "create", "orders", "--queues", "2")).code == 0
+            async with open_producer(name_servers=cluster.name_servers) as producer:
+                for queue_id in range(2):
+                    await producer.send_batch(
+                        [Message("orders", b"%d.%d" % (queue_id, number)) for number in range(10)],
+                        queue=MessageQueue("orders", "broker-a", queue_id),
+                    )
+
+            async def consumed(*options: str, group: str = "g") -> list[str]:
+                done = await run("consume", "orders", "--group", group, *options)
+                assert (done.code, done.err) == (0, "")
+                return sorted(done.out.split())
+
+            def between(start: int, end: int) -> list[str]:
+                return [f"{queue_id}.{number}" for queue_id in "01" for number in range(start, end)]
+
+            assert await consumed("--to", "6") == between(0, 6)
+            assert await consumed("--to", "3") == []
+            assert await consumed("--to", "+8", "--count", "100") == between(6, 8)
+            assert await consumed("--until-caught-up") == between(8, 10)
+            assert await consumed("--from", "2:4", group="other") == between(2, 4)
+            assert await consumed("--to", "last", group="other") == between(4, 10)
+            done = await run("message", "browse", "orders", "--from", "2:4", "--json")
+            assert sorted(each["body"] for each in done.json) == between(2, 4)
+
+
+@pytest.mark.real
 async def test_no_name_server_is_one_clear_line() -> None:
     done = await rocketrio("topic", "list", "--namesrv", "127.0.0.1:1")
     assert done.code == 1
@@ -443,6 +475,10 @@ async def test_no_name_server_is_one_clear_line() -> None:
         ["produce", "t", "--size", "5"],
         ["consume", "t", "--group", "bad group"],
         ["consume", "t", "--group", "g", "--from", "yesterday"],
+        ["consume", "t", "--group", "g", "--from", "9", "--to", "3"],
+        ["consume", "t", "--group", "g", "--from", "1:2", "--to", "3"],
+        ["consume", "t", "--group", "g", "--until-caught-up", "--to", "3"],
+        ["message", "browse", "t", "--from", "2:1"],
         ["topic", "list", "--namesrv", "nowhere"],
         ["produce", "t", "--delay", "7s"],
         ["nonsense"],
