@@ -27,6 +27,10 @@ class Family:
     kind: Kind
     meaning: str
 
+    def described(self, meaning: str) -> "Family":
+        """Return the same metric with another help text, for a page that measures it in another way."""
+        return Family(self.name, self.kind, meaning)
+
     def head(self) -> str:
         """Return the lines before the samples."""
         return f"# HELP {self.name} {self.meaning}\n# TYPE {self.name} {self.kind}\n"

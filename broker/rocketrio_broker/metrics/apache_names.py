@@ -1,7 +1,4 @@
-"""The metrics of Apache's brokers, under the names that their page has (5.1.4 to 5.3.3).
-
-The names on the page differ from the constants of Java, because units are appended there. Here the lines of TYPE and
-HELP have the same names as the samples.
+"""Writes the metrics of Apache's brokers; their names, texts and labels are in the protocol's `broker_metrics.py`.
 
 Answers to: BrokerMetricsManager, DefaultStoreMetricsManager, ConsumerLagCalculator, TransactionMetrics.
 Unlike Java: a slave has no metrics of topics, groups and clients, so that a sum over brokers counts nothing twice.
@@ -15,85 +12,45 @@ from typing import TYPE_CHECKING, Final
 
 from rocketrio_broker.metrics.counts import CountedStats, Incoming
 from rocketrio_broker.metrics.group_lags import GroupLag
-from rocketrio_protocol import names
+from rocketrio_protocol import broker_metrics, names
+from rocketrio_protocol.broker_metrics import (
+    COMMITTED,
+    CONSUMERS,
+    DEAD_LETTERS,
+    DISPATCH_BEHIND,
+    FINISHED,
+    FLUSH_BEHIND,
+    GROUP_CREATIONS,
+    GROUPS,
+    HALF,
+    IN_FLIGHT,
+    LAG,
+    LAG_LATENCY,
+    LOCAL_DISK,
+    MESSAGE_SIZE,
+    MESSAGES_IN,
+    MESSAGES_OUT,
+    PERMISSION,
+    PRODUCERS,
+    QUEUEING,
+    READY,
+    RESERVED,
+    ROLLED_BACK,
+    STORAGE,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    TOPIC_CREATIONS,
+    TOPICS,
+    WATERMARK,
+    client_kind,
+    consumer_labels,
+    producer_labels,
+)
 from rocketrio_protocol.exposition import Family, flag, histogram_text
-from rocketrio_protocol.versions import version_name
 
 if TYPE_CHECKING:
     from rocketrio_broker.clients import ClientChannelInfo
     from rocketrio_broker.state import BrokerState
-
-MESSAGES_IN: Final = Family("rocketmq_messages_in_total", "counter", "Messages from producers.")
-THROUGHPUT_IN: Final = Family("rocketmq_throughput_in_total", "counter", "Bytes from producers.")
-MESSAGES_OUT: Final = Family("rocketmq_messages_out_total", "counter", "Messages to groups.")
-THROUGHPUT_OUT: Final = Family("rocketmq_throughput_out_total", "counter", "Bytes to groups.")
-MESSAGE_SIZE: Final = Family(
-    "rocketmq_message_size", "histogram", "Bytes of messages; a batch counts once, by its average."
-)
-DEAD_LETTERS: Final = Family(
-    "rocketmq_send_to_dlq_messages_total", "counter", "Messages that a group gave up."
-)
-LAG: Final = Family(
-    "rocketmq_consumer_lag_messages", "gauge", "Messages that the group has not committed."
-)
-LAG_LATENCY: Final = Family(
-    "rocketmq_consumer_lag_latency_milliseconds", "gauge", "Age of the first message not committed."
-)
-IN_FLIGHT: Final = Family(
-    "rocketmq_consumer_inflight_messages", "gauge", "Messages that are pulled and not committed."
-)
-QUEUEING: Final = Family(
-    "rocketmq_consumer_queueing_latency_milliseconds",
-    "gauge",
-    "Age of the first message not pulled.",
-)
-READY: Final = Family(
-    "rocketmq_consumer_ready_messages", "gauge", "Messages that the group has not pulled."
-)
-CONSUMERS: Final = Family("rocketmq_consumer_connections", "gauge", "Connections of consumers.")
-PRODUCERS: Final = Family("rocketmq_producer_connections", "gauge", "Connections of producers.")
-PERMISSION: Final = Family(
-    "rocketmq_broker_permission", "gauge", "6: read and write, 4: read, 2: write."
-)
-TOPICS: Final = Family("rocketmq_topic_number", "gauge", "Topics, with those of the system.")
-GROUPS: Final = Family("rocketmq_consumer_group_number", "gauge", "Consumer groups.")
-WATERMARK: Final = Family(
-    "rocketmq_processor_watermark",
-    "gauge",
-    "Requests that wait for a thread: 0, as no threads are used; see rocketrio_loop_delay_seconds.",
-)
-STORAGE: Final = Family(
-    "rocketmq_storage_size_bytes", "gauge", "Used bytes of the file system that has the log."
-)
-FLUSH_BEHIND: Final = Family(
-    "rocketmq_storage_flush_behind_bytes", "gauge", "Bytes of the log that are not flushed."
-)
-DISPATCH_BEHIND: Final = Family(
-    "rocketmq_storage_dispatch_behind_bytes", "gauge", "Bytes of the log without queue entries."
-)
-RESERVED: Final = Family(
-    "rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest message."
-)
-COMMITTED: Final = Family("rocketmq_commit_messages_total", "counter", "Committed transactions.")
-ROLLED_BACK: Final = Family(
-    "rocketmq_rollback_messages_total", "counter", "Transactions that were rolled back."
-)
-HALF: Final = Family("rocketmq_half_messages", "gauge", "Transactions without a decision.")
-FINISHED: Final = Family(
-    "rocketmq_finish_message_latency_milliseconds",
-    "histogram",
-    "SECONDS from the birth of a message to the commit of its transaction, despite the name.",
-)
-TOPIC_CREATIONS: Final = Family(
-    "rocketmq_topic_create_execution_time_milliseconds",
-    "histogram",
-    "Time of requests that create or change a topic.",
-)
-GROUP_CREATIONS: Final = Family(
-    "rocketmq_consumer_group_create_execution_time_milliseconds",
-    "histogram",
-    "Time of requests that create or change a group.",
-)
 
 PROCESSORS: Final = (
     *("send", "async_put", "pull", "ack", "query_message", "client_manager", "heartbeat"),
@@ -113,7 +70,7 @@ def node(broker: "BrokerState", labels: Named) -> Iterator[str]:
     for processor in PROCESSORS:
         yield WATERMARK.sample(labels(processor=processor), 0)
     store = broker.store
-    where = labels(storage_type="local", storage_medium="disk")
+    where = labels(**LOCAL_DISK)
     total, free = store.disk_capacity
     yield STORAGE.alone(where, total - free if total else None)
     end = store.max_physical_offset
@@ -216,49 +173,38 @@ def lags(found: Sequence[tuple[str, GroupLag]]) -> Iterator[str]:
 
 def lag_labels(labels: Named, each: GroupLag) -> str:
     """Return the labels of a group's lag."""
-    return labels(
-        consumer_group=each.group,
-        topic=each.topic,
-        is_retry=flag(each.topic.startswith(names.RETRY_PREFIX)),
-        is_system=_system(each.topic, each.group),
-    )
+    is_system = _is_system(each.topic, each.group)
+    return labels(**broker_metrics.lag_labels(each.group, each.topic, is_system=is_system))
 
 
 def clients(broker: "BrokerState", labels: Named, limit: int) -> Iterator[str]:
     """Yield the connections of consumers and producers, by language and version."""
     yield CONSUMERS.head()
     for group, info in list(broker.consumers.consumer_table.items())[:limit]:
-        mode = _MODES.get(info.consume_type, "pull")
+        is_system = _is_system(group=group)
         kinds = Counter(_kind(client) for client in info.channels.values())
-        for (language, version), count in kinds.items():
-            text = labels(
-                consumer_group=group,
-                language=language,
-                version=version,
-                consume_mode=mode,
-                protocol_type="remoting",
-                is_system=_system(group=group),
-            )
-            yield CONSUMERS.sample(text, count)
+        for kind, count in kinds.items():
+            where = consumer_labels(group, kind, info.consume_type, is_system=is_system)
+            yield CONSUMERS.sample(labels(**where), count)
     producers: Counter[tuple[str, str]] = Counter()
     for channels in list(broker.producers.group_channel_table.values()):
         producers.update(_kind(client) for client in channels.values())
         yield ""
     yield PRODUCERS.head()
-    for (language, version), count in producers.items():
-        text = labels(language=language, version=version, protocol_type="remoting")
-        yield PRODUCERS.sample(text, count)
-
-
-_MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
+    for kind, count in producers.items():
+        yield PRODUCERS.sample(labels(**producer_labels(kind)), count)
 
 
 def _kind(client: "ClientChannelInfo") -> tuple[str, str]:
-    return client.language.name.lower(), version_name(client.version).lower()
+    return client_kind(client.language.name, client.version)
 
 
 def _system(topic: str = "", group: str = "") -> str:
-    return flag(
+    return flag(_is_system(topic, group))
+
+
+def _is_system(topic: str = "", group: str = "") -> bool:
+    return (
         topic in names.SYSTEM_TOPICS
         or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
         or names.is_system_group(group)

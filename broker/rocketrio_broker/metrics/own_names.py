@@ -11,6 +11,7 @@ from rocketrio_broker.metrics.event_counts import EventCounts
 from rocketrio_broker.metrics.group_lags import GroupLag
 from rocketrio_broker.metrics.loop_delay import LoopDelay
 from rocketrio_broker.store.query import store_timestamp_from
+from rocketrio_protocol.broker_metrics import LAG_KNOWN, MEMBERS, VERDICT
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.exposition import Family, histogram_text
 from rocketrio_protocol.names import SCHEDULE_TOPIC
@@ -106,14 +107,6 @@ DISK_RATIO: Final = Family(
 PUT_FAILED: Final = Family(
     "rocketrio_store_put_failed_total", "counter", "Messages that the store refused."
 )
-LAG_KNOWN: Final = Family(
-    "rocketrio_group_lag_known", "gauge", "Whether this broker knows the group's lag."
-)
-VERDICT: Final = Family(
-    "rocketrio_group_verdict",
-    "gauge",
-    "1 for how the group keeps up, by the rules of `rocketrio lag`.",
-)
 RESETS: Final = Family(
     "rocketrio_offset_resets_total", "counter", "Queues whose offset an operator reset."
 )
@@ -122,7 +115,6 @@ REFUSED: Final = Family(
     "counter",
     "Commits that were dropped: after a reset, for a queue that the sender lost, or for messages that were cut off.",
 )
-MEMBERS: Final = Family("rocketrio_group_members", "gauge", "Members that are connected here.")
 DIFFER: Final = Family(
     "rocketrio_group_subscriptions_differ", "gauge", "Whether members subscribe differently."
 )

@@ -22,6 +22,7 @@ from rocketrio_broker.metrics.group_lags import GroupLag, GroupLags
 from rocketrio_broker.metrics.loop_delay import LoopDelay
 from rocketrio_broker.metrics.verdicts import Verdicts
 from rocketrio_broker.state import BrokerState
+from rocketrio_protocol.broker_metrics import node_labels
 from rocketrio_protocol.exposition import Family, Kind, label_text
 
 STEP: Final = 0.0015
@@ -72,9 +73,7 @@ class MetricsPage:
         config = broker.config.broker
         common = label_text(
             {
-                "cluster": config.cluster_name,
-                "node_type": "broker",
-                "node_id": config.broker_name,
+                **node_labels(config.cluster_name, config.broker_name),
                 **config.metrics_labels,
             }
         )

@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from rocketrio.exporter.exporter_names import exporter_names
-from rocketrio.exporter.native_names import group_labels, native_names, node_labels
+from rocketrio.exporter.native_names import group_labels, native_names
 from rocketrio.exporter.rounds import Round
+from rocketrio_protocol import broker_metrics
+from rocketrio_protocol.broker_metrics import VERDICT, node_labels
 from rocketrio_protocol.exposition import Family, label_text
 
 NAMES: Final = ("native", "exporter", "own")
@@ -19,13 +21,8 @@ UP: Final = Family(
     "rocketrio_exporter_up", "gauge", "Whether the broker answered in the last round."
 )
 SECONDS: Final = Family("rocketrio_exporter_duration_seconds", "gauge", "Length of the last round.")
-KNOWN: Final = Family("rocketrio_group_lag_known", "gauge", "Whether the group's lag is known.")
-VERDICT: Final = Family(
-    "rocketrio_group_verdict",
-    "gauge",
-    "1 for how the group keeps up, by the rules of `rocketrio lag`.",
-)
-MEMBERS: Final = Family("rocketrio_group_members", "gauge", "Members that are connected.")
+KNOWN: Final = broker_metrics.LAG_KNOWN.described("Whether the group's lag is known.")
+MEMBERS: Final = broker_metrics.MEMBERS.described("Members that are connected.")
 
 
 def page_of(found: Round, names: Collection[str]) -> Iterator[str]:
