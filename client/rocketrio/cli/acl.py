@@ -7,10 +7,9 @@ import click
 import trio
 
 from rocketrio.admin.access_admin import ACTIONS, CUSTOM, DEFAULT
-from rocketrio.admin.admin import open_admin
 from rocketrio.cli.acl_accounts import account
 from rocketrio.cli.acl_check import check
-from rocketrio.cli.acl_common import brokers_options, changed
+from rocketrio.cli.acl_common import AclCall, acl_options
 from rocketrio.cli.acl_import import import_accounts
 from rocketrio.cli.acl_users import RIGHTS, right_as_json, user
 from rocketrio.cli.commands import Group
@@ -99,9 +98,7 @@ def resource_names(
 @click.option("--source-ip", "source_ips", multiple=True, help="Only from this address or network.")
 @click.option("--deny", is_flag=True, help="Forbid the actions instead of allowing them.")
 @click.option("--default", "is_default", is_flag=True, help="Only where no custom right matches.")
-@brokers_options
-@changes
-@client_options
+@acl_options(changes)
 def grant(
     name: str,
     topics: tuple[str, ...],
@@ -111,12 +108,7 @@ def grant(
     source_ips: tuple[str, ...],
     deny: bool,
     is_default: bool,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+    call: AclCall,
 ) -> None:
     """Allow USER some actions on topics and groups; a right for the same resource is replaced.
 
@@ -134,16 +126,15 @@ def grant(
         raise click.UsageError("give at least one --topic, --group or --resource")
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            if dry_run:
+        async with call.access() as access:
+            if call.dry_run:
                 replaced = [
                     right for right in await access.rights_of(name) if right.resource in wanted
                 ]
-                if replaced and output.for_people:
+                if replaced and call.output.for_people:
                     click.echo("these would be replaced:")
-                    output.show(map(right_as_json, replaced), RIGHTS)
-            await changed(
+                    call.output.show(map(right_as_json, replaced), RIGHTS)
+            await call.changed(
                 access,
                 name,
                 f"{'denied' if deny else 'granted'} {','.join(actions)} on {', '.join(wanted)}",
@@ -155,34 +146,25 @@ def grant(
                     is_allowed=not deny,
                     policy=DEFAULT if is_default else CUSTOM,
                 ),
-                dry_run=dry_run,
-                output=output,
                 user=name,
                 resources=wanted,
             )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @acl.command()
 @click.argument("name", metavar="USER")
 @resource_options
 @click.option("--all", "is_all", is_flag=True, help="All rights of the user.")
-@brokers_options
-@changes
-@client_options
+@acl_options(changes)
 def revoke(
     name: str,
     topics: tuple[str, ...],
     groups: tuple[str, ...],
     resources: tuple[str, ...],
     is_all: bool,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+    call: AclCall,
 ) -> None:
     """Remove the rights of USER on topics and groups, or all of them.
 
@@ -196,8 +178,7 @@ def revoke(
         raise click.UsageError("give at least one --topic, --group or --resource, or --all")
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
+        async with call.access() as access:
             removed = [
                 right
                 for right in await access.rights_of(name)
@@ -205,8 +186,8 @@ def revoke(
             ]
             if not removed:
                 fail(f"{name} has no right on {', '.join(wanted) or 'anything'}")
-            if dry_run and output.for_people:
-                output.show(map(right_as_json, removed), RIGHTS)
+            if call.dry_run and call.output.for_people:
+                call.output.show(map(right_as_json, removed), RIGHTS)
 
             async def remove() -> list[str]:
                 addrs: list[str] = []
@@ -214,18 +195,16 @@ def revoke(
                     addrs = await access.revoke(name, resource, policy=policy)
                 return addrs
 
-            await changed(
+            await call.changed(
                 access,
                 f"{len(removed)} rights of {name}",
                 "removed",
                 remove,
-                dry_run=dry_run,
-                output=output,
                 user=name,
                 rights=[right_as_json(each) for each in removed],
             )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @acl.command(name="list")
@@ -233,28 +212,16 @@ def revoke(
 @click.option(
     "--resource", "resource_part", default="", help="Only resources that contain this text."
 )
-@brokers_options
-@reads
-@client_options
-def list_rights(
-    user_part: str,
-    resource_part: str,
-    cluster: str | None,
-    broker_addr: str | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(reads)
+def list_rights(user_part: str, resource_part: str, call: AclCall) -> None:
     """List the rights of all users; one that masters have differently appears more than once."""
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            rights = await admin.access(cluster=cluster, broker_addr=broker_addr).rights(
-                user_part, resource_part
-            )
-        output.show(map(right_as_json, rights), RIGHTS)
+        async with call.access() as access:
+            rights = await access.rights(user_part, resource_part)
+        call.output.show(map(right_as_json, rights), RIGHTS)
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @acl.command()

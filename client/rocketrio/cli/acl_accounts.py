@@ -2,17 +2,15 @@
 
 import click
 
-from rocketrio.admin.admin import open_admin
 from rocketrio.cli.acl_common import (
-    brokers_options,
-    changed,
+    AclCall,
+    acl_options,
     password_option,
     read_password,
 )
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, client_options, reads, run
-from rocketrio.cli.output import Column, Output
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.common import changes, reads
+from rocketrio.cli.output import Column
 from rocketrio_protocol.commands.access import UpdateAccessConfigRequestHeader
 
 _PERMISSIONS = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB"])
@@ -45,9 +43,7 @@ def account() -> None:
 @click.option("--default-group-perm", type=_PERMISSIONS, help="For groups without a permission.")
 @click.option("--topic-perm", "topic_perms", multiple=True, metavar="TOPIC=PERM")
 @click.option("--group-perm", "group_perms", multiple=True, metavar="GROUP=PERM")
-@brokers_options
-@changes
-@client_options
+@acl_options(changes)
 def update(
     name: str,
     password_file: str | None,
@@ -56,12 +52,7 @@ def update(
     default_group_perm: str | None,
     topic_perms: tuple[str, ...],
     group_perms: tuple[str, ...],
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+    call: AclCall,
 ) -> None:
     """Create the account ACCESS_KEY, or change what is given of it.
 
@@ -70,7 +61,7 @@ def update(
     for text in topic_perms + group_perms:
         if text.partition("=")[2] not in _PERMISSIONS.choices:
             raise click.UsageError(f"{text!r} is not NAME=PUB, SUB, PUB|SUB or DENY")
-    secret_key = None if dry_run else read_password(password_file, name)
+    secret_key = None if call.dry_run else read_password(password_file, name)
     wanted = UpdateAccessConfigRequestHeader(
         name,
         secret_key,
@@ -82,106 +73,68 @@ def update(
     )
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            await changed(
+        async with call.access() as access:
+            await call.changed(
                 access,
                 f"account {name}",
                 "changed",
                 lambda: access.update_account(wanted),
-                dry_run=dry_run,
-                output=output,
                 account=name,
             )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @account.command()
 @click.argument("name", metavar="ACCESS_KEY")
-@brokers_options
-@changes
-@client_options
-def delete(
-    name: str,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(changes)
+def delete(name: str, call: AclCall) -> None:
     """Delete the account ACCESS_KEY."""
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            await changed(
+        async with call.access() as access:
+            await call.changed(
                 access,
                 f"account {name}",
                 "deleted",
                 lambda: access.delete_account(name),
-                dry_run=dry_run,
-                output=output,
                 account=name,
             )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @account.command()
-@brokers_options
-@reads
-@client_options
-def versions(
-    cluster: str | None,
-    broker_addr: str | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(reads)
+def versions(call: AclCall) -> None:
     """Show the version of each broker's accounts: equal ones were changed alike."""
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            found = await admin.access(cluster=cluster, broker_addr=broker_addr).account_versions()
-        output.show(
+        async with call.access() as access:
+            found = await access.account_versions()
+        call.output.show(
             [{"address": addr, "version": text} for addr, text in found.items()],
             (Column("address", "BROKER"), Column("version", "VERSION")),
         )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @account.command("white-addresses")
 @click.argument("addresses", nargs=-1)
 @click.option("--file", help="The file at the brokers that holds them; by default their first one.")
-@brokers_options
-@changes
-@client_options
-def white_addresses(
-    addresses: tuple[str, ...],
-    file: str | None,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(changes)
+def white_addresses(addresses: tuple[str, ...], file: str | None, call: AclCall) -> None:
     """Replace the ADDRESSES from which requests need neither a signature nor rights: 10.0.0.1, 10.0.0.* ..."""
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            await changed(
+        async with call.access() as access:
+            await call.changed(
                 access,
                 "addresses",
                 "changed",
                 lambda: access.set_white_addresses(addresses, file=file),
-                dry_run=dry_run,
-                output=output,
                 addresses=list(addresses),
             )
 
-    run(work, verbose=verbose)
+    call.run(work)

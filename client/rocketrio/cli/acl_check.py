@@ -6,13 +6,9 @@ import attrs
 import click
 
 from rocketrio.admin.access_admin import AccessRight, AccessUser, acl_info
-from rocketrio.admin.admin import open_admin
-from rocketrio.cli.acl_common import brokers_options
+from rocketrio.cli.acl_common import AclCall, acl_options, known_user
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import client_options, reads, run
-from rocketrio.cli.output import Output
-from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.common import reads
 from rocketrio_protocol.access.model import ACTION_NAMES, Entry, Resource, User, Verdict
 from rocketrio_protocol.access.wire_forms import merged_acl
 
@@ -38,9 +34,7 @@ class Decision:
     type=click.Choice([name.lower() for name in ACTION_NAMES if name != "All"]),
 )
 @click.option("--source-ip", default="127.0.0.1", show_default=True, help="Where it comes from.")
-@brokers_options
-@reads
-@client_options
+@acl_options(reads)
 def check(
     name: str,
     topic: str | None,
@@ -48,11 +42,7 @@ def check(
     resource: str | None,
     action: str,
     source_ip: str,
-    cluster: str | None,
-    broker_addr: str | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+    call: AclCall,
 ) -> None:
     """Say whether USER may do something, and which right decides; the exit code is 1 if it may not.
 
@@ -70,18 +60,15 @@ def check(
         raise click.UsageError("give one of --topic, --group and --resource")
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            users = await access.user(name)
-            if not users:
-                fail(f"no master has the user {name}")
+        async with call.access() as access:
+            users = await known_user(access, name)
             rights = await access.rights_of(name)
         found = [
             decision(addr, user, rights, Resource.parse(named[0]), action, source_ip)
             for user in users
             for addr in user.brokers
         ]
-        output.show(
+        call.output.show(
             [attrs.asdict(each) for each in found],
             people="\n".join(
                 f"{name} {'may' if each.is_allowed else 'may not'} {action} {each.resource} at {each.broker}: "
@@ -92,7 +79,7 @@ def check(
         if not all(each.is_allowed for each in found):
             raise click.exceptions.Exit(1)
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 def decision(

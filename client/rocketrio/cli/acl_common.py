@@ -1,18 +1,24 @@
-"""What the commands `rocketrio acl ...` share: which brokers, where a password comes from, dry runs and results.
+"""What the commands `rocketrio acl ...` share: their options, where a password comes from, dry runs and results.
 
 Invariant: a password is no argument of a command, and is never printed.
 """
 
+import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 
-from rocketrio.admin.access_admin import AccessAdmin
-from rocketrio.cli.common import ADDRESS, FunctionT
+from rocketrio.admin.access_admin import AccessAdmin, AccessUser
+from rocketrio.admin.admin import open_admin
+from rocketrio.cli.common import ADDRESS, FunctionT, client_options, run
 from rocketrio.cli.output import Output
+from rocketrio.cli.shell import fail
+from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.private_files import read_private
 
@@ -20,12 +26,76 @@ PASSWORD_SIZE_MAX: Final = 4096
 """Bytes of a file with a password."""
 
 
-def brokers_options(function: FunctionT) -> FunctionT:
-    """Add the options for which brokers are asked or changed: `cluster` and `broker_addr`."""
-    function = click.option("--cluster", help="Only the brokers of this cluster.")(function)
-    return click.option(
-        "--broker", "broker_addr", type=ADDRESS, help="Only the broker at this address."
-    )(function)
+@attrs.frozen
+class AclCall:
+    """What each of these commands is given: the brokers that it concerns, and where its results go."""
+
+    cluster: str | None
+    broker_addr: str | None
+    output: Output
+    client: ClientOptions
+    verbose: int
+    dry_run: bool = False
+
+    @asynccontextmanager
+    async def access(self) -> AsyncGenerator[AccessAdmin]:
+        """Open the administration of the rights at these brokers."""
+        async with open_admin(**self.client) as admin:
+            yield admin.access(cluster=self.cluster, broker_addr=self.broker_addr)
+
+    def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run the command's work to its end."""
+        run(work, verbose=self.verbose)
+
+    async def changed(
+        self,
+        access: AccessAdmin,
+        subject: str,
+        done: str,
+        change: Callable[[], Awaitable[Sequence[str]]],
+        **fields: Any,
+    ) -> None:
+        """Await a change and print which brokers took it; in a dry run print which ones would be asked."""
+        dry_run = self.dry_run
+        addrs = await access.broker_addrs() if dry_run else await change()
+        self.output.show(
+            [{**fields, "broker": addr, "dry_run": dry_run} for addr in addrs],
+            document=lambda rows: {**fields, "brokers": list(addrs), "dry_run": dry_run},
+            people=f"{subject} {'would be ' if dry_run else ''}{done} at {', '.join(addrs)}",
+        )
+
+
+def acl_options(
+    effect: Callable[[Callable[..., None]], Callable[..., None]],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options for brokers, output and cluster: the function gets them as one `AclCall`, its argument `call`.
+
+    `effect` is `reads`, `changes` or `changes_with(...)` of common.py.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @client_options
+        @functools.wraps(function)
+        def command(
+            *args: Any,
+            cluster: str | None,
+            broker_addr: str | None,
+            output: Output,
+            client: ClientOptions,
+            verbose: int,
+            dry_run: bool = False,
+            **options: Any,
+        ) -> None:
+            call = AclCall(cluster, broker_addr, output, client, verbose, dry_run)
+            function(*args, call=call, **options)
+
+        only_cluster = click.option("--cluster", help="Only the brokers of this cluster.")
+        only_broker = click.option(
+            "--broker", "broker_addr", type=ADDRESS, help="Only the broker at this address."
+        )
+        return only_broker(only_cluster(effect(command)))
+
+    return decorate
 
 
 def password_option(function: FunctionT) -> FunctionT:
@@ -63,20 +133,9 @@ def read_password(path: str | None, whose: str) -> str:
     return password
 
 
-async def changed(
-    access: AccessAdmin,
-    subject: str,
-    done: str,
-    change: Callable[[], Any],
-    *,
-    dry_run: bool,
-    output: Output,
-    **fields: Any,
-) -> None:
-    """Await a change and print which brokers took it; in a dry run print which ones would be asked."""
-    addrs: Sequence[str] = await access.broker_addrs() if dry_run else await change()
-    output.show(
-        [{**fields, "broker": addr, "dry_run": dry_run} for addr in addrs],
-        document=lambda rows: {**fields, "brokers": list(addrs), "dry_run": dry_run},
-        people=f"{subject} {'would be ' if dry_run else ''}{done} at {', '.join(addrs)}",
-    )
+async def known_user(access: AccessAdmin, name: str) -> list[AccessUser]:
+    """Return how the masters have a user; end the command if none has it."""
+    users = await access.user(name)
+    if not users:
+        fail(f"no master has the user {name}")
+    return users

@@ -7,13 +7,11 @@ import attrs
 import click
 
 from rocketrio.admin.access_admin import AccessAdmin, AccessRight, rights_in
-from rocketrio.admin.admin import open_admin
-from rocketrio.cli.acl_common import brokers_options
+from rocketrio.cli.acl_common import AclCall, acl_options
 from rocketrio.cli.acl_users import RIGHTS, right_as_json
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import changes_with, client_options, run
+from rocketrio.cli.common import changes_with
 from rocketrio.cli.output import Output
-from rocketrio.connect import ClientOptions
 from rocketrio_protocol.access.model import AccessTable, User
 from rocketrio_protocol.access.plain_acl import FILE_SIZE_LIMIT, parse_plain_acl
 from rocketrio_protocol.access.wire_forms import acl_info
@@ -36,19 +34,8 @@ class _Plan:
 @click.option(
     "--apply", "applies", is_flag=True, help="Create the users; otherwise only show them."
 )
-@brokers_options
-@changes_with("applies")
-@client_options
-def import_accounts(
-    file: Path,
-    applies: bool,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(changes_with("applies"))
+def import_accounts(file: Path, applies: bool, call: AclCall) -> None:
     """Make users of the accounts in FILE, a plain_acl.yml of RocketMQ 4; without --apply only show what would be made.
 
     Users that exist stay as they are. An admin becomes a super user. White addresses are not carried over: give the
@@ -64,20 +51,19 @@ def import_accounts(
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 
-    applies = applies and not dry_run
+    applies = applies and not call.dry_run
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
+        async with call.access() as access:
             plans = [await _plan(access, user) for user in table.users.values()]
             if applies:
                 for plan in plans:
                     if not plan.is_known:
                         await _create(access, plan)
-        if output.for_people:
-            _print(plans, table, output, applies=applies)
+        if call.output.for_people:
+            _print(plans, table, call.output, applies=applies)
             return
-        output.show(
+        call.output.show(
             map(_as_json, plans),
             document=lambda rows: {
                 "users": rows,
@@ -86,7 +72,7 @@ def import_accounts(
             },
         )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 async def _plan(access: AccessAdmin, user: User) -> _Plan:

@@ -5,18 +5,17 @@ from typing import Any, Final
 import click
 
 from rocketrio.admin.access_admin import AccessRight, AccessUser
-from rocketrio.admin.admin import open_admin
 from rocketrio.cli.acl_common import (
-    brokers_options,
-    changed,
+    AclCall,
+    acl_options,
+    known_user,
     password_option,
     read_password,
 )
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, client_options, reads, run
-from rocketrio.cli.output import Column, Output
+from rocketrio.cli.common import changes, reads
+from rocketrio.cli.output import Column
 from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
 
 _BROKERS: Final = Column("brokers", "BROKERS", lambda row: " ".join(row["brokers"]))
 _USERS: Final = (
@@ -51,102 +50,66 @@ def user() -> None:
 
 @user.command(name="list")
 @click.option("--filter", "name_part", default="", help="Only names that contain this text.")
-@brokers_options
-@reads
-@client_options
-def list_users(
-    name_part: str,
-    cluster: str | None,
-    broker_addr: str | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(reads)
+def list_users(name_part: str, call: AclCall) -> None:
     """List the users that masters have; one that they have differently appears more than once."""
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            users = await admin.access(cluster=cluster, broker_addr=broker_addr).users(name_part)
-        output.show(map(user_as_json, users), _USERS)
+        async with call.access() as access:
+            users = await access.users(name_part)
+        call.output.show(map(user_as_json, users), _USERS)
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @user.command()
 @click.argument("name", metavar="USER")
-@brokers_options
-@reads
-@client_options
-def show(
-    name: str,
-    cluster: str | None,
-    broker_addr: str | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(reads)
+def show(name: str, call: AclCall) -> None:
     """Show USER and its rights."""
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            users = await access.user(name)
-            if not users:
-                fail(f"no master has the user {name}")
+        async with call.access() as access:
+            users = await known_user(access, name)
             rights = await access.rights_of(name)
-        if output.for_people:
+        if call.output.for_people:
             for each in users:
                 click.echo(
                     f"{each.name}: {_type(each)}, {_status(each)} at {', '.join(each.brokers)}"
                 )
             if not rights:
                 return
-        output.show(
+        call.output.show(
             map(right_as_json, rights),
             RIGHTS,
             document=lambda rows: {"users": [user_as_json(each) for each in users], "rights": rows},
         )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @user.command()
 @click.argument("name", metavar="USER")
 @click.option("--super", "is_super", is_flag=True, help="May do everything.")
 @password_option
-@brokers_options
-@changes
-@client_options
-def create(
-    name: str,
-    is_super: bool,
-    password_file: str | None,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(changes)
+def create(name: str, is_super: bool, password_file: str | None, call: AclCall) -> None:
     """Create USER, without rights: `rocketrio acl grant` gives them. The password is asked for."""
-    password = "" if dry_run and password_file is None else read_password(password_file, name)
+    password = "" if call.dry_run and password_file is None else read_password(password_file, name)
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            if dry_run and (known := await access.user(name)):
+        async with call.access() as access:
+            if call.dry_run and (known := await access.user(name)):
                 fail(f"{name} exists already at {', '.join(known[0].brokers)}")
-            await changed(
+            await call.changed(
                 access,
                 name,
                 "created",
                 lambda: access.create_user(name, password, is_super=is_super),
-                dry_run=dry_run,
-                output=output,
                 user=name,
             )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @user.command()
@@ -155,21 +118,14 @@ def create(
 @click.option("--enable/--disable", "is_enabled", default=None, help="Whether it may log in.")
 @click.option("--password", "asks", is_flag=True, help="Ask for a new password.")
 @password_option
-@brokers_options
-@changes
-@client_options
+@acl_options(changes)
 def update(
     name: str,
     is_super: bool | None,
     is_enabled: bool | None,
     asks: bool,
     password_file: str | None,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+    call: AclCall,
 ) -> None:
     """Change the password, type or status of USER.
 
@@ -177,63 +133,46 @@ def update(
     second time.
     """
     password = None
-    if password_file is not None or (asks and not dry_run):
+    if password_file is not None or (asks and not call.dry_run):
         password = read_password(password_file, name)
     if not asks and (is_super, is_enabled, password) == (None, None, None):
         raise click.UsageError("give one of --password, --password-file, --super, --enable ...")
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            if dry_run and not await access.user(name):
+        async with call.access() as access:
+            if call.dry_run and not await access.user(name):
                 fail(f"no master has the user {name}")
-            await changed(
+            await call.changed(
                 access,
                 name,
                 "changed",
                 lambda: access.update_user(
                     name, password=password, is_super=is_super, is_enabled=is_enabled
                 ),
-                dry_run=dry_run,
-                output=output,
                 user=name,
             )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 @user.command()
 @click.argument("name", metavar="USER")
-@brokers_options
-@changes
-@client_options
-def delete(
-    name: str,
-    cluster: str | None,
-    broker_addr: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+@acl_options(changes)
+def delete(name: str, call: AclCall) -> None:
     """Delete USER and its rights; its next request is refused."""
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
-            access = admin.access(cluster=cluster, broker_addr=broker_addr)
-            if not await access.user(name):
-                fail(f"no master has the user {name}")
-            await changed(
+        async with call.access() as access:
+            await known_user(access, name)
+            await call.changed(
                 access,
                 name,
                 "deleted",
                 lambda: access.delete_user(name),
-                dry_run=dry_run,
-                output=output,
                 user=name,
             )
 
-    run(work, verbose=verbose)
+    call.run(work)
 
 
 def user_as_json(user: AccessUser) -> dict[str, Any]:
