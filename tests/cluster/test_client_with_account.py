@@ -1,19 +1,17 @@
-"""Our client on our brokers with access control: least rights for each use, lost rights, keys that change."""
+"""Our client on our brokers with access control: lost rights, keys that change; test_least_rights.py has each use."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
-from tests.support.secured_broker import INNER, Secured, secured
+from tests.support.secured_broker import INNER, SECRET, Secured, secured
 from trio.testing import MockClock
 
 from rocketrio import (
-    ConsumeLater,
     Credentials,
     Message,
     MessageExt,
@@ -25,10 +23,9 @@ from rocketrio import (
 )
 from rocketrio.consuming.pull import PullAPIWrapper
 
-PASSWORD = "marker-user-secret"  # what `add_user` gives
-SENDER = Credentials("sender", PASSWORD)
-READER = Credentials("reader", PASSWORD)
-BOTH = Credentials("both", PASSWORD)
+SENDER = Credentials("sender", SECRET)
+READER = Credentials("reader", SECRET)
+BOTH = Credentials("both", SECRET)
 TOPIC, OTHER, GROUP = "orders", "invoices", "billing"
 
 RIGHTS = {
@@ -37,9 +34,6 @@ RIGHTS = {
     BOTH: {
         f"Topic:{TOPIC}": ["Pub", "Sub", "Get"],
         f"Group:{GROUP}": ["Sub", "Get"],
-        f"Topic:%DLQ%{GROUP}": ["Sub", "Get"],
-        "Group:TOOLS_CONSUMER": ["Sub"],
-        "Topic:lab_REPLY_TOPIC": ["Pub"],
     },
 }
 
@@ -48,22 +42,12 @@ RIGHTS = {
 async def running(folder: Path, **settings: Any) -> AsyncIterator[Secured]:
     async with secured(folder, **settings) as here:
         await trio.sleep(1)
-        async with open_admin(**at(here, INNER)) as admin:
+        async with open_admin(**here.options(INNER)) as admin:
             for topic in (TOPIC, OTHER):
                 await admin.create_topic(topic, queues=2)
         for user, rights in RIGHTS.items():
             await here.add_user(user.access_key, rights)
         yield here
-
-
-def at(here: Secured, credentials: Any, **options: Any) -> dict[str, Any]:
-    return {
-        "name_servers": here.cluster.name_servers,
-        "dial": here.cluster.dial,
-        "wall_clock": here.cluster.wall_clock,
-        "credentials": credentials,
-        **options,
-    }
 
 
 async def received(consumer: Any, count: int) -> list[MessageExt]:
@@ -82,9 +66,11 @@ async def test_sender_and_reader_need_no_more_than_their_rights(
         open_producer(
             group="paying",
             check_transaction=check,
-            **at(here, SENDER, serialize_type=headers, trace=True),
+            **here.options(SENDER, serialize_type=headers, trace=True),
         ) as producer,
-        open_consumer(TOPIC, group=GROUP, **at(here, READER, serialize_type=headers)) as consumer,
+        open_consumer(
+            TOPIC, group=GROUP, **here.options(READER, serialize_type=headers)
+        ) as consumer,
     ):
         sent = await producer.send(Message(TOPIC, b"0", keys="k", properties={"a": "你好"}))
         assert sent.status is SendStatus.SEND_OK
@@ -102,55 +88,13 @@ async def test_sender_and_reader_need_no_more_than_their_rights(
             assert by_key.message_id == sent.message_id
 
 
-async def test_failed_message_becomes_a_dead_letter_by_the_rights_of_a_consumer(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    async def handle(message: MessageExt) -> None:
-        raise ConsumeLater(timedelta(seconds=1))
-
-    async with (
-        running(tmp_path) as here,
-        open_client(**at(here, BOTH)) as client,
-        open_producer(client=client) as producer,
-        open_admin(client=client) as admin,
-        open_consumer(TOPIC, group=GROUP, client=client, max_reconsume_times=1) as consumer,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(consumer.run, handle)
-        await producer.send(Message(TOPIC, b"bad"))
-        await trio.sleep(60)
-        [letter] = await admin.dead_letters(GROUP).messages()
-        assert letter.body == b"bad"
-        nursery.cancel_scope.cancel()
-
-
-async def test_request_is_answered_by_accounts_with_least_rights(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    async with (
-        running(tmp_path) as here,
-        open_producer(**at(here, SENDER)) as producer,
-        open_client(**at(here, BOTH)) as answering,
-        open_producer(client=answering, group="answers") as replies,
-        open_consumer(TOPIC, group=GROUP, client=answering) as consumer,
-        trio.open_nursery() as nursery,
-    ):
-
-        async def answer() -> None:
-            await replies.reply(await consumer.receive(), b"answer")
-
-        nursery.start_soon(answer)
-        reply = await producer.request(Message(TOPIC, b"question"), timeout=10)
-        assert reply.body == b"answer"
-
-
 async def test_consumer_that_loses_its_right_ends_and_names_it(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with running(tmp_path) as here:
 
         async def consume() -> None:
-            async with open_consumer(TOPIC, group=GROUP, **at(here, READER)) as consumer:
+            async with open_consumer(TOPIC, group=GROUP, **here.options(READER)) as consumer:
                 await here.revoke(READER.access_key, f"Topic:{TOPIC}")
                 async for _ in consumer:
                     pass
@@ -164,19 +108,19 @@ async def test_consumer_of_a_denied_topic_beside_a_permitted_one_is_not_opened(
 ) -> None:
     async with running(tmp_path) as here:
         with pytest.raises(NotAuthorizedError, match=OTHER) as caught:
-            async with open_consumer([TOPIC, OTHER], group=GROUP, **at(here, READER)):
+            async with open_consumer([TOPIC, OTHER], group=GROUP, **here.options(READER)):
                 raise AssertionError("It was opened")
         assert caught.value.topic == OTHER
-        async with open_consumer(TOPIC, group=GROUP, **at(here, READER)):
+        async with open_consumer(TOPIC, group=GROUP, **here.options(READER)):
             pass  # The refused consumer left nothing behind.
 
 
 async def test_deleted_account_is_refused_with_its_next_request(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with running(tmp_path) as here, open_producer(**at(here, SENDER)) as producer:
+    async with running(tmp_path) as here, open_producer(**here.options(SENDER)) as producer:
         await producer.send(Message(TOPIC, b"x"))
-        async with open_admin(**at(here, INNER)) as admin:
+        async with open_admin(**here.options(INNER)) as admin:
             await admin.access().delete_user(SENDER.access_key)
         with pytest.raises(NotAuthenticatedError, match="sender"):
             await producer.send(Message(TOPIC, b"x"))
@@ -199,7 +143,7 @@ async def test_key_is_rotated_under_load_without_a_lost_or_doubled_message(
     found: list[bytes] = []
     is_over = False
 
-    async with running(tmp_path, slaves=slaves) as here, open_admin(**at(here, INNER)) as admin:
+    async with running(tmp_path, slaves=slaves) as here, open_admin(**here.options(INNER)) as admin:
         access = admin.access()
 
         async def send(producer: Any) -> None:
@@ -214,10 +158,10 @@ async def test_key_is_rotated_under_load_without_a_lost_or_doubled_message(
                 found.append(message.body)
 
         async with (
-            open_client(**at(here, provider_of(secrets))) as client,
+            open_client(**here.options(provider_of(secrets))) as client,
             open_producer(client=client) as producer,
             open_consumer(TOPIC, group=GROUP, client=client) as consumer,
-            open_producer(**at(here, BOTH)) as late,
+            open_producer(**here.options(BOTH)) as late,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(receive, consumer)
@@ -249,10 +193,10 @@ async def test_slave_that_does_not_know_the_account_yet_is_left_for_its_master(
         await trio.sleep(20)  # The slave has the topics and the users that there are.
         cluster = here.cluster
         cluster.memory_network.partition(cluster.master.host, cluster.slaves[0].host)
-        newcomer = Credentials("newcomer", PASSWORD)
+        newcomer = Credentials("newcomer", SECRET)
         await here.add_user("newcomer", {**RIGHTS[BOTH]})
         async with open_client(
-            **at(here, newcomer, connect_broker_by_user=True, default_broker_id=1)
+            **here.options(newcomer, connect_broker_by_user=True, default_broker_id=1)
         ) as client:
             async with open_producer(client=client) as producer:
                 await producer.send(Message(TOPIC, b"x"), queue=queue)

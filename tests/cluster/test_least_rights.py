@@ -16,6 +16,7 @@ import pytest
 import trio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
 from tests.support.secured_broker import INNER, SECRET, Secured, acl, inner_file, secured
+from tests.support.waiting import eventually
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -25,8 +26,10 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     NotAuthorizedError,
+    RouteNotFoundError,
     TransactionState,
 )
+from rocketrio.admin import Admin
 from rocketrio.admin.apply import apply_plan, plan_apply, read_state
 from rocketrio.admin.clients import connected_clients, producers_of
 from rocketrio.admin.declared import BROKER, Field, Place
@@ -70,22 +73,12 @@ def rights_in(cell: str) -> dict[str, list[str]]:
     return found
 
 
-def at(here: Secured, account: Credentials, **options: Any) -> dict[str, Any]:
-    return {
-        "name_servers": here.cluster.name_servers,
-        "dial": here.cluster.dial,
-        "wall_clock": here.cluster.wall_clock,
-        "credentials": account,
-        **options,
-    }
-
-
 async def send(here: Secured, account: Credentials) -> None:
     async def check(message: MessageExt) -> TransactionState:
         return TransactionState.COMMIT
 
     async with open_producer(
-        group="paying", check_transaction=check, **at(here, account)
+        group="paying", check_transaction=check, **here.options(account)
     ) as producer:
         await producer.send(Message(TOPIC, b"x"))
         await producer.send(Message(TOPIC, b"x"), sharding_key="one")
@@ -98,60 +91,76 @@ async def send(here: Secured, account: Credentials) -> None:
 
 
 async def consume(here: Secured, account: Credentials) -> None:
-    seen: list[int] = []
-    done = trio.Event()
+    """One message fails once, and one becomes a dead letter."""
+    seen: dict[bytes, list[int]] = {b"again": [], b"bad": []}
+    handled = trio.Event()
 
     async def handle(message: MessageExt) -> None:
-        if message.body != b"again":
+        if message.body not in seen:
             return
-        seen.append(message.reconsume_times)
-        if len(seen) == 1:
+        seen[message.body].append(message.reconsume_times)
+        if message.body == b"bad" or not message.reconsume_times:
             raise ConsumeLater(timedelta(seconds=1))
-        done.set()
+        handled.set()
+
+    async def has_dead_letter(admin: Admin) -> bool:
+        try:
+            return [one.body for one in await admin.dead_letters(GROUP).messages()] == [b"bad"]
+        except RouteNotFoundError:
+            return False
 
     async with (
-        open_consumer(TOPIC, group=GROUP, start_from="earliest", **at(here, account)) as consumer,
+        open_consumer(
+            TOPIC,
+            group=GROUP,
+            start_from="earliest",
+            max_reconsume_times=1,
+            **here.options(account),
+        ) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(consumer.run, handle)
-        async with open_producer(**at(here, INNER)) as producer:
+        async with open_producer(**here.options(INNER)) as producer:
             await producer.send(Message(TOPIC, b"again"))
+            await producer.send(Message(TOPIC, b"bad"))
         with trio.fail_after(120):
-            await done.wait()
+            await handled.wait()
+        async with open_admin(**here.options(INNER)) as admin:
+            await eventually(lambda: has_dead_letter(admin), 120)
         nursery.cancel_scope.cancel()
-    assert seen == [0, 1]
+    assert seen == {b"again": [0, 1], b"bad": [0, 1]}
 
 
 async def see_lag(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         offsets = await admin.offsets(TOPIC, GROUP)
         assert offsets
         await admin.consume_stats(GROUP)
 
 
 async def find(here: Secured, account: Credentials) -> None:
-    async with open_producer(**at(here, INNER)) as producer:
+    async with open_producer(**here.options(INNER)) as producer:
         sent = await producer.send(Message(TOPIC, b"x", keys="k"))
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         assert await admin.query_message(TOPIC, "k")
         assert await admin.query_message(TOPIC, sent.message_id, is_unique_id=True)
         assert await admin.view_message(sent.offset_message_id)
 
 
 async def read_dead_letters(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, INNER)) as admin:
+    async with open_admin(**here.options(INNER)) as admin:
         await admin.create_topic(f"%DLQ%{GROUP}", queues=1)
-    async with open_producer(**at(here, INNER)) as producer:
+    async with open_producer(**here.options(INNER)) as producer:
         await producer.send(Message(f"%DLQ%{GROUP}", b"letter"))
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         [letter] = await admin.dead_letters(GROUP).messages()
         assert letter.body == b"letter"
 
 
 async def ask(here: Secured, account: Credentials, answering: Credentials = INNER) -> None:
     async with (
-        open_producer(**at(here, account)) as producer,
-        open_client(**at(here, answering)) as other,
+        open_producer(**here.options(account)) as producer,
+        open_client(**here.options(answering)) as other,
         open_producer(client=other, group="answers") as replies,
         open_consumer(TOPIC, group=GROUP, client=other) as consumer,
         trio.open_nursery() as nursery,
@@ -171,14 +180,14 @@ async def answer(here: Secured, account: Credentials) -> None:
 
 async def trace(here: Secured, account: Credentials) -> None:
     await here.grant(account.access_key, {f"Topic:{TOPIC}": ["Pub"]})
-    async with open_producer(**at(here, account, trace=True)) as producer:
+    async with open_producer(**here.options(account, trace=True)) as producer:
         sent = await producer.send(Message(TOPIC, b"x"))
-    async with open_admin(**at(here, INNER)) as admin:
+    async with open_admin(**here.options(INNER)) as admin:
         assert await admin.query_message("RMQ_SYS_TRACE_TOPIC", sent.message_id)
 
 
 async def change_topics(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         await admin.create_topic(TOPIC, queues=3)
         assert (await admin.topic(TOPIC)).topic == TOPIC
         await admin.delete_topic(TOPIC)
@@ -186,14 +195,14 @@ async def change_topics(here: Secured, account: Credentials) -> None:
 
 
 async def change_groups(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         await admin.create_group(GROUP, retry_max_times=3)
         assert await admin.group(GROUP)
         await admin.delete_group(GROUP, with_offsets=False)
 
 
 async def change_users(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         access = admin.access()
         await access.create_user("another", "another-secret")
         await access.grant("another", [f"Topic:{TOPIC}"], ["Pub"])
@@ -202,27 +211,27 @@ async def change_users(here: Secured, account: Credentials) -> None:
 
 
 async def see_status(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         [status] = await admin.status()
         assert status.problem is None
 
 
 async def see_all_lag(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         lag = await admin.lag()
         assert lag.rows
         assert not lag.silent
 
 
 async def see_health(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         health = await admin.health()
         assert not health.silent, health.silent
         assert health.is_well
 
 
 async def see_events(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         feed = admin.events()
         await feed.poll()
         assert not feed.silent
@@ -230,7 +239,7 @@ async def see_events(here: Secured, account: Credentials) -> None:
 
 
 async def diagnose(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         found = await admin.diagnose(seconds=0)
         for what, why in found.unknown.items():
             assert f"account {account.access_key} was refused" in why, what
@@ -240,20 +249,20 @@ async def diagnose(here: Secured, account: Credentials) -> None:
 
 
 async def export(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         state = await read_state(admin, ("topics", "groups", "settings"))
         assert {one.kind for one in state} == {"topics", "groups", "settings"}
 
 
 async def list_topics(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         found, silent = await topic_overviews(admin)
         assert [one.topic for one in found] == [TOPIC]
         assert not silent, silent
 
 
 async def list_clients(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         groups, silent = await group_overviews(admin)
         assert [one.group for one in groups] == [GROUP]
         assert not silent, silent
@@ -262,34 +271,34 @@ async def list_clients(here: Secured, account: Credentials) -> None:
 
 
 async def see_producers(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         found = await producers_of(admin, TOPIC)
         assert not found.silent, found.silent
 
 
 async def see_broker(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         assert await admin.calls.runtime_info(here.broker.address)
 
 
 async def see_trace(here: Secured, account: Credentials) -> None:
-    async with open_producer(**at(here, INNER, trace=True)) as producer:
+    async with open_producer(**here.options(INNER, trace=True)) as producer:
         sent = await producer.send(Message(TOPIC, b"x"))
-    async with open_admin(**at(here, INNER)) as admin:
+    async with open_admin(**here.options(INNER)) as admin:
         await admin.create_topic(f"%DLQ%{GROUP}", queues=1)
         await admin.reset_offsets(GROUP, {MessageQueue(TOPIC, "broker-a", 0): 0})
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         found = await message_trace(admin, sent.message_id, topic=TOPIC)
         assert found.steps
         assert not found.problems, found.problems
 
 
 async def see_message_status(here: Secured, account: Credentials) -> None:
-    async with open_producer(**at(here, INNER)) as producer:
+    async with open_producer(**here.options(INNER)) as producer:
         sent = await producer.send(Message(TOPIC, b"x"))
-    async with open_admin(**at(here, INNER)) as admin:
+    async with open_admin(**here.options(INNER)) as admin:
         await admin.reset_offsets(GROUP, {MessageQueue(TOPIC, "broker-a", 0): 0})
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         message = await admin.view_message(sent.offset_message_id)
         [track] = await message_status(admin, message)
         assert track.status is not Track.UNKNOWN, track.why
@@ -302,16 +311,16 @@ async def deliver_message(here: Secured, account: Credentials) -> None:
         handled.append(message.body)
 
     async with (
-        open_consumer(TOPIC, group=GROUP, start_from="latest", **at(here, INNER)) as consumer,
+        open_consumer(TOPIC, group=GROUP, start_from="latest", **here.options(INNER)) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(consumer.run, handle)
-        async with open_producer(**at(here, INNER)) as producer:
+        async with open_producer(**here.options(INNER)) as producer:
             sent = await producer.send(Message(TOPIC, b"x"))
         await trio.sleep(1)
-        async with open_admin(**at(here, INNER)) as admin:
+        async with open_admin(**here.options(INNER)) as admin:
             [member] = (await admin.consumer_connections(GROUP)).connection_set
-        async with open_admin(**at(here, account)) as admin:
+        async with open_admin(**here.options(account)) as admin:
             message = await admin.view_message(sent.offset_message_id)
             before = len(handled)
             await deliver(admin, message, GROUP, member.client_id)
@@ -320,18 +329,18 @@ async def deliver_message(here: Secured, account: Credentials) -> None:
 
 
 async def reset_offsets(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         plan = await admin.plan_reset(GROUP, [TOPIC], Target(from_last=0))
         await admin.apply_reset(plan)
 
 
 async def resend_dead_letters(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, INNER)) as admin:
+    async with open_admin(**here.options(INNER)) as admin:
         await admin.create_topic(f"%DLQ%{GROUP}", queues=1)
-    async with open_producer(**at(here, INNER)) as producer:
+    async with open_producer(**here.options(INNER)) as producer:
         letter = Message(f"%DLQ%{GROUP}", b"letter", properties={"RETRY_TOPIC": TOPIC})
         await producer.send(letter)
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         letters = admin.dead_letters(GROUP)
         assert await letters.resend(await letters.messages(), to="topic")
 
@@ -342,7 +351,7 @@ async def apply(here: Secured, account: Credentials) -> None:
         Place("groups", GROUP, "broker-a"): {"retryMaxTimes": 3},
         Place("settings", BROKER, "broker-a/0"): {"fileReservedTime": "48"},
     }
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         failed = await apply_plan(admin, await plan_apply(admin, wanted))
         for why in failed.values():
             assert f"account {account.access_key} was refused" in why
@@ -350,20 +359,20 @@ async def apply(here: Secured, account: Credentials) -> None:
 
 
 async def clean_broker(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         await admin.calls.clean_queues(here.broker.address)
         await admin.calls.clean_topics(here.broker.address)
         await admin.calls.clean_log(here.broker.address)
 
 
 async def drain(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         assert (await admin.drain("broker-a")).topics
         assert (await admin.undrain("broker-a")).topics
 
 
 async def change_name_servers(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         for failures in (
             await put_text(admin, "NAMES", "key", "text"),
             await delete_text(admin, "NAMES", "key"),
@@ -376,7 +385,7 @@ async def change_name_servers(here: Secured, account: Credentials) -> None:
 
 
 async def change_brokers(here: Secured, account: Credentials) -> None:
-    async with open_admin(**at(here, account)) as admin:
+    async with open_admin(**here.options(account)) as admin:
         address = here.broker.address
         await admin.change_settings(address, {"brokerPermission": "6"})
         await admin.change_role(address, "async-master", 0)
@@ -442,10 +451,10 @@ def name_server_users(folder: Path, rights: dict[str, list[str]]) -> AccessContr
 async def running(folder: Path, rights: dict[str, list[str]]) -> Any:
     async with secured(folder, name_server_access=name_server_users(folder, rights)) as here:
         await trio.sleep(1)
-        async with open_admin(**at(here, INNER)) as admin:
+        async with open_admin(**here.options(INNER)) as admin:
             await admin.create_topic(TOPIC, queues=2)
             await admin.create_group(GROUP)
-        async with open_consumer(TOPIC, group=GROUP, **at(here, INNER)) as consumer:
+        async with open_consumer(TOPIC, group=GROUP, **here.options(INNER)) as consumer:
             await consumer.commit()
         await here.add_user(USER.access_key, rights)
         yield here

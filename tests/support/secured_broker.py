@@ -63,6 +63,16 @@ class Secured:
     def broker(self) -> Broker:
         return self.cluster.master.broker
 
+    def options(self, account: Any, **options: Any) -> dict[str, Any]:
+        """Return the arguments with which the client's openers connect as an account, or with a provider of one."""
+        return {
+            "name_servers": self.cluster.name_servers,
+            "dial": self.cluster.dial,
+            "wall_clock": self.cluster.wall_clock,
+            "credentials": account,
+            **options,
+        }
+
     @asynccontextmanager
     async def client(
         self,
