@@ -33,11 +33,17 @@ from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.ha.peers import Peers
+from rocketrio_broker.ha.second_history import SecondHistory
+from rocketrio_broker.ha.service import HAService
+from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.held_writes import HeldWrites
 from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.long_polling import HeldPulls
 from rocketrio_broker.metrics.counts import CountedAnswers, CountedStats
 from rocketrio_broker.offsets.delayed import DelayOffsets
@@ -47,6 +53,7 @@ from rocketrio_broker.offsets.pulls import PullOffsets
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
 from rocketrio_broker.queue_locks import QueueLocks
+from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.schedule import ScheduleMessageService
 from rocketrio_broker.sql_expressions import SqlExpressions, load_parser
 from rocketrio_broker.store.disk import Disk
@@ -60,14 +67,9 @@ from rocketrio_broker.waiting_answers import WaitingAnswers
 from rocketrio_protocol.remoting.ports import WallClock
 
 if TYPE_CHECKING:
-    from rocketrio_broker.ha.known_slaves import KnownSlaves
-    from rocketrio_broker.ha.peers import Peers
-    from rocketrio_broker.ha.second_history import SecondHistory
-    from rocketrio_broker.ha.service import HAService
-    from rocketrio_broker.ha.slave_ids import SlaveIds
+    # Both take this state as a whole, and processors call both through it. A protocol for each would repeat all its
+    # members, and handing them a dozen parts one by one would only move the list into `open_broker`.
     from rocketrio_broker.hand_over import HandOver, TakeOver
-    from rocketrio_broker.log_check_service import LogCheckService
-    from rocketrio_broker.registration import BrokerRegistration
     from rocketrio_broker.role import RoleService
 
 
@@ -84,19 +86,19 @@ class Service(Protocol):
 class BrokerState:
     """What one broker knows and has, for as long as its store is open."""
 
-    registration: "BrokerRegistration"
-    ha_service: "HAService"
-    peers: "Peers"
+    registration: BrokerRegistration
+    ha_service: HAService
+    peers: Peers
     """The other brokers of its name."""
-    known_slaves: "KnownSlaves"
+    known_slaves: KnownSlaves
     role_service: "RoleService"
     """Runs the current role, and changes it."""
     hand_over: "HandOver"
     """Makes the broker change places with a slave."""
     take_over: "TakeOver"
-    slave_ids: "SlaveIds"
-    log_check: "LogCheckService"
-    second_history: "SecondHistory"
+    slave_ids: SlaveIds
+    log_check: LogCheckService
+    second_history: SecondHistory
 
     def __init__(
         self,

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from rocketrio.client import ClientInstance
     from rocketrio.cluster.api import NOT_FOUND
     from rocketrio.connect import open_client
-    from rocketrio.consuming.allocate import (
-        allocate_averagely,
-        allocate_averagely_by_circle,
-        allocate_by_config,
-        allocate_by_consistent_hash,
-        allocate_sticky,
-    )
     from rocketrio.consuming.consume import open_consumer
     from rocketrio.consuming.consumer import Consumer
     from rocketrio.consuming.consumer_options import Prefetch
@@ -35,7 +28,6 @@ if TYPE_CHECKING:
     from rocketrio.producing.produce import open_producer
     from rocketrio.producing.producer import Producer
     from rocketrio.producing.send_result import SendResult, SendStatus
-    from rocketrio.producing.slow_brokers import LATENCIES_4X, LatencyTable
     from rocketrio.producing.transaction import Transaction, TransactionNotBegunError
     from rocketrio.producing.transaction_checks import TransactionState
     from rocketrio_protocol.credentials import Credentials
@@ -45,6 +37,7 @@ if TYPE_CHECKING:
         ClosedError,
         ConfigError,
         Error,
+        LocalProtocolError,
         NoBrokerRegisteredError,
         NotAuthenticatedError,
         NotAuthorizedError,
@@ -60,7 +53,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GIVE_UP",
-    "LATENCIES_4X",
     "NOT_FOUND",
     "BodyUnreadableError",
     "BrokerError",
@@ -72,7 +64,7 @@ __all__ = [
     "Consumer",
     "Credentials",
     "Error",
-    "LatencyTable",
+    "LocalProtocolError",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -93,12 +85,6 @@ __all__ = [
     "Transaction",
     "TransactionNotBegunError",
     "TransactionState",
-    "__version__",
-    "allocate_averagely",
-    "allocate_averagely_by_circle",
-    "allocate_by_config",
-    "allocate_by_consistent_hash",
-    "allocate_sticky",
     "open_admin",
     "open_client",
     "open_consumer",
@@ -117,8 +103,7 @@ _MODULES: Final = {
     "Credentials": "rocketrio_protocol.credentials",
     "Error": "rocketrio_protocol.errors",
     "GIVE_UP": "rocketrio.consuming.send_back",
-    "LATENCIES_4X": "rocketrio.producing.slow_brokers",
-    "LatencyTable": "rocketrio.producing.slow_brokers",
+    "LocalProtocolError": "rocketrio_protocol.errors",
     "Message": "rocketrio_protocol.message",
     "MessageExt": "rocketrio_protocol.message",
     "MessageQueue": "rocketrio_protocol.message",
@@ -140,11 +125,6 @@ _MODULES: Final = {
     "Transaction": "rocketrio.producing.transaction",
     "TransactionNotBegunError": "rocketrio.producing.transaction",
     "TransactionState": "rocketrio.producing.transaction_checks",
-    "allocate_averagely": "rocketrio.consuming.allocate",
-    "allocate_averagely_by_circle": "rocketrio.consuming.allocate",
-    "allocate_by_config": "rocketrio.consuming.allocate",
-    "allocate_by_consistent_hash": "rocketrio.consuming.allocate",
-    "allocate_sticky": "rocketrio.consuming.allocate",
     "open_admin": "rocketrio.admin",
     "open_client": "rocketrio.connect",
     "open_consumer": "rocketrio.consuming.consume",
@@ -164,4 +144,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the public names; the package's attributes also include its modules."""
-    return __all__
+    return [*__all__, "__version__"]

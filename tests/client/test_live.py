@@ -27,8 +27,6 @@ from rocketrio import (
     SendStatus,
     Transaction,
     TransactionState,
-    allocate_by_config,
-    allocate_sticky,
     open_admin,
     open_consumer,
     open_producer,
@@ -41,6 +39,7 @@ from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.pipeline import SendFailure
 from rocketrio.producing.slow_brokers import LATENCIES_5X
 from rocketrio.routing import ReadPolicy
+from rocketrio.strategies import allocate_by_config, allocate_sticky
 from rocketrio_protocol.errors import SystemBusyError
 from rocketrio_protocol.remoting.tcp import dial_tcp
 

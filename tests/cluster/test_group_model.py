@@ -25,10 +25,6 @@ from rocketrio import (
     Message,
     MessageQueue,
     Producer,
-    allocate_averagely,
-    allocate_averagely_by_circle,
-    allocate_by_consistent_hash,
-    allocate_sticky,
     open_admin,
     open_consumer,
     open_producer,
@@ -36,6 +32,12 @@ from rocketrio import (
 from rocketrio.admin import Admin
 from rocketrio.consuming.allocate import AllocateStrategy
 from rocketrio.consuming.rebalance import REBALANCE_INTERVAL
+from rocketrio.strategies import (
+    allocate_averagely,
+    allocate_averagely_by_circle,
+    allocate_by_consistent_hash,
+    allocate_sticky,
+)
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Transport

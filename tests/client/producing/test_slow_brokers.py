@@ -5,9 +5,10 @@ import pickle
 import pytest
 import trio
 
-from rocketrio import LATENCIES_4X, ClientInstance, LatencyTable, open_producer
+from rocketrio import ClientInstance, open_producer
 from rocketrio.producing.publish_route import PublishRoutes, queue_in_turn
 from rocketrio.producing.slow_brokers import LATENCIES_5X, SlowBrokers
+from rocketrio.strategies import LATENCIES_4X, LatencyTable
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import Message, MessageQueue
 

@@ -10,14 +10,8 @@ from tests.cluster.histories.uses.names import QUEUES_OF_USE, REGULARS, ROUNDS
 from tests.cluster.histories.uses.sending import post, sender
 from tests.cluster.histories.world import BROKER_NAME, World
 
-from rocketrio import (
-    Consumer,
-    Error,
-    Message,
-    MessageQueue,
-    allocate_averagely,
-    open_consumer,
-)
+from rocketrio import Consumer, Error, Message, MessageQueue, open_consumer
+from rocketrio.strategies import allocate_averagely
 from rocketrio_protocol.remoting.tasks import background_nursery, every
 
 GRACE: Final = 20
