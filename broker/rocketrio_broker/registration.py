@@ -37,7 +37,7 @@ from rocketrio_protocol.bodies.topics import TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import MASTER_ID, VERSION_5, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
-from rocketrio_protocol.errors import Error, broker_error
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool
@@ -273,12 +273,8 @@ class BrokerRegistration:
         response = await channel.call(header, body, timeout=timeout)
         if response.code != ResponseCode.SUCCESS:
             self._refused(name_server, response)
-            raise broker_error(
-                "The name server refused the registration",
-                code=response.code,
-                remark=response.remark,
-                broker_addr=channel.remote_addr,
-            )
+            what = "The name server refused the registration"
+            raise response.error(what, broker_addr=channel.remote_addr)
         return response
 
     def _note_remark(self, name_server: str, remark: str) -> None:

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 import attrs
 
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, ResponseCode, SerializeType
+from rocketrio_protocol.errors import BrokerError, broker_error
 from rocketrio_protocol.frame import Body, Frame, encode_frame
 from rocketrio_protocol.header_codec import (
     CODECS_FIELD,
@@ -145,6 +146,14 @@ class RemotingCommand:
         if isinstance(header, header_class):
             return header
         return header_class.from_ext_fields(self.ext_fields)
+
+    def error(
+        self, what: str, *, broker_addr: str | None = None, topic: str | None = None
+    ) -> BrokerError:
+        """Return the error that this answer of failure means; its text begins with `what`."""
+        return broker_error(
+            what, code=self.code, remark=self.remark, broker_addr=broker_addr, topic=topic
+        )
 
     def encode(self) -> bytes:
         """Encode the whole frame. Raises LocalProtocolError when this encoding cannot express the command."""

@@ -41,10 +41,11 @@ from rocketrio_protocol.commands.offset import (
     UpdateConsumerOffsetResponseHeader,
 )
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketrio_protocol.errors import RemoteProtocolError, broker_error
+from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.pool import check
 
 API_TIMEOUT: Final = 3.0
 """Seconds that an ordinary call may take (mqClientApiTimeout)."""
@@ -113,11 +114,7 @@ class ClientAPI:
     ) -> RemotingCommand:
         """Send any request; an answer of failure is raised as the error of its code, which says `what` failed."""
         answer = await self.pool.call(addr, header, body, timeout=timeout)
-        if answer.code != ResponseCode.SUCCESS:
-            raise broker_error(
-                what, code=answer.code, remark=answer.remark, broker_addr=addr, topic=topic
-            )
-        return answer
+        return check(answer, what, broker_addr=addr, topic=topic)
 
     # ------------------------------------------------------------------------------------- reading
 
@@ -128,13 +125,8 @@ class ClientAPI:
         answer = await self.pool.call(addr, header, timeout=timeout)
         status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]
         if status is None:
-            raise broker_error(
-                f"pull of queue {header.queue_id} failed",
-                code=answer.code,
-                remark=answer.remark,
-                broker_addr=addr,
-                topic=header.topic,
-            )
+            what = f"pull of queue {header.queue_id} failed"
+            raise answer.error(what, broker_addr=addr, topic=header.topic)
         fields = answer.header(PullMessageResponseHeader)
         if fields.next_begin_offset < 0:
             raise RemoteProtocolError(
@@ -262,13 +254,8 @@ class ClientAPI:
         )
         answer = await self.pool.call(addr, header, timeout=timeout)
         if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
-            raise broker_error(
-                f"committed offset of group {group} on {queue} cannot be read",
-                code=answer.code,
-                remark=answer.remark,
-                broker_addr=addr,
-                topic=queue.topic,
-            )
+            what = f"committed offset of group {group} on {queue} cannot be read"
+            raise answer.error(what, broker_addr=addr, topic=queue.topic)
         result = answer.header(QueryConsumerOffsetResponseHeader)
         offset: Offset = NOT_FOUND
         if answer.code == ResponseCode.SUCCESS:

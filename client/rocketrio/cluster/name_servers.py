@@ -39,9 +39,9 @@ from rocketrio_protocol.errors import (
     RequestCodeNotSupportedError,
     RouteNotFoundError,
     TlsError,
-    broker_error,
 )
 from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import split_addr
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
@@ -211,10 +211,7 @@ class NameServers:
                 remark=answer.remark,
                 remedy="It may be a broker; name servers listen on port 9876 by default",
             )
-        if answer.code != ResponseCode.SUCCESS:
-            raise broker_error(
-                what, code=answer.code, remark=answer.remark, broker_addr=address, topic=topic
-            )
+        check(answer, what, broker_addr=address, topic=topic)
 
     def _order(self) -> list[int]:
         count = len(self.addresses)

@@ -37,7 +37,6 @@ from rocketrio_protocol.errors import (
     NotReachableError,
     RequestTimeoutError,
     RouteNotFoundError,
-    broker_error,
 )
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 from rocketrio_protocol.names import REPLY_TOPIC_POSTFIX
@@ -200,13 +199,8 @@ async def _push(
             )
             if answer.code == ResponseCode.SUCCESS:
                 return
-            raise broker_error(
-                f"reply to message {asked.message_id} not pushed",
-                code=answer.code,
-                remark=answer.remark,
-                broker_addr=addr,
-                topic=outgoing.topic,
-            )
+            what = f"reply to message {asked.message_id} not pushed"
+            raise answer.error(what, broker_addr=addr, topic=outgoing.topic)
         except (BrokerError, NotReachableError, RouteNotFoundError) as error:
             is_last = attempt == sender.retries or trio.current_time() >= deadline
             if is_last or not is_worth_another_broker(error):

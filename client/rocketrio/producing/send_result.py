@@ -17,7 +17,6 @@ from rocketrio_protocol.errors import (
     NotReachableError,
     RouteNotFoundError,
     TlsError,
-    broker_error,
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.message_id import split_message_ids
@@ -87,13 +86,7 @@ def read_send_result(
     """Return the result that an answer carries. Raises BrokerError if nothing was stored."""
     status = _STATUS_BY_CODE.get(answer.code)
     if status is None:
-        raise broker_error(
-            f"message not stored in {queue}",
-            code=answer.code,
-            remark=answer.remark,
-            broker_addr=addr,
-            topic=queue.topic,
-        )
+        raise answer.error(f"message not stored in {queue}", broker_addr=addr, topic=queue.topic)
     header = answer.header(SendMessageResponseHeader)
     if header.queue_id != queue.queue_id:  # A negative id lets the broker choose.
         queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)

@@ -36,7 +36,6 @@ from rocketrio_protocol.errors import (
     LocalProtocolError,
     NotReachableError,
     RouteNotFoundError,
-    broker_error,
 )
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.record.layout import SysFlag
@@ -215,13 +214,8 @@ async def _deliver(
             )
             return
     if answer.code != ResponseCode.SUCCESS:
-        raise broker_error(
-            f"{ended.state.name.lower()} of transaction {sent.message_id} refused",
-            code=answer.code,
-            remark=answer.remark,
-            broker_addr=addr,
-            topic=sent.queue.topic,
-        )
+        what = f"{ended.state.name.lower()} of transaction {sent.message_id} refused"
+        raise answer.error(what, broker_addr=addr, topic=sent.queue.topic)
     ended.is_acknowledged = True
     if sender.traces is not None:
         sender.traces.decided(

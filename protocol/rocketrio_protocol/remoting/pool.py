@@ -15,7 +15,7 @@ import trio
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
-from rocketrio_protocol.errors import ClosedError, NotReachableError, broker_error
+from rocketrio_protocol.errors import ClosedError, NotReachableError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.channel import (
@@ -85,9 +85,7 @@ def check(
     """
     if answer.code == ResponseCode.SUCCESS:
         return answer
-    raise broker_error(
-        what, code=answer.code, remark=answer.remark, broker_addr=broker_addr, topic=topic
-    )
+    raise answer.error(what, broker_addr=broker_addr, topic=topic)
 
 
 class _Dialling:
