@@ -8,7 +8,7 @@ import trio
 from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.drain import QUIET_SECONDS, Unread, WritePermission, unread_at
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import BROKER, changes, client_options, end_in_part, run, whole_timeout
+from rocketrio.cli.common import BROKER, changes, client_options, run_in_part, whole_timeout
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
@@ -49,10 +49,9 @@ def drain(
       rocketrio broker drain broker-a --dry-run
       rocketrio broker drain broker-a --wait && systemctl stop rocketrio-broker
     """
-    silent: dict[str, str] = {}
     timeout = min(whole_timeout(), WAIT_TIMEOUT)
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             if not dry_run:
                 done = await admin.drain(name)
@@ -81,8 +80,7 @@ def drain(
         if not dry_run and limit.cancelled_caught:
             fail(f"{name} is still in use after {timeout:g} s")
 
-    run(work, verbose=verbose, is_timed=False)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose, is_timed=False)
 
 
 @click.command(cls=Command)
@@ -96,9 +94,8 @@ def undrain(name: str, dry_run: bool, output: Output, client: ClientOptions, ver
     Example:
       rocketrio broker undrain broker-a
     """
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             if dry_run:
                 addresses = await admin.broker_addresses(name)
@@ -121,8 +118,7 @@ def undrain(name: str, dry_run: bool, output: Output, client: ClientOptions, ver
                 },
             )
 
-    run(work, verbose=verbose)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose)
 
 
 def _show(done: WritePermission) -> None:

@@ -165,17 +165,22 @@ def _state_file(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return click.option("--state-file", type=click.Path(dir_okay=False, path_type=Path), help=text)
 
 
-def _took_too_long(name: str) -> CheckResult:
-    return CheckResult(name, Status.UNKNOWN, f"the cluster took more than {TIMEOUT:g} s")
+def _limited(name: str, work: Work) -> Work:
+    """Return the check `name` with a limit of time, after which its result is unknown."""
+
+    async def limited(admin: Admin) -> CheckResult:
+        with trio.move_on_after(TIMEOUT):
+            return await work(admin)
+        return CheckResult(name, Status.UNKNOWN, f"the cluster took more than {TIMEOUT:g} s")
+
+    return limited
 
 
 def _about_answers(judge: Callable[[ClusterAnswers], CheckResult]) -> Work:
     async def work(admin: Admin) -> CheckResult:
-        with trio.move_on_after(TIMEOUT):
-            return judge(await admin.answers())
-        return _took_too_long("check")
+        return judge(await admin.answers())
 
-    return work
+    return _limited("check", work)
 
 
 @check.command()
@@ -265,11 +270,9 @@ def disk(names: tuple[str, ...], percent: Thresholds, days: Thresholds | None) -
 
     async def work(admin: Admin) -> CheckResult:
         now_ms = admin.client.wall_clock.now_ms()
-        with trio.move_on_after(TIMEOUT):
-            return check_disks(await admin.answers(), names, percent, days=days, now_ms=now_ms)
-        return _took_too_long("disk")
+        return check_disks(await admin.answers(), names, percent, days=days, now_ms=now_ms)
 
-    return work
+    return _limited("disk", work)
 
 
 @check.command()
@@ -292,17 +295,15 @@ def transactions(
     """
 
     async def work(admin: Admin) -> CheckResult:
-        with trio.move_on_after(TIMEOUT):
-            found = await admin.transactions()
-            if state_file is None:
-                return check_transactions(found, None, given_up, open_limits)
-            before = _state(state_file)
-            counts = {name: one.given_up for name, one in found.items()}
-            replace_file(state_file, json.dumps({**before, **counts}))
-            return check_transactions(found, before, given_up, open_limits)
-        return _took_too_long("transactions")
+        found = await admin.transactions()
+        if state_file is None:
+            return check_transactions(found, None, given_up, open_limits)
+        before = _state(state_file)
+        counts = {name: one.given_up for name, one in found.items()}
+        replace_file(state_file, json.dumps({**before, **counts}))
+        return check_transactions(found, before, given_up, open_limits)
 
-    return work
+    return _limited("transactions", work)
 
 
 @check.command()
@@ -341,12 +342,10 @@ def routes() -> Work:
     """
 
     async def work(admin: Admin) -> CheckResult:
-        with trio.move_on_after(TIMEOUT):
-            answers = await admin.answers()
-            return check_routes(await ask_routes(admin.client, admin.calls, answers))
-        return _took_too_long("routes")
+        answers = await admin.answers()
+        return check_routes(await ask_routes(admin.client, admin.calls, answers))
 
-    return work
+    return _limited("routes", work)
 
 
 @check.command()

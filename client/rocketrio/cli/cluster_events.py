@@ -13,8 +13,7 @@ from rocketrio.cli.common import (
     TIME_HELP,
     Time,
     client_options,
-    end_in_part,
-    run,
+    run_in_part,
     streams,
 )
 from rocketrio.cli.output import Output
@@ -56,9 +55,8 @@ def events(
       rocketrio cluster events --kind role --kind replication --follow
       rocketrio cluster events --since 2026-11-21T08:00 --json
     """
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             feed = admin.events(since=since, kinds=kinds)
             without: set[str] = set()
@@ -71,8 +69,7 @@ def events(
                     return
                 await trio.sleep(FOLLOW_INTERVAL)
 
-    run(work, verbose=verbose, interrupted_is_done=follow)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose, interrupted_is_done=follow)
 
 
 def _name(feed: EventFeed, without: set[str]) -> None:

@@ -658,6 +658,24 @@ def end_in_part(silent: Mapping[str, str]) -> None:
         sys.exit(DONE_IN_PART)
 
 
+def run_in_part(
+    work: Callable[[dict[str, str]], Awaitable[None]],
+    *,
+    verbose: int,
+    interrupted_is_done: bool = False,
+    is_timed: bool = True,
+) -> None:
+    """Run as `run`; then name the brokers that the work has noted as silent, with the reason, and exit with code 3."""
+    silent: dict[str, str] = {}
+    run(
+        lambda: work(silent),
+        verbose=verbose,
+        interrupted_is_done=interrupted_is_done,
+        is_timed=is_timed,
+    )
+    end_in_part(silent)
+
+
 def without_bounds(queues: Iterable[QueueOffsets]) -> dict[str, str]:
     """Return the brokers that did not tell the bounds of their queues, as `end_in_part` takes them."""
     return {

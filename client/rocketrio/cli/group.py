@@ -11,7 +11,15 @@ from rocketrio.admin.admin import Admin, GroupSettings, open_admin
 from rocketrio.admin.group_check import GroupCheck
 from rocketrio.admin.group_overview import group_members, group_overviews
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import GROUP, changes, client_options, end_in_part, reads, run
+from rocketrio.cli.common import (
+    GROUP,
+    changes,
+    client_options,
+    end_in_part,
+    reads,
+    run,
+    run_in_part,
+)
 from rocketrio.cli.group_mode import mode
 from rocketrio.cli.group_tables import LONG, MEMBERS, member_columns, member_row, overview_row
 from rocketrio.cli.output import Column, Output, Row
@@ -123,9 +131,8 @@ def list_groups(
       rocketrio group list
       rocketrio group list --long --sort -lag
     """
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             if is_long:
                 found, without = await group_overviews(admin, include_system=include_system)
@@ -136,8 +143,7 @@ def list_groups(
             silent.update((name, error.what) for name, error in failed.items())
         output.show([{"group": name} for name in names], ("group",))
 
-    run(work, verbose=verbose)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose)
 
 
 @group.command()
@@ -189,9 +195,8 @@ def members(
       rocketrio group members billing
       rocketrio group members billing --subscription --queues
     """
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             if subscription or queues:
                 members, without = await group_members(admin, name)
@@ -203,8 +208,7 @@ def members(
                 await admin.group(name)  # Fails if no broker knows the group.
         output.show(rows, member_columns(subscription=subscription, queues=queues))
 
-    run(work, verbose=verbose)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose)
 
 
 async def _connected(admin: Admin, name: str) -> list[dict[str, object]]:

@@ -19,9 +19,8 @@ from rocketrio.cli.common import (
     GROUP,
     TOPIC,
     client_options,
-    end_in_part,
     reads,
-    run,
+    run_in_part,
 )
 from rocketrio.cli.lag_table import (
     GROUP_KEYS,
@@ -131,9 +130,7 @@ def lag(
         worst = WORST_ROWS
     length = 0.0 if once else WINDOW if window is None else window
 
-    silent: dict[str, str] = {}
-
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             samples = admin.lag_window(
                 *groups, topic=topic, seconds=length, include_system=every or bool(groups)
@@ -148,8 +145,7 @@ def lag(
         _show(report, output, queues=queues)
         silent.update(report.silent)
 
-    run(work, verbose=verbose, interrupted_is_done=watch)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose, interrupted_is_done=watch)
 
 
 async def _watch(

@@ -15,7 +15,7 @@ from rocketrio.admin.name_server_admin import (
 )
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, client_options, end_in_part, reads, run
+from rocketrio.cli.common import changes, client_options, end_in_part, reads, run, run_in_part
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import Error
@@ -47,9 +47,8 @@ def show(output: Output, client: ClientOptions, verbose: int) -> None:
     Example:
       rocketrio namesrv show --json
     """
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             states = await name_server_states(admin)
         output.show(
@@ -69,8 +68,7 @@ def show(output: Output, client: ClientOptions, verbose: int) -> None:
         if len(silent) == len(states):
             raise Error(f"no name server answered: {'; '.join(silent)}")
 
-    run(work, verbose=verbose)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose)
 
 
 # ------------------------------------------------------------------------------------------ settings

@@ -15,8 +15,7 @@ from rocketrio.cli.common import (
     TOPIC,
     changes_with,
     client_options,
-    end_in_part,
-    run,
+    run_in_part,
     time_of,
     without_bounds,
 )
@@ -120,9 +119,8 @@ def show(
     """
     if dry_run and reset_to is None:
         raise click.UsageError("--dry-run shows what --reset-to would do; give that too")
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             found = await admin.offsets(topic, group)
             targets: dict[MessageQueue, int] = {}
@@ -149,8 +147,7 @@ def show(
         output.show(rows, (*COLUMNS, *([_TARGET] if dry_run else [])), notes=[total])
         silent.update(without_bounds(found))
 
-    run(work, verbose=verbose)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose)
 
 
 def _chosen(found: Sequence[QueueOffsets], queue_id: int | None) -> list[QueueOffsets]:

@@ -12,9 +12,9 @@ from rocketrio.cli.common import (
     TOPIC,
     changes,
     client_options,
-    end_in_part,
     reads,
     run,
+    run_in_part,
     without_bounds,
 )
 from rocketrio.cli.output import Output
@@ -169,9 +169,8 @@ def list_topics(
       rocketrio topic list --long --sort -messages_per_second
       rocketrio topic list --all --json
     """
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             if is_long:
                 found, without = await topic_overviews(admin, include_system=include_system)
@@ -181,8 +180,7 @@ def list_topics(
             names = await admin.topics(include_system=include_system)
         output.show([{"topic": name} for name in names], people="\n".join(names))
 
-    run(work, verbose=verbose)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose)
 
 
 @topic.command()
@@ -197,16 +195,14 @@ def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None
       rocketrio topic show orders
       rocketrio topic show orders --json
     """
-    silent: dict[str, str] = {}
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             described = await admin.topic(name)
         _show(described, output)
         silent.update(without_bounds(described.queues))
 
-    run(work, verbose=verbose)
-    end_in_part(silent)
+    run_in_part(work, verbose=verbose)
 
 
 @topic.command()
