@@ -673,11 +673,4 @@ async def _link_security(config: BrokerConfig, disk: Disk, wall_clock: WallClock
             run_blocking=disk.run,
         )
     )
-    loaded = files.current
-    return attrs.evolve(
-        own,
-        secret=loaded.secret,
-        server_context=loaded.server_context,
-        client_context=loaded.client_context,
-        files=files,
-    )
+    return own.with_files(files)

@@ -95,19 +95,21 @@ class LinkSecurity:
     files: ReloadedFiles["LinkSecurity"] | None = None
     """The files with secret, certificates and keys, which may have changed since."""
 
-    @property
-    def _latest(self) -> "LinkSecurity":
-        """The same with the secret, certificates and keys that the files have now."""
-        if self.files is None:
-            return self
-        found = self.files.current
+    def with_files(self, files: ReloadedFiles["LinkSecurity"]) -> "LinkSecurity":
+        """Return the same with the secret, certificates and keys of these files."""
+        found = files.current
         return attrs.evolve(
             self,
             secret=found.secret,
             server_context=found.server_context,
             client_context=found.client_context,
-            files=None,
+            files=files,
         )
+
+    @property
+    def _latest(self) -> "LinkSecurity":
+        """The same with the secret, certificates and keys that the files have now."""
+        return self if self.files is None else self.with_files(self.files)
 
     @property
     def is_proof_asked(self) -> bool:

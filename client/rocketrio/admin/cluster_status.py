@@ -184,6 +184,41 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         state = NO_WRITES if refusal else TAKES_WRITES
     else:
         state = None
+    problem = _problem(one, refusal or (own.last_problem if own else None))
+    return attrs.evolve(
+        _status(one, state, problem),
+        last_wait=own.last_wait if own else None,
+        answered=own.answered if own else None,
+    )
+
+
+def _slave_status(
+    one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
+) -> BrokerStatus:
+    client = one.ha.ha_client_runtime_info if one.ha else None
+    rate = None
+    if client and one.ha and not one.ha.master:
+        rate = client.rocketrio_copy_rate
+        rate = client.transferred_byte_in_second if rate is None else rate
+    if rate is None and connection is not None:
+        rate = connection.transferred_byte_in_second
+    problem = one.problem
+    if client and problem is None:
+        problem = _problem(one, client.rocketrio_last_problem or client.rocketrio_tables_problem)
+    return attrs.evolve(
+        _status(one, _slave_state(one, master, connection), problem),
+        follows=(client.master_addr or None) if client else None,
+        bytes_behind=_bytes_behind(one, master, connection),
+        seconds_behind=_seconds_behind(client, connection),
+        seconds_since_report=connection.rocketrio_report_age if connection else None,
+        bytes_per_second=rate,
+        acknowledges=client.rocketrio_acknowledges if client else None,
+    )
+
+
+def _status(one: BrokerAnswers, state: str | None, problem: str | None) -> BrokerStatus:
+    """Return what masters and slaves report alike; what only one of them reports is None."""
+    own = one.ha and one.ha.rocketrio
     return BrokerStatus(
         cluster=one.broker.cluster,
         broker_name=one.broker.broker_name,
@@ -199,47 +234,6 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         seconds_since_report=None,
         bytes_per_second=None,
         acknowledges=None,
-        problem=_problem(one, refusal or (own.last_problem if own else None)),
-        last_wait=own.last_wait if own else None,
-        answered=own.answered if own else None,
-        shown_physical_offset=own.shown_offset if own else None,
-        shown_by=own.shown_by if own else None,
-        configured=_configured(one),
-        clock_ahead=one.clock_ahead,
-        epoch=_epoch(one),
-        beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
-    )
-
-
-def _slave_status(
-    one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
-) -> BrokerStatus:
-    client = one.ha.ha_client_runtime_info if one.ha else None
-    own = one.ha and one.ha.rocketrio
-    rate = None
-    if client and one.ha and not one.ha.master:
-        rate = client.rocketrio_copy_rate
-        rate = client.transferred_byte_in_second if rate is None else rate
-    if rate is None and connection is not None:
-        rate = connection.transferred_byte_in_second
-    problem = one.problem
-    if client and problem is None:
-        problem = _problem(one, client.rocketrio_last_problem or client.rocketrio_tables_problem)
-    return BrokerStatus(
-        cluster=one.broker.cluster,
-        broker_name=one.broker.broker_name,
-        broker_id=one.broker.broker_id,
-        role=_role(one),
-        address=one.broker.address,
-        state=_slave_state(one, master, connection),
-        min_physical_offset=_begin(one),
-        max_physical_offset=_end(one),
-        follows=(client.master_addr or None) if client else None,
-        bytes_behind=_bytes_behind(one, master, connection),
-        seconds_behind=_seconds_behind(client, connection),
-        seconds_since_report=connection.rocketrio_report_age if connection else None,
-        bytes_per_second=rate,
-        acknowledges=client.rocketrio_acknowledges if client else None,
         problem=problem,
         last_wait=None,
         answered=None,
@@ -248,7 +242,7 @@ def _slave_status(
         configured=_configured(one),
         clock_ahead=one.clock_ahead,
         epoch=_epoch(one),
-        beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
+        beyond=own.beyond if own else None,
     )
 
 
