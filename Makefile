@@ -15,8 +15,9 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest -q
-# In a process for each core.
+# In a process for each core; where tests of a file share a cluster or a Spark session, the file stays in one process.
 PYTEST_APART := $(PYTEST) -n auto
+PYTEST_FILES_APART := $(PYTEST_APART) --dist loadfile
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test quick slow real spark interop interop-short soak mutants faults fuzz bench check format clean
@@ -42,10 +43,10 @@ slow: $(INSTALLED)
 	$(PYTEST_APART) -m 'slow and not real and not spark and not interop'
 
 real: $(INSTALLED)
-	$(PYTEST) -m 'real and not spark and not interop'
+	$(PYTEST_FILES_APART) -m 'real and not spark and not interop'
 
 spark: $(INSTALLED)
-	$(PYTEST) -m 'spark and not interop'
+	$(PYTEST_FILES_APART) -m 'spark and not interop'
 
 interop: $(INSTALLED)
 	$(PYTEST) -m interop tests/interop
