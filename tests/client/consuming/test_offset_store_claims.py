@@ -174,7 +174,7 @@ async def test_reset_by_an_operator_holds_until_the_user_seeks(
 
 
 @pytest.mark.parametrize(("generation", "is_news"), [("1.0", True), ("0.1", True), ("0.0", False)])
-async def test_committed_is_the_reset_that_a_member_was_told_of_before_the_broker(
+async def test_committed_offset_is_the_reset_that_a_member_heard_of_before_the_broker(
     store: RemoteBrokerOffsetStore, generation: str, is_news: bool
 ) -> None:
     """A slave had it, while there was no master; who seeks to what the next master says would undo it."""
