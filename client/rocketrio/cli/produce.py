@@ -21,6 +21,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.format_strings import RecordReader
 from rocketrio.cli.outages import reporting_outages
+from rocketrio.cli.produce_transactions import ANSWERS, produce_half_messages
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.delays import DELAY_LEVELS
@@ -71,6 +72,12 @@ DELAYS: Final = {_shown_delay(delay): level for level, delay in enumerate(DELAY_
     help="Let groups receive each message this much later; these are the levels of a broker's defaults.",
 )
 @click.option(
+    "--transaction-check",
+    "check_answer",
+    type=click.Choice(list(ANSWERS)),
+    help="Send half messages, wait until the broker asks for each, and answer this.",
+)
+@click.option(
     "--no-create", is_flag=True, help="Fail if the topic does not exist, instead of creating it."
 )
 @json_option
@@ -91,6 +98,7 @@ def produce(
     tags: str | None,
     sharding_key: str | None,
     delay: str | None,
+    check_answer: str | None,
     no_create: bool,
     as_json: bool,
     template: str | None,
@@ -103,12 +111,17 @@ def produce(
     summary, and with exit code 1 if a message was not stored: standard error says which lines were not, and why. The
     same is printed after an interrupt. While no broker takes messages, standard error says so.
 
+    --transaction-check shows whether a broker asks for lost decisions of transactions, and what groups receive then:
+    the messages after `commit`, nothing after `rollback` and `unknown`. After `unknown` the broker would ask again, and
+    at last it gives up.
+
     \b
     Examples:
       echo hello | rocketrio produce orders
       rocketrio produce orders --keys k1 --tags paid < orders.jsonl
       rocketrio produce orders --count 100000 --size 128
       echo 'pay now' | rocketrio produce reminders --delay 30m
+      echo paid | rocketrio produce orders --transaction-check commit
       rocketrio consume orders --group copy -f '%k %v{base64}\\n' | rocketrio produce copies -f '%k %v{base64}\\n'
     """
     if template is not None and count is not None:
@@ -117,6 +130,8 @@ def produce(
         raise click.UsageError(
             "--size needs --count: without it the lines of standard input are sent"
         )
+    if check_answer is not None and delay is not None:
+        raise click.UsageError("--delay delays messages, and a transaction's cannot be delayed")
     if count is None and sys.stdin is None:
         raise click.UsageError("standard input is closed; give it lines, or --count")
     if template is not None:
@@ -126,6 +141,28 @@ def produce(
     else:
         made_up = _made_up(count, DEFAULT_SIZE if size is None else size)
         records, what = _bodies(made_up), "message"
+
+    def message_of(record: Record, number: int) -> _Line:
+        message = _Line(
+            _text(record, "t", topic),
+            record["v"],
+            keys=_text(record, "k", keys),
+            tags=_text(record, "g", tags or "") or None,
+            delay_level=0 if delay is None else DELAYS[delay],
+        )
+        message.number = number
+        return message
+
+    async def half_messages() -> None:
+        await produce_half_messages(
+            topic,
+            (message_of(record, 0) async for record in records),
+            ANSWERS[check_answer or "unknown"],
+            client,
+            auto_create_topic=not no_create,
+            sharding_key=sharding_key,
+            as_json=as_json,
+        )
 
     async def work() -> None:
         not_stored = _NotStored()
@@ -154,19 +191,11 @@ def produce(
                         try:
                             async for record in records:
                                 not_stored.lines += 1
-                                body = record["v"]
-                                if len(body) > MAX_MESSAGE_SIZE:
+                                if len(record["v"]) > MAX_MESSAGE_SIZE:
                                     not_stored.add(not_stored.lines, _TOO_LONG)
                                     not_stored.too_long += 1
                                     continue
-                                message = _Line(
-                                    _text(record, "t", topic),
-                                    body,
-                                    keys=_text(record, "k", keys),
-                                    tags=_text(record, "g", tags or "") or None,
-                                    delay_level=0 if delay is None else DELAYS[delay],
-                                )
-                                message.number = not_stored.lines
+                                message = message_of(record, not_stored.lines)
                                 await pipeline.send(message, sharding_key=sharding_key)
                             not_stored.is_whole = True
                         except ConfigError as error:
@@ -192,7 +221,7 @@ def produce(
             not_stored.show(what)
             fail(f"{failed} messages were not stored; the first one: {not_stored.first}")
 
-    run(work, verbose=verbose)
+    run(work if check_answer is None else half_messages, verbose=verbose)
 
 
 class _Line(Message):

@@ -321,6 +321,71 @@ async def test_delayed_line_is_received_after_its_delay() -> None:
     assert int(stored_ms) - int(born_ms) >= 1000
 
 
+async def half_messages(run: Run, answer: str, *arguments: str) -> Done:
+    return await run(
+        "produce", "t", "--transaction-check", answer, *arguments, stdin=b"one\ntwo\nthree\n"
+    )
+
+
+QUICK_CHECKS = {"transaction_timeout": 0.2, "transaction_check_interval": 0.5}
+
+
+@pytest.mark.real
+async def test_half_messages_are_delivered_after_the_broker_asked_and_was_answered_commit() -> None:
+    async with EmbeddedCluster(network="loopback", **QUICK_CHECKS) as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(LIMIT):
+            dropped = await half_messages(run, "rollback", "--json")
+            undecided = await half_messages(run, "unknown")
+            committed = await half_messages(run, "commit", "--keys", "paid")
+            received = await run(
+                "consume",
+                "t",
+                "--group",
+                "g",
+                "--until-caught-up",
+                "--from",
+                "first",
+                "-f",
+                "%k %v\n",
+            )
+    assert (dropped.code, undecided.code, committed.code) == (0, 0, 0)
+    numbers = {name: dropped.json[0][name] for name in ("stored", "asked", "answer")}
+    assert numbers == {"stored": 3, "asked": 3, "answer": "rollback"}
+    assert "stored 3 half messages in t; the broker asked for 3 of them" in undecided.out
+    assert "waiting until the broker asks" in committed.err
+    assert sorted(received.out.splitlines()) == ["paid one", "paid three", "paid two"]
+
+
+@pytest.mark.real
+async def test_half_messages_that_a_broker_refuses_end_with_one_and_say_why() -> None:
+    async with EmbeddedCluster(network="loopback", reject_transaction_message=True) as cluster:
+        with trio.fail_after(LIMIT):
+            done = await half_messages(in_cluster(cluster), "commit")
+    assert done.code == 1
+    assert "message 1 was not stored, and none was sent after it" in done.err
+    assert "stored 0 half messages" in done.out
+
+
+@pytest.mark.real
+async def test_interrupt_while_a_broker_asks_for_nothing_ends_with_a_summary() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        command = [ROCKETRIO, "produce", "t", "--transaction-check", "commit", "--count", "2"]
+        env = {**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]}
+        with trio.fail_after(LIMIT):
+            process = await trio.lowlevel.open_process(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+            )
+            assert process.stdout is not None
+            assert process.stderr is not None
+            while b"waiting until" not in await process.stderr.receive_some():
+                pass
+            process.send_signal(signal.SIGINT)
+            printed = b"".join([chunk async for chunk in process.stdout])
+            await process.wait()
+    assert b"stored 2 half messages in t; the broker asked for 0 of them" in printed
+
+
 @pytest.mark.real
 async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
@@ -481,6 +546,8 @@ async def test_no_name_server_is_one_clear_line() -> None:
         ["message", "browse", "t", "--from", "2:1"],
         ["topic", "list", "--namesrv", "nowhere"],
         ["produce", "t", "--delay", "7s"],
+        ["produce", "t", "--delay", "5s", "--transaction-check", "commit"],
+        ["produce", "t", "--transaction-check", "perhaps"],
         ["nonsense"],
     ],
 )
