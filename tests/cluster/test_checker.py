@@ -773,6 +773,22 @@ def test_checker_lets_readers_follow_the_masters_disk_until_a_slave_has_everythi
     assert _shown(attrs.evolve(stands_in, at=5.9), moved, shown) == told
 
 
+def test_checker_lets_readers_follow_the_masters_disk_if_a_slave_moved_without_a_connection() -> (
+    None
+):
+    """A slave whose disk is full leaves, and syncs what it had: its master answers that no slave is there."""
+    held = (0, 400, 400), (1, 200, 200)
+    _, alone = sent(5.4, b"a", 2, status="SLAVE_NOT_AVAILABLE", held_by=held)
+    _, moved = sent(
+        5.8, b"b", 3, status="SLAVE_NOT_AVAILABLE", held_by=((0, 400, 400), (1, 300, 300))
+    )
+    shown = pulled(6.6, b"late", 3, held_by=((0, 400, 400), (1, 300, 300)))
+    told = {"shown before it was confirmed"}
+    assert _shown(alone, moved, shown) == set()
+    assert _shown(attrs.evolve(alone, status="SEND_OK"), moved, shown) == told
+    assert _shown(alone, attrs.evolve(moved, status="SEND_OK"), shown) == told
+
+
 def _shown(*events: Event, faults: tuple[Fault, ...] = (), **mode: Any) -> set[str]:
     schedule = Schedule(1, attrs.evolve(MODE, **mode), faults, (), 0, 25.0, (), 25.0)
     first = pulled(3.0, FIRST, 0, held_by=((0, 200, 200), (1, 100, 100)))

@@ -67,6 +67,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
         tuple[float, float]
     ] = []  # moves that the master may not know yet: until when, and after which look
     down: set[int] = set()
+    was_alone = False  # whether no slave was connected when the master answered a send last
     shown = 0  # by the master of the moment, and what it shows again after a restart
     before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
     for event in story.history.events:
@@ -86,7 +87,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 # What a slave had when the last reign ended it had told its master.
                 ends = sorted(_acknowledged(others, master, needs_disk).values())
                 confirmed = min(max([confirmed, *ends[:-1]]), kept)
-                moved_after = at
+                moved_after, was_alone = at, False
                 late.clear()
                 shown = min(shown, kept) if broker == master else 0
                 master = broker
@@ -98,6 +99,11 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                     on_disk = {number: flushed for number, _, flushed in held_by}
                     shown = max(shown, on_disk.get(master, 0))
                 ends = sorted(end for number, end in had.items() if number not in down)
+                is_alone = (
+                    isinstance(event, SendAnswered)
+                    and event.broker == master
+                    and event.status == "SLAVE_NOT_AVAILABLE"
+                )
                 if len(ends) > 1 and ends[-2] > confirmed:
                     confirmed = ends[-2]
                     # One that comes back with much, and stands aside, has not moved.
@@ -108,12 +114,16 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                     ]
                     if stands_in and ends[-2] < had.get(master, 0):
                         pass  # Perhaps its report is late, or its connection gone: the disk goes on to stand in.
+                    elif was_alone and is_alone:
+                        pass  # A slave without a connection synced what it had; it cannot have reported that.
                     elif event.at in told:
                         moved_after = looked_at
                     elif told:
                         late.append((min(told), looked_at))
                 before |= had
                 looked_at = event.at
+                if isinstance(event, SendAnswered) and event.broker == master:
+                    was_alone = is_alone
                 if isinstance(event, SendAnswered) or event.broker != master:
                     continue
                 before_it, shown = max(confirmed, shown), max(shown, event.end_offset + 1)
