@@ -289,6 +289,9 @@ def test_loss_of_a_torn_end_is_excused_only_while_the_other_copy_is_out_of_reach
         (Fault(29.0, 9.0, "partition", "master", "slave-1"), True),
         (Fault(30.5, 9.0, "partition", "master", "slave-1"), False),
         (Fault(28.0, 1.9, "partition", "master", "slave-1"), False),
+        (Fault(29.0, 9.0, "pause", "slave-1"), True),
+        (Fault(29.0, 9.0, "silence", "master"), True),
+        (Fault(29.0, 9.0, "pause", "slave-2"), False),
         (Fault(29.0, 9.0, "delay", "master", "slave-1", 0.2), False),
         (Fault(29.0, 9.0, "partition", "master", "name server"), False),
     ],
@@ -329,6 +332,23 @@ def test_loss_by_the_order_of_an_operator_is_excused_where_the_former_master_was
         role=role,
     )
     assert ("acknowledged and lost" not in told) is is_excused
+
+
+def test_loss_is_excused_where_the_former_master_lost_its_end_before_the_next_one_had_it() -> None:
+    """Unless a slave had confirmed it."""
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    reign_ended, began = switched(40.0, kept=100)
+    torn, _, back, _ = restarted(40.5, "torn end")
+    torn, back = attrs.evolve(torn, role="slave"), attrs.evolve(back, role="slave")
+
+    def is_told(damage: list[Event], role: str) -> bool:
+        events = [*RIGHT, reign_ended, *damage, attrs.evolve(began, at=45.0)]
+        ends = {"master": left, "slave": attrs.evolve(left, broker=1)}
+        return "acknowledged and lost" in broken(events, role=role, flush="sync", **ends)
+
+    assert is_told([], "async-master")
+    assert not is_told([torn, back], "async-master")
+    assert is_told([torn, back], "sync-master")
 
 
 def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_one() -> None:
@@ -776,17 +796,18 @@ def test_checker_lets_readers_follow_the_masters_disk_until_a_slave_has_everythi
 def test_checker_lets_readers_follow_the_masters_disk_if_a_slave_moved_without_a_connection() -> (
     None
 ):
-    """A slave whose disk is full leaves, and syncs what it had: its master answers that no slave is there."""
-    held = (0, 400, 400), (1, 200, 200)
-    _, alone = sent(5.4, b"a", 2, status="SLAVE_NOT_AVAILABLE", held_by=held)
-    _, moved = sent(
-        5.8, b"b", 3, status="SLAVE_NOT_AVAILABLE", held_by=((0, 400, 400), (1, 300, 300))
-    )
-    shown = pulled(6.6, b"late", 3, held_by=((0, 400, 400), (1, 300, 300)))
+    """A slave whose disk is full leaves, and syncs what it had; one that was killed does not report any more."""
+    moved = pulled(5.9, FIRST, 0, held_by=((0, 400, 400), (1, 300, 300)))
+    shown = attrs.evolve(moved, at=6.4, end_offset=350)
     told = {"shown before it was confirmed"}
-    assert _shown(alone, moved, shown) == set()
-    assert _shown(attrs.evolve(alone, status="SEND_OK"), moved, shown) == told
-    assert _shown(alone, attrs.evolve(moved, status="SEND_OK"), shown) == told
+    full = Fault(4.0, 2.6, "full disk", "slave-1")
+    assert _shown(moved, shown) == told
+    assert _shown(moved, shown, faults=(full,)) == set()
+    assert _shown(moved, shown, faults=(attrs.evolve(full, who="master"),)) == told
+    one_way = Fault(4.0, 2.3, "one way", "slave-1", "master")
+    killed = attrs.evolve(restarted(6.2, "kill")[0], broker=1, role="slave", log_end=300)
+    assert _shown(moved, shown, faults=(one_way,)) == told
+    assert _shown(moved, killed, shown, faults=(one_way,)) == set()
 
 
 def _shown(*events: Event, faults: tuple[Fault, ...] = (), **mode: Any) -> set[str]:

@@ -24,6 +24,9 @@ from tests.cluster.histories.violation import Violation, events_of
 SLAVE_TIMEOUT: Final = 3.0
 """Seconds without progress of slaves after which a master's own disk stands in for them (`slave_timeout`)."""
 
+RETRY: Final = 0.5
+"""Seconds until a slave connects again."""
+
 
 def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
     """What was acknowledged and is still there was handed to somebody of the group, who runs until the end."""
@@ -67,7 +70,9 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
         tuple[float, float]
     ] = []  # moves that the master may not know yet: until when, and after which look
     down: set[int] = set()
-    was_alone = False  # whether no slave was connected when the master answered a send last
+    kept = (
+        0  # where the log ended when the reign began: its master may have shown all of that before
+    )
     shown = 0  # by the master of the moment, and what it shows again after a restart
     before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
     for event in story.history.events:
@@ -77,17 +82,19 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 down.add(broker)
                 if role == "slave":
                     confirmed = max(confirmed, log_end)
+                    late.clear()  # Reports that were held back came on a connection that is gone.
                 elif broker == master and _is_over(moved_after, at):
                     # Its readers may have been shown all that was on its disk.
                     shown = max(shown, flushed)
             case MemberStarted(broker=broker, log_end=log_end):
                 down.discard(broker)
                 before[broker] = log_end
-            case ReignBegan(at=at, broker=broker, kept=kept, others=others):
+            case ReignBegan(at=at, broker=broker, kept=begins_with, others=others):
+                kept = begins_with
                 # What a slave had when the last reign ended it had told its master.
                 ends = sorted(_acknowledged(others, master, needs_disk).values())
                 confirmed = min(max([confirmed, *ends[:-1]]), kept)
-                moved_after, was_alone = at, False
+                moved_after = at
                 late.clear()
                 shown = min(shown, kept) if broker == master else 0
                 master = broker
@@ -99,11 +106,6 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                     on_disk = {number: flushed for number, _, flushed in held_by}
                     shown = max(shown, on_disk.get(master, 0))
                 ends = sorted(end for number, end in had.items() if number not in down)
-                is_alone = (
-                    isinstance(event, SendAnswered)
-                    and event.broker == master
-                    and event.status == "SLAVE_NOT_AVAILABLE"
-                )
                 if len(ends) > 1 and ends[-2] > confirmed:
                     confirmed = ends[-2]
                     # One that comes back with much, and stands aside, has not moved.
@@ -114,16 +116,14 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                     ]
                     if stands_in and ends[-2] < had.get(master, 0):
                         pass  # Perhaps its report is late, or its connection gone: the disk goes on to stand in.
-                    elif was_alone and is_alone:
-                        pass  # A slave without a connection synced what it had; it cannot have reported that.
+                    elif ends[-2] <= kept:
+                        pass  # The gate was there already.
                     elif event.at in told:
                         moved_after = looked_at
                     elif told:
                         late.append((min(told), looked_at))
                 before |= had
                 looked_at = event.at
-                if isinstance(event, SendAnswered) and event.broker == master:
-                    was_alone = is_alone
                 if isinstance(event, SendAnswered) or event.broker != master:
                     continue
                 before_it, shown = max(confirmed, shown), max(shown, event.end_offset + 1)
@@ -157,6 +157,10 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
         is_between = {fault.who, fault.other} == {_name(slave), _name(master)}
         if fault.kind == "delay" and is_between and fault.at <= at:
             told = max(told, min(at, fault.at + fault.lasts) + fault.amount)
+        elif fault.kind == "full disk" and fault.who == _name(slave):
+            # It leaves its master when the disk takes no more, and syncs what it had.
+            if fault.at <= at <= fault.at + fault.lasts:
+                told = max(told, fault.at + fault.lasts + RETRY)
         elif fault.at <= at <= fault.at + fault.lasts and (
             (fault.kind == "partition" and is_between)
             or (

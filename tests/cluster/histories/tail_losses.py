@@ -10,10 +10,18 @@ from typing import Final
 
 import attrs
 from tests.cluster.histories.events import MemberEnded, MemberStarted, ReignBegan, ReignEnded
+from tests.cluster.histories.schedule import Fault
 from tests.cluster.histories.story import Story
 
 BEGINS_WITHIN: Final = 1.0
 """Seconds until a master takes writes that no longer waits for slaves: it looks for other masters, and registers."""
+RETURN_WAIT: Final = 10.0
+"""Seconds that a new master waits for a slave that it cannot ask (`ha_return_wait`)."""
+ASKING_TAKES: Final = 0.1
+"""Seconds between two faults in which a broker cannot ask another for its log, which takes several answers."""
+
+DAMAGES: Final = ("torn end", "wiped")
+"""The ends of a broker whose disk lost bytes that had been synced."""
 
 
 @attrs.frozen
@@ -61,12 +69,12 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
     for began, ended in shorter_reigns(story):
         if ended.at < started or began.kept > end_offset:
             continue
-        how = end_of(story, ended)
         is_without = began.broker != ended.broker and (
             was_down(story, ended.broker, began.at)
             or _was_cut_off(story, began, ended.broker, since=ended.at)
         )
-        if is_without or how in ("torn end", "wiped") or _chose_other_history(story, began, ended):
+        is_damaged = bool(_damages(story, ended.broker, ended.at, began.at))
+        if is_without or is_damaged or _chose_other_history(story, began, ended):
             is_promised = is_safe and mode.role == "sync-master"
         else:
             is_promised = is_safe and mode.flush == "sync"
@@ -77,14 +85,7 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
 
 def _no_copy_could_be_asked(story: Story, began: ReignBegan, started: float) -> bool:
     """Whether the new master's own disk has lost what it had, while every other broker was down or cut off from it."""
-    damaged_at = [
-        event.at
-        for event in story.history.events
-        if isinstance(event, MemberEnded)
-        and event.broker == began.broker
-        and event.how in ("torn end", "wiped")
-        and started <= event.at <= began.at
-    ]
+    damaged_at = _damages(story, began.broker, started, began.at)
     others = {state.broker for state in story.final.brokers} - {began.broker}
     return bool(damaged_at) and all(
         was_down(story, other, began.at)
@@ -94,16 +95,40 @@ def _no_copy_could_be_asked(story: Story, began: ReignBegan, started: float) -> 
     )
 
 
+def _damages(story: Story, broker: int, since: float, until: float) -> list[float]:
+    """Return when a broker lost bytes that had been synced."""
+    return [
+        event.at
+        for event in story.history.events
+        if isinstance(event, MemberEnded)
+        and event.broker == broker
+        and event.how in DAMAGES
+        and since <= event.at <= until
+    ]
+
+
 def _was_cut_off(story: Story, began: ReignBegan, other: int, *, since: float) -> bool:
-    """Whether a new master could get no answer of another broker from a time on until it waited no longer."""
-    pair = {_name(began.broker), _name(other)}
-    return any(
-        fault.kind in ("partition", "one way")
-        and {fault.who, fault.other} == pair
-        and fault.at <= since
-        and fault.at + fault.lasts >= began.at - BEGINS_WITHIN
-        for fault in story.schedule.faults
-    )
+    """Whether a new master could get no answer of another broker while it waited, until it waited no longer."""
+    is_cut_off, reached = False, max(since, began.at - RETURN_WAIT)
+    for fault in sorted(story.schedule.faults, key=lambda fault: fault.at):
+        if fault.at <= reached + ASKING_TAKES and _keeps_apart(fault, began.broker, other):
+            ends = fault.at + fault.lasts
+            reached = max(reached, ends)
+            if fault.kind not in DAMAGES and ends >= began.at - BEGINS_WITHIN:
+                is_cut_off = True
+    return is_cut_off
+
+
+def _keeps_apart(fault: Fault, asking: int, other: int) -> bool:
+    """Whether a broker can get no answer of another during a fault."""
+    pair = {_name(asking), _name(other)}
+    match fault.kind:
+        case "partition" | "one way":
+            return {fault.who, fault.other} == pair
+        case "pause" | "silence":
+            return fault.who in pair
+        case _:
+            return fault.kind in DAMAGES and fault.who == _name(asking)
 
 
 def _name(broker: int) -> str:
