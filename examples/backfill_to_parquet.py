@@ -72,4 +72,4 @@ if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
         folder = Path(sys.argv[2])
         folder.mkdir(parents=True, exist_ok=True)
-        trio.run(main, sys.argv[1], folder)
+        trio.run(main, sys.argv[1], folder, restrict_keyboard_interrupt_to_checkpoints=True)

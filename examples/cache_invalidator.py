@@ -89,7 +89,7 @@ if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
         match sys.argv[1:]:
             case ["serve", path, name]:
-                trio.run(serve, Path(path), name)
+                trio.run(serve, Path(path), name, restrict_keyboard_interrupt_to_checkpoints=True)
             case ["change", path, sku, cents]:
                 trio.run(change, Path(path), sku, int(cents))
             case _:

@@ -33,4 +33,5 @@ async def main(count: int | None) -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        trio.run(main, int(sys.argv[1]) if len(sys.argv) > 1 else None)
+        count = int(sys.argv[1]) if len(sys.argv) > 1 else None
+        trio.run(main, count, restrict_keyboard_interrupt_to_checkpoints=True)

@@ -48,4 +48,5 @@ async def main(wanted: dict[str, float]) -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        trio.run(main, {what: float(s) for what, s in (word.split("=") for word in sys.argv[1:])})
+        wanted = {what: float(s) for what, s in (word.split("=") for word in sys.argv[1:])}
+        trio.run(main, wanted, restrict_keyboard_interrupt_to_checkpoints=True)

@@ -132,7 +132,7 @@ if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
         match sys.argv[1:]:
             case ["serve"]:
-                trio.run(serve)
+                trio.run(serve, restrict_keyboard_interrupt_to_checkpoints=True)
             case ["order", count]:
                 trio.run(order, int(count))
             case ["dead"]:

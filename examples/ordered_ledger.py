@@ -111,7 +111,7 @@ if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
         match sys.argv[1:]:
             case ["keep", path]:
-                trio.run(keep, Path(path))
+                trio.run(keep, Path(path), restrict_keyboard_interrupt_to_checkpoints=True)
             case ["post", count]:
                 trio.run(post, int(count))
             case _:

@@ -93,12 +93,12 @@ if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
         match sys.argv[1:]:
             case ["pay", path]:
-                trio.run(pay, Path(path), None)
+                trio.run(pay, Path(path), None, restrict_keyboard_interrupt_to_checkpoints=True)
             case ["pay", path, count]:
                 trio.run(pay, Path(path), int(count))
             case ["crash", path]:
                 trio.run(partial(pay, Path(path), 0, crash=True))
             case ["listen"]:
-                trio.run(listen)
+                trio.run(listen, restrict_keyboard_interrupt_to_checkpoints=True)
             case _:
                 sys.exit(__doc__)
