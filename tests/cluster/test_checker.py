@@ -702,6 +702,18 @@ def _undelivered(events: list[Event], master: BrokerState) -> list[Violation]:
     return list(acknowledged_messages_are_delivered(story))
 
 
+def test_offset_of_a_slave_that_is_behind_may_fall_to_what_the_master_began_with() -> None:
+    """The slave took it from a consumer that had read elsewhere."""
+    ended, began = switched(30.0, offset=1)
+    behind = attrs.evolve(began, broker=0, others=((0, 200, 200), (1, 100, 100)))
+    level = attrs.evolve(began, broker=0)
+    told = "offset went back"
+    assert told not in broken([*RIGHT, ended, behind, seen(32.0, 1, 1)])
+    assert told in broken([*RIGHT, ended, behind, seen(32.0, 1, 0)])
+    assert told in broken([*RIGHT, ended, behind, seen(32.0, 0, 1)])
+    assert told in broken([*RIGHT, ended, level, seen(32.0, 1, 1)])
+
+
 def test_offset_that_falls_below_the_end_of_a_shorter_log_is_reported() -> None:
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
     ends: dict[str, Any] = {"master": left, "slave": attrs.evolve(left, broker=1), "flush": "async"}

@@ -56,7 +56,12 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
     lowest_allowed: dict[int, int] = {}
     losses = shorter_reigns(story)
     shorter = {began.at for began, _ in losses}
+    taken: dict[int, dict[int, int]] = {}  # what a master began with, by each slave that was behind
     for event in story.history.events:
+        if isinstance(event, ReignBegan):
+            # What such a slave holds beyond its own log is not taken over, and it copies the master's offsets.
+            behind = [number for number, end, _ in event.others if end < event.kept]
+            taken = {number: dict(event.offsets) for number in behind}
         match event:
             case ReignBegan(at=at, queue_ends=ends) if at in shorter:
                 for queue_id, end in enumerate(ends):  # What was committed beyond them is void.
@@ -71,6 +76,7 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                 for queue_id, offset in offsets:
                     before = seen.get((broker, queue_id), -1)
                     allowed = lowest_allowed.get(queue_id, before)
+                    allowed = min(taken.get(broker, {}).get(queue_id, allowed), allowed)
                     for began, ended in losses:
                         # It looks at its queues before it is master.
                         if broker == began.broker and ended.at <= event.at <= began.at:
