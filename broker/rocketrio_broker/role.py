@@ -373,7 +373,6 @@ class RoleService:
         own_end, own_addr = self._store.max_physical_offset, self._registration.broker_addr
         for other in found.masters:
             if other.goes_before(own_end, own_addr):
-                self._last_master = other.addr
                 return other
         return None
 
@@ -399,12 +398,19 @@ class RoleService:
                 await self._group_transfer.replicated.wait_reached(self._store.max_physical_offset)
 
     async def _register(self, former: str | None) -> str | None:
-        """Register this master; return the master that a name server lists instead. The former one leaves soon."""
-        listed = await self._registration.register_as_master()
+        """Register this master; return the master that a name server lists instead. The former one leaves soon.
+
+        Where it was listed last, it counts until a name server lists this one: one that ends meanwhile proves nothing.
+        """
+        registration = self._registration
+        listings = registration.listings.value
+        listed = await registration.register_as_master()
         with trio.move_on_after(FORMER_LEAVES_LIMIT):
             while listed is not None and listed == former:
                 await trio.sleep(FORMER_PAUSE)
-                listed = await self._registration.register_as_master()
+                listed = await registration.register_as_master()
+                if listed is None and registration.listings.value == listings:
+                    listed = former
         return listed
 
     async def _take_over(self, refusals: int, listings: int) -> None:
@@ -463,6 +469,7 @@ class RoleService:
 
     async def _yield_to(self, other: OtherMaster) -> None:
         """Let another master continue: revert to a slave, become that one's slave, or stand aside as a master."""
+        self._last_master = other.addr  # Asked directly from now on: name servers may be gone.
         name = self._config.broker.broker_name
         reason = f"{name} has another live master, at {other.addr}"
         if other.is_listed:

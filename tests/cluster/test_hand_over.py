@@ -565,3 +565,50 @@ async def test_stop_without_the_setting_hands_nothing_over(autojump_clock: MockC
     async with pair_of() as pair:
         await pair.first.broker.hand_over_before_stop()
         assert role_of(pair.first) == ("sync-master", 0)
+
+
+async def test_late_order_makes_no_second_master_when_the_name_server_dies(
+    autojump_clock: MockClock, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master is restarted as what its settings say, and leads, before its follower carries out the order."""
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        ordered, late = trio.Event(), trio.Event()
+
+        async def pause(self: TakeOver, master_addr: str) -> None:
+            ordered.set()
+            await late.wait()
+
+        async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+            if header.step == "take":
+                # It is carried out although the connection ends on which it came.
+                pair.cluster.nursery.start_soon(steps.whole, taker, header, body)
+                await trio.sleep_forever()
+            return await steps.whole(taker, header, body)
+
+        monkeypatch.setattr(TakeOver, "_copy_tables", pause)
+        steps.act = acted
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pair.hand_over)
+            await ordered.wait()
+            nursery.cancel_scope.cancel()
+        await pair.first.kill()
+        pair.first.disk.unlink(pair.first.config.config_directory / FILE_NAME)
+        pair.cluster.nursery.start_soon(pair.first.start)
+        await trio.sleep(0.1)
+        late.set()
+        await trio.sleep(2)  # The name server refuses the second one now.
+        assert pair.first.broker.store.writable
+        pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
+        await pair.cluster.kill_name_server()
+        await trio.sleep(5)
+        assert not pair.second.broker.store.writable
+        pair.cluster.memory_network.heal()
+        await trio.sleep(30)
+        assert not pair.second.broker.store.writable
+        await pair.cluster.restart_name_server()
+        await trio.sleep(30)
+        assert role_of(pair.first) == ("sync-master", 0)
+        assert pair.second.broker.config.is_slave
+        await store(pair.call, pair.first, b"two")
+        await level(pair.first, pair.second)
