@@ -816,6 +816,11 @@ def test_checker_lets_readers_follow_the_masters_disk_if_a_slave_moved_without_a
     assert _shown(moved, shown) == told
     assert _shown(moved, shown, faults=(full,)) == set()
     assert _shown(moved, shown, faults=(attrs.evolve(full, who="master"),)) == told
+    slow = Fault(4.0, 2.6, "slow disk", "slave-1", amount=1.0)
+    assert _shown(moved, shown, faults=(slow,), acknowledge="disk") == set()
+    assert _shown(moved, shown, faults=(slow,), acknowledge="memory") == told
+    quick = attrs.evolve(slow, amount=0.9)
+    assert _shown(moved, shown, faults=(quick,), acknowledge="disk") == told
     one_way = Fault(4.0, 2.3, "one way", "slave-1", "master")
     killed = attrs.evolve(restarted(6.2, "kill")[0], broker=1, role="slave", log_end=300)
     assert _shown(moved, shown, faults=(one_way,)) == told

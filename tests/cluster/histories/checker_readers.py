@@ -24,6 +24,8 @@ from tests.cluster.histories.violation import Violation, events_of
 SLAVE_TIMEOUT: Final = 3.0
 """Seconds without progress of slaves after which a master's own disk stands in for them (`slave_timeout`)."""
 
+LEVEL_WITHIN: Final = 1.0
+"""Seconds within which a slave must acknowledge what its master has, to confirm it for readers (`gate_keeper.py`)."""
 RETRY: Final = 0.5
 """Seconds until a slave connects again."""
 
@@ -157,9 +159,10 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
         is_between = {fault.who, fault.other} == {_name(slave), _name(master)}
         if fault.kind == "delay" and is_between and fault.at <= at:
             told = max(told, min(at, fault.at + fault.lasts) + fault.amount)
-        elif fault.kind == "full disk" and fault.who == _name(slave):
-            # It leaves its master when the disk takes no more, and syncs what it had.
-            if fault.at <= at <= fault.at + fault.lasts:
+        elif fault.kind in ("full disk", "slow disk") and fault.who == _name(slave):
+            # It leaves its master when the disk takes no more, and syncs what it had; too slow a one is never level.
+            is_slow = story.schedule.mode.acknowledge == "disk" and fault.amount >= LEVEL_WITHIN
+            if fault.at <= at <= fault.at + fault.lasts and (fault.kind == "full disk" or is_slow):
                 told = max(told, fault.at + fault.lasts + RETRY)
         elif fault.at <= at <= fault.at + fault.lasts and (
             (fault.kind == "partition" and is_between)
