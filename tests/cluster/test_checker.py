@@ -785,6 +785,12 @@ def test_checker_lets_readers_follow_the_masters_disk_while_acknowledgements_are
     for at, lasts in ((4.0, 2.2), (6.35, 1.0)):
         fault = attrs.evolve(one_way, at=at, lasts=lasts)
         assert _shown(moved, shown, faults=(fault,)) == told
+    # A delay has it arrive after the link was cut.
+    cut = Fault(6.35, 1.0, "partition", "master", "slave-1")
+    assert _shown(moved, shown, faults=(cut,)) == told
+    slow = Fault(6.0, 1.0, "delay", "master", "slave-1", amount=0.06)
+    assert _shown(moved, shown, faults=(slow,)) == told
+    assert _shown(moved, shown, faults=(slow, cut)) == set()
     # The last report that came is not old enough yet.
     early = attrs.evolve(moved, at=5.8), attrs.evolve(shown, at=5.9)
     assert _shown(*early, faults=(one_way,)) == told

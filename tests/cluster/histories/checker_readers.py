@@ -164,13 +164,17 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
             is_slow = story.schedule.mode.acknowledge == "disk" and fault.amount >= LEVEL_WITHIN
             if fault.at <= at <= fault.at + fault.lasts and (fault.kind == "full disk" or is_slow):
                 told = max(told, fault.at + fault.lasts + RETRY)
-        elif fault.at <= at <= fault.at + fault.lasts and (
-            (fault.kind == "partition" and is_between)
-            or (
-                fault.kind == "one way"
-                and (fault.who, fault.other) == (_name(slave), _name(master))
+        elif (
+            fault.at <= told
+            and at <= fault.at + fault.lasts
+            and (
+                (fault.kind == "partition" and is_between)
+                or (
+                    fault.kind == "one way"
+                    and (fault.who, fault.other) == (_name(slave), _name(master))
+                )
+                or (fault.kind == "silence" and fault.who in (_name(slave), _name(master)))
             )
-            or (fault.kind == "silence" and fault.who in (_name(slave), _name(master)))
         ):
             told = max(told, fault.at + fault.lasts)
     return told
