@@ -400,7 +400,8 @@ class RoleService:
     async def _register(self, former: str | None) -> str | None:
         """Register this master; return the master that a name server lists instead. The former one leaves soon.
 
-        Where it was listed last, it counts until a name server lists this one: one that ends meanwhile proves nothing.
+        If a name server listed the former one, that counts until one lists this broker: a name server that dies
+        meanwhile proves nothing.
         """
         registration = self._registration
         listings = registration.listings.value

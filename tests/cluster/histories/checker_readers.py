@@ -18,7 +18,7 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
-from tests.cluster.histories.tail_losses import tail_losses
+from tests.cluster.histories.tail_losses import name_of, tail_losses
 from tests.cluster.histories.violation import Violation, events_of
 
 SLAVE_TIMEOUT: Final = 3.0
@@ -72,9 +72,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
         tuple[float, float]
     ] = []  # moves that the master may not know yet: until when, and after which look
     down: set[int] = set()
-    kept = (
-        0  # where the log ended when the reign began: its master may have shown all of that before
-    )
+    kept = 0  # the log's end when the reign began: its master may have shown all of that before
     shown = 0  # by the master of the moment, and what it shows again after a restart
     before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
     for event in story.history.events:
@@ -91,8 +89,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
             case MemberStarted(broker=broker, log_end=log_end):
                 down.discard(broker)
                 before[broker] = log_end
-            case ReignBegan(at=at, broker=broker, kept=begins_with, others=others):
-                kept = begins_with
+            case ReignBegan(at=at, broker=broker, kept=kept, others=others):
                 # What a slave had when the last reign ended it had told its master.
                 ends = sorted(_acknowledged(others, master, needs_disk).values())
                 confirmed = min(max([confirmed, *ends[:-1]]), kept)
@@ -156,10 +153,10 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
     """
     told = at
     for fault in story.schedule.faults:
-        is_between = {fault.who, fault.other} == {_name(slave), _name(master)}
+        is_between = {fault.who, fault.other} == {name_of(slave), name_of(master)}
         if fault.kind == "delay" and is_between and fault.at <= at:
             told = max(told, min(at, fault.at + fault.lasts) + fault.amount)
-        elif fault.kind in ("full disk", "slow disk") and fault.who == _name(slave):
+        elif fault.kind in ("full disk", "slow disk") and fault.who == name_of(slave):
             # It leaves its master when the disk takes no more, and syncs what it had; too slow a one is never level.
             is_slow = story.schedule.mode.acknowledge == "disk" and fault.amount >= LEVEL_WITHIN
             if fault.at <= at <= fault.at + fault.lasts and (fault.kind == "full disk" or is_slow):
@@ -171,17 +168,13 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
                 (fault.kind == "partition" and is_between)
                 or (
                     fault.kind == "one way"
-                    and (fault.who, fault.other) == (_name(slave), _name(master))
+                    and (fault.who, fault.other) == (name_of(slave), name_of(master))
                 )
-                or (fault.kind == "silence" and fault.who in (_name(slave), _name(master)))
+                or (fault.kind == "silence" and fault.who in (name_of(slave), name_of(master)))
             )
         ):
             told = max(told, fault.at + fault.lasts)
     return told
-
-
-def _name(broker: int) -> str:
-    return f"slave-{broker}" if broker else "master"
 
 
 def _is_over(moved_after: float, at: float) -> bool:

@@ -108,7 +108,7 @@ def _damages(story: Story, broker: int, since: float, until: float) -> list[floa
 
 
 def _was_cut_off(story: Story, began: ReignBegan, other: int, *, since: float) -> bool:
-    """Whether a new master could get no answer of another broker while it waited, until it waited no longer."""
+    """Return whether faults kept a new master from asking another broker for as long as it waited."""
     is_cut_off, reached = False, max(since, began.at - RETURN_WAIT)
     for fault in sorted(story.schedule.faults, key=lambda fault: fault.at):
         if fault.at <= reached + ASKING_TAKES and _keeps_apart(fault, began.broker, other):
@@ -120,18 +120,18 @@ def _was_cut_off(story: Story, began: ReignBegan, other: int, *, since: float) -
 
 
 def _keeps_apart(fault: Fault, asking: int, other: int) -> bool:
-    """Whether a broker can get no answer of another during a fault."""
-    pair = {_name(asking), _name(other)}
+    """Return whether a fault keeps a broker from getting answers from another one."""
+    pair = {name_of(asking), name_of(other)}
     match fault.kind:
         case "partition" | "one way":
             return {fault.who, fault.other} == pair
         case "pause" | "silence":
             return fault.who in pair
         case _:
-            return fault.kind in DAMAGES and fault.who == _name(asking)
+            return fault.kind in DAMAGES and fault.who == name_of(asking)
 
 
-def _name(broker: int) -> str:
+def name_of(broker: int) -> str:
     """What a schedule calls a broker."""
     return f"slave-{broker}" if broker else "master"
 
