@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 import click
@@ -75,7 +76,7 @@ DELAYS: Final = {_shown_delay(delay): level for level, delay in enumerate(DELAY_
     "--transaction-check",
     "check_answer",
     type=click.Choice(list(ANSWERS)),
-    help="Send half messages, wait until the broker asks for each, and answer this.",
+    help="Send each message in a transaction without a decision, wait until the broker asks, and answer this.",
 )
 @click.option(
     "--no-create", is_flag=True, help="Fail if the topic does not exist, instead of creating it."
@@ -111,9 +112,9 @@ def produce(
     summary, and with exit code 1 if a message was not stored: standard error says which lines were not, and why. The
     same is printed after an interrupt. While no broker takes messages, standard error says so.
 
-    --transaction-check shows whether a broker asks for lost decisions of transactions, and what groups receive then:
-    the messages after `commit`, nothing after `rollback` and `unknown`. After `unknown` the broker would ask again, and
-    at last it gives up.
+    --transaction-check shows whether brokers ask for a transaction's decision that they did not receive, and what
+    groups get then: the messages after `commit`, and nothing after `rollback`. After `unknown` a broker asks again, and
+    in the end it drops the message.
 
     \b
     Examples:
@@ -131,7 +132,9 @@ def produce(
             "--size needs --count: without it the lines of standard input are sent"
         )
     if check_answer is not None and delay is not None:
-        raise click.UsageError("--delay delays messages, and a transaction's cannot be delayed")
+        raise click.UsageError(
+            "--delay and --transaction-check exclude each other: brokers delay no message of a transaction"
+        )
     if count is None and sys.stdin is None:
         raise click.UsageError("standard input is closed; give it lines, or --count")
     if template is not None:
@@ -153,16 +156,21 @@ def produce(
         message.number = number
         return message
 
-    async def half_messages() -> None:
-        await produce_half_messages(
+    if check_answer is not None:
+        messages = (message_of(record, 0) async for record in records)
+        answer = ANSWERS[check_answer]
+        sending = partial(
+            produce_half_messages,
             topic,
-            (message_of(record, 0) async for record in records),
-            ANSWERS[check_answer or "unknown"],
+            messages,
+            answer,
             client,
             auto_create_topic=not no_create,
             sharding_key=sharding_key,
             as_json=as_json,
         )
+        run(sending, verbose=verbose)
+        return
 
     async def work() -> None:
         not_stored = _NotStored()
@@ -221,7 +229,7 @@ def produce(
             not_stored.show(what)
             fail(f"{failed} messages were not stored; the first one: {not_stored.first}")
 
-    run(work if check_answer is None else half_messages, verbose=verbose)
+    run(work, verbose=verbose)
 
 
 class _Line(Message):

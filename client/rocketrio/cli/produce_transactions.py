@@ -18,6 +18,7 @@ import click
 import trio
 
 from rocketrio.cli.common import print_json
+from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.produce import open_producer
@@ -30,7 +31,7 @@ ANSWERS: Final = {state.name.lower(): state for state in TransactionState}
 
 @attrs.define
 class _HalfMessages:
-    """What was sent, and what the broker has asked for."""
+    """The half messages that were sent, and those among them that the broker has asked for."""
 
     answer: TransactionState
     stored: int = 0
@@ -75,12 +76,15 @@ async def produce_half_messages(
     halves, failure = _HalfMessages(answer), None
     started = trio.current_time()
     group = f"rocketrio-produce-{uuid.uuid4().hex}"
-    async with open_producer(
-        **client,
-        group=group,
-        auto_create_topic=auto_create_topic,
-        check_transaction=halves.check,
-    ) as producer:
+    async with (
+        open_producer(
+            **client,
+            group=group,
+            auto_create_topic=auto_create_topic,
+            check_transaction=halves.check,
+        ) as producer,
+        reporting_outages(producer.client, topic, writes=True),
+    ):
         try:
             try:
                 async for message in messages:
