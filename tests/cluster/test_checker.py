@@ -585,8 +585,8 @@ def test_reset_may_stay_with_a_master_that_goes_down_before_slaves_copy_it() -> 
     assert told in broken([*right, *done, *switched(11.0)])
 
 
-def test_reset_of_a_slave_that_had_not_heard_of_the_one_before_may_lose() -> None:
-    """And only while no master reigns, who would have heard of both."""
+def test_reset_where_the_one_before_was_not_heard_of_may_lose() -> None:
+    """And so may one at the next master, but not at a master that has heard of both."""
     at_master = Lowered(at=18.0, who="operator", queue_id=0, offset=1, outcome="done")
     begins = Lowered(at=20.5, who="operator", queue_id=0, offset=0, outcome="begins")
     told = "reset without effect"
@@ -605,6 +605,10 @@ def test_reset_of_a_slave_that_had_not_heard_of_the_one_before_may_lose() -> Non
     assert told in story(at_master, heard, seen(19.0, 1, 1))
     assert told in story(attrs.evolve(at_master, outcome="No connection"), heard)
     assert told in story(at_master, heard, at=22.0)
+    # The slave has become master in between.
+    new_reign = attrs.evolve(switched(21.0)[1], at=21.5)
+    assert told not in story(at_master, heard, new_reign, at=22.0)
+    assert told in story(at_master, heard, seen(19.0, 1, 1), new_reign, at=22.0)
 
 
 def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:

@@ -311,19 +311,19 @@ def _stayed_with_a_master(story: Story, last: Lowered) -> bool:
 
 
 def _met_an_unknown_reset(story: Story, began: Lowered) -> bool:
-    """Whether a slave took a reset while no master reigned, and had not heard of an earlier one.
+    """Whether those that took a reset had not heard of an earlier one, made in a reign that has ended since.
 
-    Of two resets that do not know of each other the order is one of rule, not of time (decision 0014).
+    A slave takes it while no master reigns, or the next master does, whose slaves had not copied the earlier one. Of
+    two resets that do not know of each other the order is one of rule, not of time (decision 0014).
     """
-    last_end = max((ended.at for _, ended in reigns(story) if ended.at <= began.at), default=None)
-    if last_end is None or any(last_end < new.at <= began.at for new, _ in reigns(story)):
-        return False
     seen = [
         (event.at, event.broker, dict(event.offsets)[began.queue_id])
         for event in story.history.events
         if isinstance(event, OffsetsSeen) and began.queue_id in dict(event.offsets)
     ]
     took_it = {broker for at, broker, offset in seen if at >= began.at and offset == began.offset}
+    took_it |= _reigning(story, began.at)
+    reign_ends = [event.at for event in story.history.events if isinstance(event, ReignEnded)]
     return any(
         {
             broker
@@ -335,8 +335,21 @@ def _met_an_unknown_reset(story: Story, began: Lowered) -> bool:
         and earlier.outcome == "done"
         and earlier.queue_id == began.queue_id
         and earlier.who in ("operator", "mqadmin")
-        and earlier.at < last_end
+        and any(earlier.at < ended_at <= began.at for ended_at in reign_ends)
     )
+
+
+def _reigning(story: Story, at: float) -> set[int]:
+    """The broker that reigns at a time, or none."""
+    master = {0}
+    for event in story.history.events:
+        if event.at > at:
+            break
+        if isinstance(event, ReignEnded):
+            master = set()
+        elif isinstance(event, ReignBegan):
+            master = {event.broker}
+    return master
 
 
 def _has_bad_disk(story: Story, end: MemberEnded) -> bool:
