@@ -837,6 +837,17 @@ def test_checker_lets_readers_follow_the_masters_disk_if_a_slave_moved_without_a
     assert _shown(moved, killed, shown, faults=(one_way,)) == set()
 
 
+def test_checker_lets_readers_follow_the_masters_disk_if_a_slave_moves_before_the_gate() -> None:
+    """The gate of a reign begins where its log did, and a slave that gets that far does not move it."""
+    restart = restarted(10.0, "kill", kept=300, flushed=300, slave_end=100)
+    behind = pulled(13.5, FIRST, 0, held_by=((0, 400, 400), (1, 100, 100)))
+    there = attrs.evolve(behind, at=13.6, held_by=((0, 400, 400), (1, 300, 300)))
+    beyond = attrs.evolve(there, held_by=((0, 400, 400), (1, 301, 301)))
+    shown = attrs.evolve(there, at=14.1, end_offset=350)
+    assert _shown(*restart, behind, there, shown) == set()
+    assert _shown(*restart, behind, beyond, shown) == {"shown before it was confirmed"}
+
+
 def _shown(*events: Event, faults: tuple[Fault, ...] = (), **mode: Any) -> set[str]:
     schedule = Schedule(1, attrs.evolve(MODE, **mode), faults, (), 0, 25.0, (), 25.0)
     first = pulled(3.0, FIRST, 0, held_by=((0, 200, 200), (1, 100, 100)))
