@@ -66,6 +66,7 @@ from rocketrio.admin.topic_admin import (
     TopicReader,
     set_permission,
     topic_counts,
+    topic_counts_and_failures,
     topic_overviews,
     topic_readers,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "state_of",
     "texts",
     "topic_counts",
+    "topic_counts_and_failures",
     "topic_overviews",
     "topic_readers",
 ]

@@ -443,27 +443,37 @@ class Admin(Live):
     async def group(self, group: str) -> dict[str, SubscriptionGroupConfig]:
         """Return a group's settings by broker name, for brokers that know it.
 
-        Raises GroupNotExistError if none does.
+        Raises GroupNotExistError if none does, NotReachableError or BrokerError for the first master that does not
+        answer.
         """
-        return await self._group(group, await self.masters())
+        found, failed = await self.group_and_failures(group)
+        for error in failed.values():
+            raise error
+        return found
 
-    async def _group(
-        self, group: str, masters: Mapping[str, str]
-    ) -> dict[str, SubscriptionGroupConfig]:
-        answers = await in_parallel(
-            list(masters.values()), lambda addr: self._settings(addr, group)
-        )
+    async def group_and_failures(
+        self, group: str, *, masters: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, SubscriptionGroupConfig], dict[str, Error]]:
+        """Return a group's settings as `group` does, and why masters (of those given) did not answer, by broker name.
+
+        Raises GroupNotExistError if all answer and none knows the group; if none of some knows it, the error of the
+        first that did not answer.
+        """
+        asked = await self.masters() if masters is None else masters
+        answers, failed = await ask_each(asked, lambda addr: self._settings(addr, group))
         found = {
             name: msgspec.convert({**settings, "groupName": group}, SubscriptionGroupConfig)
-            for name, settings in zip(masters, answers, strict=True)
+            for name, settings in answers.items()
             if settings is not None
         }
         if not found:
+            for error in failed.values():
+                raise error
             raise GroupNotExistError(
                 f"no master knows the group {group!r}",
                 remedy="`rocketrio group list` shows the groups",
             )
-        return found
+        return found, failed
 
     async def create_group(
         self,
@@ -513,7 +523,9 @@ class Admin(Live):
         BrokerError.
         """
         masters = await self.masters()
-        holders = await self._group(group, masters)
+        holders, failed = await self.group_and_failures(group, masters=masters)
+        for error in failed.values():
+            raise error
         for name in holders:
             await self.calls.delete_group(masters[name], group, with_offsets=with_offsets)
         return sorted(holders)
@@ -521,20 +533,28 @@ class Admin(Live):
     async def groups_of(self, topic: str) -> list[str]:
         """Return the groups that consume a topic: those with members now, and those that committed offsets there.
 
-        Brokers of 5.3 report the topic's own name in place of the groups with members.
+        Brokers of 5.3 report the topic's own name in place of the groups with members. Raises RouteNotFoundError for an
+        unknown topic, NotReachableError or BrokerError for the first broker that does not answer.
         """
+        names, failed = await self.groups_of_and_failures(topic)
+        for error in failed.values():
+            raise error
+        return names
+
+    async def groups_of_and_failures(self, topic: str) -> tuple[list[str], dict[str, Error]]:
+        """Return the groups as `groups_of` does, as far as brokers answer, and why others did not, by broker name."""
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
 
         async def ask(at: FindBrokerResult) -> list[str]:
             return await self.calls.groups_of(at.addr, topic)
 
-        answers = await in_parallel(
-            broker_names(route),
+        answers, failed = await ask_each(
+            {name: name for name in broker_names(route)},
             lambda name: self.client.ask_broker(MessageQueue(topic, name, 0), ask),
         )
-        names = {name for answer in answers for name in answer}
-        return sorted(map(self.client.namespace.unwrapped, names))
+        names = {name for answer in answers.values() for name in answer}
+        return sorted(map(self.client.namespace.unwrapped, names)), failed
 
     async def consumer_connections(
         self, group: str, *, masters: Mapping[str, str] | None = None

@@ -6,7 +6,7 @@ Unlike Java: a permission is changed on all brokers that have the topic, or on o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,7 +16,8 @@ import msgspec
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.admin_calls import Period
 from rocketrio.admin.cluster_questions import ask_each, in_parallel
-from rocketrio_protocol.bodies.stats import BrokerStatsItem, TopicStatsTable
+from rocketrio.routing.queues import broker_names
+from rocketrio_protocol.bodies.stats import TopicStatsTable
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.errors import (
     AccessRefusedError,
@@ -106,15 +107,43 @@ async def topic_counts(
 
     Brokers count in samples of ten seconds, so the last ones may be missing; Apache's hours and days contain finished
     periods only. Slaves are not asked: what groups read there is in `served`. Raises RouteNotFoundError for an unknown
-    topic.
+    topic, NotReachableError or BrokerError if a broker does not say which groups read a topic.
     """
+    return await _counts(admin, topics, period, admin.groups_of, silent={})
+
+
+async def topic_counts_and_failures(
+    admin: Admin, topics: Sequence[str], *, period: Period = "minute"
+) -> tuple[list[TopicCount], dict[str, str]]:
+    """Return the counts as `topic_counts` does, as far as brokers answer, and why others did not, by broker name.
+
+    Groups that only a silent broker knows are missing. Raises RouteNotFoundError for an unknown topic.
+    """
+    silent: dict[str, str] = {}
+
+    async def groups_of(topic: str) -> list[str]:
+        groups, failed = await admin.groups_of_and_failures(topic)
+        silent.update((name, error.what) for name, error in failed.items())
+        return groups
+
+    return await _counts(admin, topics, period, groups_of, silent), silent
+
+
+async def _counts(
+    admin: Admin,
+    topics: Sequence[str],
+    period: Period,
+    groups_of: Callable[[str], Awaitable[list[str]]],
+    silent: dict[str, str],
+) -> list[TopicCount]:
+    """Return the counts, and note in `silent` which brokers did not answer."""
     masters = await admin.masters()
     wanted: list[tuple[str, str | None, list[str]]] = []
     for topic in topics:
         await admin.client.refresh_topic_route(topic)
-        names = [one.broker_name for one in (await admin.client.topic_route(topic)).broker_datas]
+        names = broker_names(await admin.client.topic_route(topic))
         wanted.append((topic, None, names))
-        wanted += [(topic, group, names) for group in await admin.groups_of(topic)]
+        wanted += [(topic, group, names) for group in await groups_of(topic)]
     wrapped = admin.client.namespace.wrapped
 
     async def count(row: tuple[str, str | None, list[str]]) -> TopicCount:
@@ -124,9 +153,11 @@ async def topic_counts(
         size = "TOPIC_PUT_SIZE" if group is None else "GROUP_GET_SIZE"
 
         async def summed(what: str, period: Period) -> int | None:
-            return whole_sum(
-                [await _counted(admin, masters.get(name), what, key, period) for name in names]
+            counts = [await _counted(admin, masters, name, what, key, period) for name in names]
+            silent.update(
+                (name, one) for name, one in zip(names, counts, strict=True) if isinstance(one, str)
             )
+            return whole_sum(None if isinstance(one, str) else one for one in counts)
 
         return TopicCount(
             topic, group, await summed(nums, period), await summed(size, period),
@@ -137,15 +168,15 @@ async def topic_counts(
 
 
 async def _counted(
-    admin: Admin, addr: str | None, name: str, key: str, period: Period
-) -> int | None:
-    if addr is None:
-        return None
+    admin: Admin, masters: Mapping[str, str], broker: str, what: str, key: str, period: Period
+) -> int | str:
+    """Return what a broker has counted, or why it did not answer."""
+    if broker not in masters:
+        return "it has no master now"
     try:
-        found: BrokerStatsItem = await admin.calls.counted(addr, name, key, period)
-    except Error:
-        return None
-    return found.sum
+        return (await admin.calls.counted(masters[broker], what, key, period)).sum
+    except Error as error:
+        return error.what
 
 
 def whole_sum(parts: Iterable[int | None]) -> int | None:
@@ -223,7 +254,8 @@ async def topic_overviews(
                 stats.append(None)
                 if isinstance(error, AccessRefusedError):
                     refused[name] = error.what
-            stored.append(await _counted(admin, masters[name], "TOPIC_PUT_NUMS", key, "minute"))
+            count = await _counted(admin, masters, name, "TOPIC_PUT_NUMS", key, "minute")
+            stored.append(None if isinstance(count, str) else count)
         here = configs[topic]
         groups = None if silent else sorted(readers[topic])
         return overview_of(topic, here, stats, None if silent else whole_sum(stored), groups)

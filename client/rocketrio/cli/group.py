@@ -157,9 +157,10 @@ def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None
     snake_case, as in Python.
     """
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
-            found = await admin.group(name)
+            found, failed = await admin.group_and_failures(name)
+        silent.update((broker, error.what) for broker, error in failed.items())
         output.show(
             [
                 {"broker_name": broker_name, "group": name, **_as_json(settings)}
@@ -169,7 +170,7 @@ def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None
             document=lambda rows: [_nested(row) for row in rows],
         )
 
-    run(work, verbose=verbose)
+    run_in_part(work, verbose=verbose)
 
 
 @group.command()

@@ -11,12 +11,20 @@ from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, order_text, texts
 from rocketrio.admin.topic_admin import (
     TopicOverview,
     set_permission,
-    topic_counts,
+    topic_counts_and_failures,
     topic_readers,
 )
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import TOPIC, changes, client_options, end_in_part, reads, run
+from rocketrio.cli.common import (
+    TOPIC,
+    changes,
+    client_options,
+    end_in_part,
+    reads,
+    run,
+    run_in_part,
+)
 from rocketrio.cli.namesrv import change_text
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
@@ -212,7 +220,8 @@ def stats(
 ) -> None:
     """Show how many messages are stored in TOPIC, or in each topic, and how many each group reads, in a second.
 
-    A row without a group is what was stored. `today` is the sum of the last 24 hours.
+    A row without a group is what was stored. `today` is the sum of the last 24 hours. Groups that only a broker knows
+    that does not answer are missing.
 
     \b
     Examples:
@@ -220,10 +229,11 @@ def stats(
       rocketrio topic stats --window hour --sort -messages_per_second
     """
 
-    async def work() -> None:
+    async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             names = [name] if name is not None else await admin.topics()
-            found = await topic_counts(admin, names, period=window)
+            found, without = await topic_counts_and_failures(admin, names, period=window)
+        silent.update(without)
         seconds = _WINDOWS[window]
         output.show(
             [
@@ -246,7 +256,7 @@ def stats(
             ),
         )
 
-    run(work, verbose=verbose)
+    run_in_part(work, verbose=verbose)
 
 
 def _rate(count: int | None, seconds: int) -> float | None:

@@ -29,6 +29,7 @@ from rocketrio.admin.reset_plan import Target
 from rocketrio.admin.topic_admin import (
     set_permission,
     topic_counts,
+    topic_counts_and_failures,
     topic_overviews,
     topic_readers,
 )
@@ -172,6 +173,7 @@ LOOKS: dict[str, Look] = {
     "groups": lambda admin: admin.groups(include_system=True),
     "groups_and_failures": lambda admin: admin.groups_and_failures(include_system=True),
     "group": lambda admin: admin.group("billing"),
+    "group_and_failures": lambda admin: admin.group_and_failures("billing"),
     "create_group": lambda admin: admin.create_group("billing", retry_max_times=3),
     "offsets": lambda admin: admin.offsets("orders", "billing"),
     "reset_offsets": lambda admin: admin.reset_offsets("billing", {QUEUE: 1}),
@@ -187,6 +189,7 @@ LOOKS: dict[str, Look] = {
     "member_stacks": _stacks,
     "consume_stats": lambda admin: admin.consume_stats("billing"),
     "groups_of": lambda admin: admin.groups_of("orders"),
+    "groups_of_and_failures": lambda admin: admin.groups_of_and_failures("orders"),
     "consumer_connections": _members,
     "producer_connections": _producers,
     "dead_letters": _dead_letters,
@@ -247,6 +250,7 @@ FUNCTIONS: dict[str, Look] = {
     "counted": lambda admin: admin.dead_letters("billing").counted(),
     "set_permission": lambda admin: set_permission(admin, "orders", Permission.READ),
     "topic_counts": lambda admin: topic_counts(admin, ["orders"]),
+    "topic_counts_and_failures": lambda admin: topic_counts_and_failures(admin, ["orders"]),
     "topic_overviews": lambda admin: topic_overviews(admin, include_system=True),
     "topic_readers": lambda admin: topic_readers(admin, "orders"),
     "group_overviews": lambda admin: group_overviews(admin, include_system=True),

@@ -429,6 +429,16 @@ async def test_groups_of_brokers_that_answer_are_known_and_the_others_are_named(
         await partly.groups()
     with pytest.raises(NotReachableError):  # What nobody could be asked is no empty list.
         await admin.groups_and_failures(masters={"broker-b": "10.0.0.99:10911"})
+    settings, failed = await partly.group_and_failures("billing")
+    assert list(settings) == ["broker-a"]
+    assert list(failed) == ["broker-10.0.0.98", "broker-10.0.0.99"]
+    with pytest.raises(NotReachableError):  # A silent broker may know it.
+        await partly.group_and_failures("unknown")
+    with pytest.raises(NotReachableError):
+        await partly.group("billing")
+    with pytest.raises(NotReachableError):
+        await partly.delete_group("billing")
+    assert await admin.groups() == ["billing"]
 
 
 async def test_bounds_of_silent_brokers_are_unknown_after_the_time_of_one_question(

@@ -65,8 +65,10 @@ async def test_what_silent_brokers_did_not_say_is_unknown_and_they_are_named() -
             for command in (
                 ("group", "list"),
                 ("group", "list", "--long"),
+                ("group", "show", "billing"),
                 ("topic", "list", "--long"),
                 ("topic", "show", "orders"),
+                ("topic", "stats", "orders"),
                 ("offsets", "orders", "--group", "billing"),
             ):
                 done = await run(*command, *limit)
