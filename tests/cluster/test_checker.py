@@ -4,7 +4,11 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.cluster.histories.checker import check, former_masters_lead_nobody
+from tests.cluster.histories.checker import (
+    answers_wait_for_what_they_say,
+    check,
+    former_masters_lead_nobody,
+)
 from tests.cluster.histories.checker_readers import (
     SLAVE_TIMEOUT,
     acknowledged_messages_are_delivered,
@@ -609,6 +613,28 @@ def test_reset_where_the_one_before_was_not_heard_of_may_lose() -> None:
     new_reign = attrs.evolve(switched(21.0)[1], at=21.5)
     assert told not in story(at_master, heard, new_reign, at=22.0)
     assert told in story(at_master, heard, seen(19.0, 1, 1), new_reign, at=22.0)
+
+
+def test_slave_that_left_while_a_message_was_sent_counts_with_what_it_had() -> None:
+    """The answer may have waited longer than its slave was there."""
+    start, answer = sent(1.0, FIRST, 0, held_by=((0, 200, 200), (1, 0, 0)))
+    answer = attrs.evolve(answer, at=1.5)
+    wiped = attrs.evolve(restarted(1.2, "wiped", flushed=0)[0], broker=1, role="slave")
+    told = {"acknowledged before a slave had it"}
+
+    def acknowledged(slave: Event, acknowledge: str = "memory") -> set[str]:
+        mode = attrs.evolve(MODE, acknowledge=acknowledge)
+        schedule = Schedule(1, mode, (), (), 0, 25.0, (), 25.0)
+        story = Story(
+            schedule, History(1, [start, slave, answer]), FinalState((), came_to_rest=True)
+        )
+        return {violation.invariant for violation in answers_wait_for_what_they_say(story)}
+
+    assert acknowledged(wiped) == set()
+    assert acknowledged(wiped, "disk") == told
+    assert acknowledged(attrs.evolve(wiped, log_end=50)) == told
+    assert acknowledged(attrs.evolve(wiped, at=0.9)) == told
+    assert acknowledged(attrs.evolve(wiped, broker=0)) == told
 
 
 def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:

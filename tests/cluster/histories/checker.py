@@ -83,13 +83,16 @@ def answers_wait_for_what_they_say(story: Story) -> Iterator[Violation]:
         if mode.flush == "sync" and flushed is not None and flushed <= answer.end_offset:
             yield Violation("acknowledged before it was flushed", f"flushed={flushed}", answer)
         if mode.role == "sync-master":
-            place = 2 if mode.acknowledge == "disk" else 1
-            holders = [slave for slave in slaves if slave[place] > answer.end_offset]
-            cut = [
-                end for end in events_of(story, MemberEnded)
-                if end.broker != answer.broker and end.how == "power cut" and answer.started <= end.at <= answer.at
-            ]  # fmt: skip
-            if not holders and not cut:
+            on_disk = mode.acknowledge == "disk"
+            holders = [one for one in slaves if one[2 if on_disk else 1] > answer.end_offset]
+            gone = [
+                end
+                for end in events_of(story, MemberEnded)
+                if end.broker != answer.broker
+                and answer.started <= end.at <= answer.at
+                and (end.flushed if on_disk else end.log_end) > answer.end_offset
+            ]
+            if not holders and not gone:
                 yield Violation("acknowledged before a slave had it", f"{slaves}", answer)
 
 
