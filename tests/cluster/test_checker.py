@@ -609,6 +609,11 @@ def test_reset_where_the_one_before_was_not_heard_of_may_lose() -> None:
     assert told in story(at_master, heard, seen(19.0, 1, 1))
     assert told in story(attrs.evolve(at_master, outcome="No connection"), heard)
     assert told in story(at_master, heard, at=22.0)
+    # Two slaves, each without a master.
+    other = attrs.evolve(at_master, at=20.1)
+    assert told not in story(other, seen(20.2, 2, 1))
+    assert told in story(other)
+    assert told in story(other, seen(20.2, 1, 1))
     # The slave has become master in between.
     new_reign = attrs.evolve(switched(21.0)[1], at=21.5)
     assert told not in story(at_master, heard, new_reign, at=22.0)

@@ -311,10 +311,9 @@ def _stayed_with_a_master(story: Story, last: Lowered) -> bool:
 
 
 def _met_an_unknown_reset(story: Story, began: Lowered) -> bool:
-    """Whether those that took a reset had not heard of an earlier one, made in a reign that has ended since.
+    """Whether those that took a reset had not heard of an earlier one: a slave without a master, or the next master.
 
-    A slave takes it while no master reigns, or the next master does, whose slaves had not copied the earlier one. Of
-    two resets that do not know of each other the order is one of rule, not of time (decision 0014).
+    Of two resets that do not know of each other the order is one of rule, not of time (decision 0014).
     """
     seen = [
         (event.at, event.broker, dict(event.offsets)[began.queue_id])
@@ -323,20 +322,21 @@ def _met_an_unknown_reset(story: Story, began: Lowered) -> bool:
     ]
     took_it = {broker for at, broker, offset in seen if at >= began.at and offset == began.offset}
     took_it |= _reigning(story, began.at)
-    reign_ends = [event.at for event in story.history.events if isinstance(event, ReignEnded)]
-    return any(
-        {
-            broker
-            for at, broker, offset in seen
-            if earlier.at <= at <= began.at and offset == earlier.offset
-        }.isdisjoint(took_it)
-        for earlier in story.history.events
-        if isinstance(earlier, Lowered)
-        and earlier.outcome == "done"
-        and earlier.queue_id == began.queue_id
-        and earlier.who in ("operator", "mqadmin")
-        and any(earlier.at < ended_at <= began.at for ended_at in reign_ends)
-    )
+    for earlier in story.history.events:
+        if (
+            isinstance(earlier, Lowered)
+            and earlier.outcome == "done"
+            and earlier.queue_id == began.queue_id
+            and earlier.who in ("operator", "mqadmin")
+        ):
+            heard = {
+                broker
+                for at, broker, offset in seen
+                if earlier.at <= at <= began.at and offset == earlier.offset
+            }
+            if heard and heard.isdisjoint(took_it):
+                return True
+    return False
 
 
 def _reigning(story: Story, at: float) -> set[int]:
