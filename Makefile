@@ -49,7 +49,7 @@ spark: $(INSTALLED)
 	$(PYTEST_FILES_APART) -m 'spark and not interop'
 
 interop: $(INSTALLED)
-	$(PYTEST) -m interop tests/interop
+	$(PYTEST_FILES_APART) -m interop tests/interop
 
 # Left out of them are brokers that come back, dead letters and retries, and broadcasting: each waits for half a minute.
 SLOWEST := restart or comes_back or lost or deletion or hands_back or broadcast

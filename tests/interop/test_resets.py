@@ -16,6 +16,7 @@ TOPIC, GROUP = "reset-orders", "reset-billing"
 QUEUES, PER_QUEUE = 2, 3
 ALL = QUEUES * PER_QUEUE
 END = [PER_QUEUE] * QUEUES
+WORK_MS = 500
 JOIN_TIMEOUT = 75.0
 """Seconds, as in test_java_on_our_broker.py."""
 
@@ -39,7 +40,8 @@ def side(request: pytest.FixtureRequest, on_apache: OnApache, on_ours: OnOurs) -
                 "send", topic=TOPIC, broker="broker-a", queue_id=queue_id, body=f"{number}", keys="", tags="",
                 properties={},
             )  # fmt: skip
-    java.call("push_start", group=GROUP, topic=TOPIC)
+    # With work it is a while at the target, where our plan sees it.
+    java.call("push_start", group=GROUP, topic=TOPIC, work_ms=WORK_MS)
     assert len(java.call("push_take", group=GROUP, count=ALL, timeout=JOIN_TIMEOUT)) == ALL
     return Side(cluster.name_server, java)
 

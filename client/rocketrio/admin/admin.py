@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import attrs
 import msgspec
@@ -123,9 +123,12 @@ CHECK_POLL_INTERVAL: Final = 1.0
 """Seconds between two requests for the progress of a log check."""
 READ_BACK_TIMEOUT: Final = 20.0
 """Seconds until members have moved after a reset: Java's wait 10 s, and commit every 5 s."""
-READ_BACK_EVERY: Final = 1.0
+READ_BACK_EVERY: Final = 0.1
+"""Seconds between two looks. Java's may have read all again, and say so, at any time of the 5 s after they moved."""
 SETTLE_TIME: Final = 10.0
 """Seconds after which a commit that was not undone stays: twice the period of commits."""
+
+R = TypeVar("R")
 
 logger = logging.getLogger("rocketrio.admin")
 
@@ -711,47 +714,53 @@ class Admin(Live):
     async def _bounds(
         self, queues: Sequence[MessageQueue], group: str | None = None
     ) -> list[QueueOffsets]:
-        found: dict[MessageQueue, QueueOffsets] = {}
-
-        async def ask(queue: MessageQueue) -> None:
-            found[queue] = await self._queue_offsets(queue, group)
-
-        with ungrouped():
-            async with trio.open_nursery() as nursery:
-                for queue in queues:
-                    nursery.start_soon(ask, queue)
+        found = await _of_each(queues, lambda queue: self._queue_offsets(queue, group))
         return [found[queue] for queue in queues]
 
     async def _queue_offsets(self, queue: MessageQueue, group: str | None) -> QueueOffsets:
         api = self.client.api
 
-        async def ask_committed(broker: FindBrokerResult) -> int | None:
-            assert group is not None
-            offset = await api.query_consumer_offset(broker.addr, group, queue, zero_if_young=False)
-            return None if offset is NOT_FOUND else offset
-
-        async def ask_min(broker: FindBrokerResult) -> int | None:
+        async def ask_min(broker: FindBrokerResult) -> int:
             return await api.min_offset(broker.addr, queue)
 
-        async def ask_max(broker: FindBrokerResult) -> int | None:
+        async def ask_max(broker: FindBrokerResult) -> int:
             return await api.max_offset(broker.addr, queue)
 
-        async def answer(
-            question: Callable[[FindBrokerResult], Awaitable[int | None]],
-        ) -> int | None:
-            try:
-                return await self.client.ask_broker(
-                    queue, question, insist_on_master=question is ask_committed
-                )
-            except AccessRefusedError:
-                raise
-            except Error as error:
-                logger.warning("offset unknown queue=%s error=%s", queue, error)
-                return None
+        async def ask_committed() -> int | None:
+            return None if group is None else await self._committed_offset(queue, group)
 
-        questions = [ask_min, ask_max] + ([] if group is None else [ask_committed])
-        first, end, *committed = await in_parallel(questions, answer)
-        return QueueOffsets(queue, first, end, committed[0] if committed else None)
+        questions: list[Callable[[], Awaitable[int | None]]] = [
+            lambda: self._number(queue, ask_min),
+            lambda: self._number(queue, ask_max),
+            ask_committed,
+        ]
+        first, end, committed = await in_parallel(questions, lambda ask: ask())
+        return QueueOffsets(queue, first, end, committed)
+
+    async def _committed_offset(self, queue: MessageQueue, group: str) -> int | None:
+        async def ask(broker: FindBrokerResult) -> int | None:
+            offset = await self.client.api.query_consumer_offset(
+                broker.addr, group, queue, zero_if_young=False
+            )
+            return None if offset is NOT_FOUND else offset
+
+        return await self._number(queue, ask, insist_on_master=True)
+
+    async def _number(
+        self,
+        queue: MessageQueue,
+        ask: Callable[[FindBrokerResult], Awaitable[int | None]],
+        *,
+        insist_on_master: bool = False,
+    ) -> int | None:
+        """Return the number that a broker reports, or None if none answers. Raises AccessRefusedError."""
+        try:
+            return await self.client.ask_broker(queue, ask, insist_on_master=insist_on_master)
+        except AccessRefusedError:
+            raise
+        except Error as error:
+            logger.warning("offset unknown queue=%s error=%s", queue, error)
+            return None
 
     # ---------------------------------------------------------------------------------------- resets
 
@@ -857,7 +866,7 @@ class Admin(Live):
     async def _committed(
         self, group: str, queues: Sequence[MessageQueue]
     ) -> dict[MessageQueue, int | None]:
-        return {one.queue: one.committed_offset for one in await self._bounds(queues, group)}
+        return await _of_each(queues, lambda queue: self._committed_offset(queue, group))
 
     async def apply_reset(self, plan: ResetPlan) -> ResetPlan:
         """Carry out a plan; return it with what was committed `after`, and the way of each queue.
@@ -873,22 +882,31 @@ class Admin(Live):
                 await trio.sleep(SETTLE_TIME)
             return await self._read_back(plan)
         await self._direct_members(plan)
-        with trio.move_on_after(READ_BACK_TIMEOUT):
-            while True:
-                await trio.sleep(READ_BACK_EVERY)
-                done = await self._read_back(plan)
-                if all(one.has_arrived for one in done.queues):
-                    return done
+        done = await self._moved(plan)
         left = [one for one in done.queues if not one.has_arrived]
+        if not left:
+            return done
         logger.info("members did not move group=%s queues=%d", plan.group, len(left))
         await self.reset_offsets(plan.group, _targets(left))
         await trio.sleep(SETTLE_TIME)
-        again = {one.queue for one in left}
-        queues = [
-            attrs.evolve(one, way=Way.BOTH if one.queue in again else one.way)
-            for one in done.queues
-        ]
-        return await self._read_back(attrs.evolve(plan, queues=queues))
+        rest = await self._read_back(
+            attrs.evolve(plan, queues=[attrs.evolve(one, way=Way.BOTH) for one in left])
+        )
+        again = {one.queue: one for one in rest.queues}
+        return attrs.evolve(plan, queues=[again.get(one.queue, one) for one in done.queues])
+
+    async def _moved(self, plan: ResetPlan) -> ResetPlan:
+        """Return the plan with what was committed for each queue when a member had moved it, or last if none did.
+
+        A member that has read everything again may commit the former offset a moment later: what arrived stays so.
+        """
+        found = {one.queue: one for one in plan.queues}
+        with trio.move_on_after(READ_BACK_TIMEOUT):
+            while left := [one.queue for one in found.values() if not one.has_arrived]:
+                await trio.sleep(READ_BACK_EVERY)
+                for queue, offset in (await self._committed(plan.group, left)).items():
+                    found[queue] = attrs.evolve(found[queue], after=offset)
+        return attrs.evolve(plan, queues=list(found.values()))
 
     async def _check_plan(self, plan: ResetPlan) -> None:
         members = await self._members_to_reset(plan.group)
@@ -1233,6 +1251,23 @@ class Admin(Live):
                 remedy="Start a broker, or name another cluster",
             )
         return masters
+
+
+async def _of_each(
+    queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[R]]
+) -> dict[MessageQueue, R]:
+    """Ask about all queues at once, so that silent brokers cost the time of one question."""
+    found: dict[MessageQueue, R] = {}
+
+    async def one(queue: MessageQueue) -> None:
+        found[queue] = await ask(queue)
+
+    wanted = list(queues)
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            for queue in wanted:
+                nursery.start_soon(one, queue)
+    return {queue: found[queue] for queue in wanted}
 
 
 def _settings_problem(settings: GroupSettings) -> str | None:

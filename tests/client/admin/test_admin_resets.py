@@ -93,6 +93,39 @@ async def test_queues_that_no_member_moves_are_committed_afterwards(
         assert [(one.way, one.after) for one in done.queues] == [(Way.BOTH, 0)]
 
 
+async def test_queues_that_members_read_again_at_once_have_arrived(
+    client: ClientInstance, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is at its target for a moment only, and not all are at the same time."""
+    await send(client, 8, queues=2)
+    queues = [MessageQueue(TOPIC, "broker-a", number) for number in range(2)]
+    async with (
+        open_admin(client=client) as admin,
+        open_consumer(
+            TOPIC, group="g", start_from="earliest", auto_commit=False, client=client
+        ) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        await receive(consumer, 8)
+        await consumer.commit()
+
+        async def move() -> None:
+            """As Java's members do, which commit what they have read again every five seconds."""
+            addr = (await admin.masters())["broker-a"]
+            for queue in queues:
+                await trio.sleep(4)
+                await client.api.update_consumer_offset(addr, "g", queue, 0)
+                await trio.sleep(0.2)
+                await client.api.update_consumer_offset(addr, "g", queue, 4)
+
+        async def direct(self: Admin, plan: object) -> None:
+            nursery.start_soon(move)
+
+        monkeypatch.setattr(Admin, "_direct_members", direct)
+        done = await admin.apply_reset(await admin.plan_reset("g", [TOPIC], FIRST))
+        assert [(one.way, one.after) for one in done.queues] == [(Way.ONLINE, 0)] * 2
+
+
 async def test_plan_that_does_not_hold_any_more_changes_nothing(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -53,6 +53,7 @@ final class Pushing {
             request.getString("topic"), (String) request.getOrDefault("tags", "*"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             inbox.addAll(messages);
+            Working.pause(request.getLongValue("work_ms"));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();

@@ -142,7 +142,7 @@ final class Working {
         return Nodes.of(workers.get(request.getString("member")).getDefaultMQPushConsumerImpl());
     }
 
-    private static void pause(long milliseconds) {
+    static void pause(long milliseconds) {
         try {
             Thread.sleep(milliseconds);
         } catch (InterruptedException error) {
