@@ -65,6 +65,9 @@ class QueueLocks:
     _watched: set[Channel] = attrs.Factory(set)
     _nursery: trio.Nursery = attrs.field(init=False)
     _wakeup: Wakeup = attrs.Factory(Wakeup)
+    """Woken when there is something to request."""
+    _granted: Wakeup = attrs.Factory(Wakeup)
+    """Woken when a lock was granted, which will expire."""
 
     def add(self, process_queue: ProcessQueue) -> None:
         """Lock a queue soon, and keep it locked until `unlock`."""
@@ -74,9 +77,9 @@ class QueueLocks:
     async def run(self) -> None:
         """Request locks and renew them until cancelled."""
         async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._expire_on_time)
             renewed = trio.current_time() - LOCK_INTERVAL
             while True:
-                self._expire()
                 now = trio.current_time()
                 if now >= renewed + LOCK_INTERVAL:
                     renewed = now
@@ -96,14 +99,17 @@ class QueueLocks:
     def _pause(self, renewed: float) -> float:
         if any(map(self._needs_request, self._held.values())):
             return LOCK_RETRY
-        due = min([renewed + LOCK_INTERVAL, *self._until.values()])
-        return max(0.0, due - trio.current_time())
+        return max(0.0, renewed + LOCK_INTERVAL - trio.current_time())
 
-    def _expire(self) -> None:
-        now = trio.current_time()
-        for queue in [queue for queue, until in self._until.items() if until <= now]:
-            logger.warning("queue lock ran out queue=%s group=%s", queue, self.group)
-            self._lose(queue)
+    async def _expire_on_time(self) -> None:
+        """End each lock at its time, also while a broker has not answered yet or another queue's lock is awaited."""
+        while True:
+            now = trio.current_time()
+            for queue in [queue for queue, until in self._until.items() if until <= now]:
+                logger.warning("queue lock ran out queue=%s group=%s", queue, self.group)
+                self._lose(queue)
+                self._wakeup.wake()
+            await self._granted.wait(min(self._until.values(), default=math.inf) - now)
 
     def _lose(self, queue: MessageQueue) -> None:
         del self._until[queue]
@@ -166,6 +172,7 @@ class QueueLocks:
             if queue in locked:
                 self._until[queue] = process_queue.locked_until = asked_at + LOCK_LIFETIME
                 self._connections[queue] = connection
+                self._granted.wake()
                 if not process_queue.is_locked:
                     process_queue.is_locked = True
                     process_queue.room.wake()

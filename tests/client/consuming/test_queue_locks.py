@@ -18,7 +18,7 @@ from rocketrio import (
     open_admin,
     open_consumer,
 )
-from rocketrio.consuming.queue_locks import LOCK_LIFETIME
+from rocketrio.consuming.queue_locks import LOCK_LIFETIME, QueueLocks
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.queue_locks import FORMER_RUN
 from rocketrio_protocol.bodies import fastjson
@@ -108,6 +108,33 @@ async def test_lock_that_cannot_be_renewed_stops_the_queue(
         await cluster.master.start()
         with trio.fail_after(60):
             assert await receive(consumer, 3) == [2, 3, 4]
+
+
+async def test_lock_ends_on_time_while_another_queue_is_requested(
+    client: ClientInstance, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(client, 100, queues=2)
+    assert await lock(client, cluster, "somebody else")
+    ask = QueueLocks._ask_broker
+
+    async def renew_nothing(
+        self: QueueLocks, broker_name: str, queues: list[MessageQueue], holds: bool
+    ) -> None:
+        """As a broker that refuses to renew locks, and takes its time for the others."""
+        if not holds:
+            await ask(self, broker_name, queues, holds)
+            await trio.sleep(0.7)
+
+    monkeypatch.setattr(QueueLocks, "_ask_broker", renew_nothing)
+    async with open_consumer(TOPIC, group="g", orderly=True, client=client) as consumer:
+        assert await receive(consumer, 2) == [1, 3]
+        begun = trio.current_time()
+        await trio.sleep_until(begun + LOCK_LIFETIME - 0.1)
+        assert await receive(consumer, 1) == [5]
+        await trio.sleep(0.2)
+        with trio.move_on_after(0.1):
+            raise AssertionError(await consumer.receive())
+        await trio.sleep(5)
 
 
 async def test_queue_that_another_member_had_meanwhile_continues_at_its_offset(
