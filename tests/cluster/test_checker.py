@@ -863,9 +863,13 @@ def test_checker_lets_readers_follow_the_masters_disk_if_a_slave_moved_without_a
     quick = attrs.evolve(slow, amount=0.9)
     assert _shown(moved, shown, faults=(quick,), acknowledge="disk") == told
     one_way = Fault(4.0, 2.3, "one way", "slave-1", "master")
+    pause = Fault(5.0, 1.35, "pause", "master")
     killed = attrs.evolve(restarted(6.2, "kill")[0], broker=1, role="slave", log_end=300)
     assert _shown(moved, shown, faults=(one_way,)) == told
     assert _shown(moved, killed, shown, faults=(one_way,)) == set()
+    assert _shown(moved, killed, shown, faults=(pause,)) == set()
+    assert _shown(moved, shown, faults=(pause,)) == told
+    assert _shown(moved, killed, shown, faults=(attrs.evolve(pause, who="slave-1"),)) == told
 
 
 def test_checker_lets_readers_follow_the_masters_disk_if_a_slave_moves_before_the_gate() -> None:

@@ -149,7 +149,8 @@ def _acknowledged(
 def _told_at(story: Story, at: float, slave: int, master: int) -> float:
     """When a master knows at the latest what a slave had: a delay holds up what is sent behind its bytes too.
 
-    Reports that a network holds back come when it no longer does, or on a connection after that.
+    Reports that a network holds back come when it no longer does, or on a connection after that; a master that stands
+    still reads them when it goes on.
     """
     told = at
     for fault in story.schedule.faults:
@@ -171,6 +172,7 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
                     and (fault.who, fault.other) == (name_of(slave), name_of(master))
                 )
                 or (fault.kind == "silence" and fault.who in (name_of(slave), name_of(master)))
+                or (fault.kind == "pause" and fault.who == name_of(master))
             )
         ):
             told = max(told, fault.at + fault.lasts)
