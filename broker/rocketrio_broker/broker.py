@@ -530,10 +530,18 @@ def _ha_config(config: BrokerConfig) -> HAConfig:
 
 
 async def _gather(
-    state: BrokerState, peers: Peers, only: str | None, silent: Collection[str] = ()
+    state: BrokerState,
+    peers: Peers,
+    only: str | None,
+    silent: Collection[str] = (),
+    followed: str | None = None,
 ) -> None:
-    """Collect tables and offsets from the slaves, or only from the broker that has just been the master."""
+    """Collect tables and offsets from the slaves and the former master, or from `only` if that has just handed over."""
     limit = GATHER_LIMIT
+    if followed is not None:
+        # No name server may list it as a slave yet. It answered a moment ago: asking it once is enough.
+        known = *peers.remembered(), followed
+        peers, silent = attrs.evolve(peers, remembered=lambda: known), {*silent, followed}
     if only is not None:
         peers = attrs.evolve(peers, name_servers=(), remembered=lambda: (only,))
         limit = HANDED_OVER_GATHER_LIMIT

@@ -97,9 +97,9 @@ class RoleService:
         broker: BrokerState,
         *,
         follow: Callable[[], SlaveReplication],
-        fetch: Callable[[Callable[[str], None], str | None], Awaitable[FetchedTail]],
+        fetch: Callable[[Callable[[str], None], str | None, bool], Awaitable[FetchedTail]],
         opener: EpochOpener,
-        gather: Callable[[str | None, Collection[str]], Awaitable[object]],
+        gather: Callable[[str | None, Collection[str], str | None], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
         find_masters: FindMasters,
         find_successor: FindSuccessor,
@@ -109,10 +109,11 @@ class RoleService:
     ) -> None:
         """Create it; `follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
-        `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long, and
-        the master that this broker followed. `opener` opens the epoch of the writes that come now.
-        The arguments of `gather` are the broker to ask, if there is only one, and the brokers that did not answer
-        before. `ask_outcome` asks the broker at an address for the outcome of a hand-over.
+        `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long, the
+        master that this broker followed, and whether that did not answer a moment ago. `opener` opens the epoch of the
+        writes that come now. The arguments of `gather` are the broker to ask, if there is only one, the brokers that
+        did not answer before, and the master that this broker followed, if it answers. `ask_outcome` asks the broker at
+        an address for the outcome of a hand-over.
         The argument of `find_masters` is the last known address of another master; `claim_id` asks a master for a
         slave's id. `followed` is the master that this broker followed before it was started.
         """
@@ -334,13 +335,15 @@ class RoleService:
         known_to = store.max_physical_offset
         if self._topics_known_to is not None:
             known_to = min(known_to, self._topics_known_to)
+        followed = None
         if former is None:
             # Name servers may not list it as a slave yet, though it has more; if it is gone, do not wait for it.
-            followed = None if self._last_master in found.silent else self._last_master
-            silent = (await self._fetch(self._serve_reads, followed)).unreachable
+            is_gone = self._last_master in found.silent
+            fetched = await self._fetch(self._serve_reads, self._last_master, is_gone)
+            silent, followed = fetched.unreachable, None if is_gone else self._last_master
             self._expect_acknowledgements()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._gather, former, silent)
+            nursery.start_soon(self._gather, former, silent, followed)
             nursery.start_soon(self._opener.ask, former)
         self._broker.deleted_topics.follow()
         try:
@@ -534,7 +537,7 @@ class RoleService:
     async def _gather_again(self) -> None:
         """Gather what was committed at a slave before this master was registered."""
         await trio.sleep(GATHER_AGAIN_AFTER)
-        await self._gather(None, ())
+        await self._gather(None, (), None)
 
     def _expect_acknowledgements(self) -> None:
         self._group_transfer.change_role(

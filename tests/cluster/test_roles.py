@@ -19,6 +19,7 @@ from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
+    CreateTopicRequestHeader,
     DeleteTopicInBrokerRequestHeader,
 )
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
@@ -182,6 +183,52 @@ async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_
         await member.start()
         assert member.disk.list_directory(member.config.data / "cut")
         assert log_bytes(member.broker.store) == log_bytes(former.store)
+
+
+async def test_promoted_slave_that_loses_its_end_asks_a_former_master_that_comes_back(
+    autojump_clock: MockClock,
+) -> None:
+    """It is not waited for; but while a name server is, it is asked too."""
+    async with (
+        EmbeddedCluster(slaves=1, role="sync-master", ha_return_wait=20.0) as cluster,
+        caller_of(cluster) as call,
+    ):
+        former, member = cluster.master.broker, cluster.slaves[0]
+        await trio.sleep(2)
+        for body in (b"first", b"second"):
+            answer = await call.send(former.address, body, properties="KEYS\x01" + 40 * "k")
+            assert answer.code == ResponseCode.SUCCESS
+        await cluster.kill_name_server()
+        await call.change_role(former.address, "slave", 1)
+        assert (await call.change_role(member.broker.address, "sync-master", 0)).code == 0
+        end = former.store.max_physical_offset
+        await member.kill()
+        log = member.disk.open(member.config.data / "commitlog" / f"{0:020d}")
+        log.pwrite(bytes(17), end - 17)
+        hosts = cluster.master.host, member.host
+        cluster.memory_network.partition(*hosts)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.start)
+            await trio.sleep(10)
+            cluster.memory_network.reconnect(*hosts)
+        assert log_bytes(member.broker.store)[:end] == log_bytes(former.store)[:end]
+
+
+async def test_new_master_has_the_topics_of_the_former_one_that_no_name_server_lists(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        former, slave = cluster.master.broker, cluster.slaves[0].broker
+        await trio.sleep(3)
+        header = CreateTopicRequestHeader("new", "TBW102", 3, 3, 6, "SINGLE_TAG", order=False)
+        await call.pool.call(former.address, header)
+        await cluster.kill_name_server()
+        await call.change_role(former.address, "slave", 1)
+        assert slave.state.topics.topic_config("new") is None
+        assert (await call.change_role(slave.address, "async-master", 0)).code == 0
+        found = slave.state.topics.topic_config("new")
+        assert found is not None
+        assert found.read_queue_nums == 3
 
 
 async def test_masters_that_start_together_do_not_both_take_writes(

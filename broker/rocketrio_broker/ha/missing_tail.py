@@ -90,20 +90,23 @@ class MissingTail:
         return f"<MissingTail of {self._peers.broker_name}>"
 
     async def fetch(
-        self, report_waiting: Callable[[str], None], followed: str | None = None
+        self,
+        report_waiting: Callable[[str], None],
+        followed: str | None = None,
+        is_gone: bool = False,
     ) -> FetchedTail:
         """Fetch everything that a slave has beyond this log. Never fails.
 
         `report_waiting` is called with the reason why no write is taken, once that takes longer than it should.
-        `followed` is the previous master: it is asked like a slave, but not waited for. A cancel leaves what was
-        fetched so far.
+        `followed` is the previous master: it is asked like a slave, but not waited for; if it `is_gone`, only while
+        others are waited for. A cancel leaves what was fetched so far.
         """
         result = FetchedTail()
         began = trio.current_time()
         is_waiting_reported = is_logged = False
         compared: set[str] = set()
         while True:
-            slaves = await self._ask_all(result, followed)
+            slaves = await self._ask_all(result, None if is_gone and not is_logged else followed)
             if not compared.issuperset(slave.addr for slave in slaves):
                 compared = {slave.addr for slave in slaves}
                 await self._compare(slaves)
