@@ -117,24 +117,25 @@ async def test_lock_ends_on_time_while_another_queue_is_requested(
     assert await lock(client, cluster, "somebody else")
     ask = QueueLocks._ask_broker
 
-    async def renew_nothing(
+    answers = True
+
+    async def answer_at_first(
         self: QueueLocks, broker_name: str, queues: list[MessageQueue], holds: bool
     ) -> None:
-        """As a broker that refuses to renew locks, and takes its time for the others."""
-        if not holds:
-            await ask(self, broker_name, queues, holds)
-            await trio.sleep(0.7)
+        if not answers:
+            await trio.sleep_forever()
+        await ask(self, broker_name, queues, holds)
 
-    monkeypatch.setattr(QueueLocks, "_ask_broker", renew_nothing)
+    monkeypatch.setattr(QueueLocks, "_ask_broker", answer_at_first)
     async with open_consumer(TOPIC, group="g", orderly=True, client=client) as consumer:
         assert await receive(consumer, 2) == [1, 3]
-        begun = trio.current_time()
-        await trio.sleep_until(begun + LOCK_LIFETIME - 0.1)
+        answers = False
+        granted_before = trio.current_time()
+        await trio.sleep_until(granted_before + LOCK_LIFETIME - 5)
         assert await receive(consumer, 1) == [5]
-        await trio.sleep(0.2)
-        with trio.move_on_after(0.1):
+        await trio.sleep_until(granted_before + LOCK_LIFETIME + 0.1)
+        with trio.move_on_after(5):
             raise AssertionError(await consumer.receive())
-        await trio.sleep(5)
 
 
 async def test_queue_that_another_member_had_meanwhile_continues_at_its_offset(
