@@ -143,6 +143,8 @@ class RoleService:
         """The settings from before an operator's request to become master; None once the broker serves."""
         self._refused: RefusedError | None = None
         self._topics_known_to: int | None = None
+        """The topics of older messages are known here, unless they were deleted; None if this broker was not a slave
+        since its start."""
         self._scope = trio.CancelScope()
         self.turn = trio.Lock()
         """Held while a request changes the role."""
@@ -299,6 +301,7 @@ class RoleService:
         self._set_gate()
         self._broker.queue_locks.clear()
         self._expect_acknowledgements()
+        self._topics_known_to = self._store.epochs.end_of_own
         self.slave = self._make_slave()
         try:
             async with trio.open_nursery() as nursery:
@@ -307,7 +310,8 @@ class RoleService:
                 if (pending := self._role_file.pending) is not None:
                     nursery.start_soon(self._resolve, pending)
         finally:
-            self._topics_known_to = self.slave.synchronize.topics_known_to
+            if (known_to := self.slave.synchronize.topics_known_to) is not None:
+                self._topics_known_to = known_to
             self.slave = None
 
     async def _lead(self) -> None:
@@ -332,9 +336,9 @@ class RoleService:
                 await self._yield_to(other)
                 return
         silent: Collection[str] = ()
-        known_to = store.max_physical_offset
+        known_to = store.epochs.end_of_own
         if self._topics_known_to is not None:
-            known_to = min(known_to, self._topics_known_to)
+            known_to = min(self._topics_known_to, store.max_physical_offset)
         followed = None
         if former is None:
             # Name servers may not list it as a slave yet, though it has more; if it is gone, do not wait for it.

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import pytest
@@ -306,21 +307,29 @@ async def test_master_and_slave_change_places_under_load(
                 assert read == sorted(read, key=int)
 
 
+@pytest.mark.parametrize("restarted_as", [None, "slave", "async-master"])
 async def test_what_was_acknowledged_can_be_read_at_the_successor_however_new_its_topic(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, restarted_as: Literal["slave", "async-master"] | None
 ) -> None:
     """A slave copies the topics every ten seconds; the message that created one is there at once."""
     async with (
         EmbeddedCluster(slaves=1, role="sync-master") as cluster,
         caller_of(cluster) as call,
     ):
-        successor = cluster.slaves[0].broker
+        member = cluster.slaves[0]
         await trio.sleep(3)
         sent = await call.send(cluster.master.broker.address, b"first of all", topic="new")
         assert sent.code == ResponseCode.SUCCESS
         await cluster.kill_master()
-        assert successor.state.topics.topic_config("new") is None
-        await call.change_role(successor.address, "async-master", 0)
+        assert member.broker.state.topics.topic_config("new") is None
+        if restarted_as is not None:
+            await member.kill()
+            broker_id = 1 if restarted_as == "slave" else 0
+            member.config = attrs.evolve(member.config, role=restarted_as, broker_id=broker_id)
+            await member.start()
+        successor = member.broker
+        if restarted_as != "async-master":
+            await call.change_role(successor.address, "async-master", 0)
         assert bodies(await call.pull(successor.address, 0, topic="new")) == [b"first of all"]
         assert await listed(cluster) == {0: successor.address}
 

@@ -123,8 +123,9 @@ class SlaveSynchronize:
         self._last_round_time: float | None = None
         self.rounds = Watermark()
         """Counts the rounds that succeeded; parts that need the tables copied wait on it."""
-        self.topics_known_to = flushed.value
-        """The topics of all messages before this address are known here, except for those deleted since."""
+        self.topics_known_to: int | None = None
+        """The topics of all messages before this address are known here, except for those deleted since; None before
+        the first copy."""
 
     def __repr__(self) -> str:
         return f"<SlaveSynchronize from {self._master.value or 'no master yet'}>"

@@ -100,6 +100,16 @@ class Epochs:
         """Of epochs up to this number, data that was reported may be lost here."""
         return self._directory.whole_above
 
+    @property
+    def end_of_own(self) -> int:
+        """The address from which on another broker wrote the log; its end, if this one did or no epoch is known."""
+        starts = [self._log.max_offset]
+        for line in reversed(self.lines):
+            if line.member == self.member:
+                break
+            starts.append(line.start)
+        return min(starts)
+
     def to_send(self) -> list[Epoch]:
         """Return the lines as they are sent to other brokers, without the names of slaves."""
         return [msgspec.structs.replace(line, joined={}) for line in self.lines]

@@ -50,6 +50,25 @@ async def test_lines_are_there_after_a_clean_stop_and_the_name_stays(
         assert (epochs.member, epochs.highest, epochs.whole_above) == ("me", 9, 0)
 
 
+async def test_end_of_own_part_is_where_other_brokers_went_on(autojump_clock: MockClock) -> None:
+    async with opened(MemoryDisk()) as store:
+        epochs = await begin(store)
+        fill(store)
+        assert epochs.end_of_own == store.max_physical_offset  # No epoch is known.
+        begun = store.max_physical_offset
+        await epochs.adopt([epoch(store, 1, member="other")])
+        fill(store)
+        assert epochs.end_of_own == begun
+        await epochs.open(epoch(store, 2))
+        fill(store)
+        begun = store.max_physical_offset
+        assert epochs.end_of_own == begun
+        lines = [epoch(store, number, member="other") for number in (3, 4)]
+        await epochs.adopt([*epochs.lines, *lines])
+        fill(store)
+        assert epochs.end_of_own == begun
+
+
 async def test_epoch_without_a_byte_makes_room_for_the_next(autojump_clock: MockClock) -> None:
     async with opened(MemoryDisk()) as store:
         epochs = await begin(store)
