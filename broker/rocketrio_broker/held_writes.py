@@ -53,10 +53,13 @@ class HeldWrites:
         return len(self._held)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run the processors that await, until cancelled."""
+        """Run the processors that await, until cancelled; what is still held then gets no answer."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._held.clear()
 
     def over(self, table: Mapping[int, Processor]) -> dict[int, Processor]:
         """Return a copy of the table, in which `hold` replaces the processors of requests that write."""

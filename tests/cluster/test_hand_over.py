@@ -21,6 +21,7 @@ from rocketrio_broker.role_file import FILE_NAME
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
+    DeleteTopicInBrokerRequestHeader,
     GetBrokerHAStatusRequestHeader,
     HandOverRequestHeader,
     HandOverResponseHeader,
@@ -546,6 +547,34 @@ async def test_master_that_dies_in_the_middle_asks_before_it_writes(
         assert role_of(pair.first) == ("slave", 1)
         await store(pair.call, pair.second, b"two")
         await level(pair.first, pair.second)
+
+
+async def test_master_that_stops_in_the_middle_drops_what_it_held(
+    autojump_clock: MockClock, steps: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client that wanted to delete the topic gets no answer and asks the next master."""
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        lose_answer(steps, pair, reconnect=None)
+        first = pair.first.broker
+        unanswered: list[str] = []
+
+        async def ask(header: HandOverRequestHeader | DeleteTopicInBrokerRequestHeader) -> None:
+            try:
+                await pair.call.pool.call(first.address, header, timeout=30)
+            except NotReachableError:
+                unanswered.append(header.code.name)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, HandOverRequestHeader(None, dry_run=False))
+            await trio.sleep(0.1)
+            nursery.start_soon(ask, DeleteTopicInBrokerRequestHeader("orders"))
+            await trio.sleep(0.1)
+            assert len(first.state.held_writes) == 1
+            await pair.first.stop()
+        assert sorted(unanswered) == ["DELETE_TOPIC_IN_BROKER", "HAND_OVER"]
+        assert first.state.topics.topic_config("orders") is not None
+        assert "a processor failed" not in caplog.text
 
 
 async def test_stop_hands_over_where_that_is_asked_for(autojump_clock: MockClock) -> None:
