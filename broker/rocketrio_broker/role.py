@@ -144,7 +144,7 @@ class RoleService:
         self._refused: RefusedError | None = None
         self._topics_known_to: int | None = None
         """The topics of older messages are known here, unless they were deleted; None if this broker was not a slave
-        since its start."""
+        since it was started or last took writes."""
         self._scope = trio.CancelScope()
         self.turn = trio.Lock()
         """Held while a request changes the role."""
