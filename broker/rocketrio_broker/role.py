@@ -346,6 +346,9 @@ class RoleService:
             fetched = await self._fetch(self._serve_reads, self._last_master, is_gone)
             silent, followed = fetched.unreachable, None if is_gone else self._last_master
             self._expect_acknowledgements()
+            # Before the tables change: only a master lowers offsets to the end of its log.
+            if not await self._holds_role():
+                return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent, followed)
             nursery.start_soon(self._opener.ask, former)
@@ -359,11 +362,9 @@ class RoleService:
                 # The epoch first: slaves connect again when they learn of it.
                 await self._open_epoch()
                 await self._wait_for_slaves()
-            if other is None:
-                problem = await self._keep_role()
-                if problem is not None and self._reverts_to is not None:
-                    await self._revert(self._reverts_to, str(problem))
+                if not await self._holds_role():
                     return
+            if other is None:
                 await self._restore_topics(known_to)
                 self._topics_known_to = None
                 listed = await self._register(former)
@@ -528,6 +529,14 @@ class RoleService:
             other.addr, broker_id,
         )  # fmt: skip
         return True
+
+    async def _holds_role(self) -> bool:
+        """Store the role of a new master; revert to a slave and return False if a requested role cannot be stored."""
+        problem = await self._keep_role()
+        if problem is None or self._reverts_to is None:
+            return True
+        await self._revert(self._reverts_to, str(problem))
+        return False
 
     async def _keep_role(self) -> ConfigFileError | None:
         """Store this role for the next start; return the error if that fails."""

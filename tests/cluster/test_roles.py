@@ -386,6 +386,9 @@ async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
         slave = cluster.slaves[0]
         disk = slave.disk
         assert isinstance(disk, FullDisk)
+        await trio.sleep(2)
+        offsets = slave.broker.state.consumer_offsets
+        offsets.commit_offset("g", "orders", 0, 5)  # As copied faster than the messages.
         await cluster.kill_master()
         disk.is_full = True
         answer = await call.change_role(slave.broker.address, "async-master", 0)
@@ -393,10 +396,12 @@ async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
         assert "remains a slave" in answer.remark
         assert "No space left" in answer.remark
         assert slave.broker.role == "slave"
+        assert (offsets.query_offset("g", "orders", 0), offsets.messages_cut) == (5, 0)
         disk.is_full = False
         assert (
             await call.change_role(slave.broker.address, "async-master", 0)
         ).code == ResponseCode.SUCCESS
+        assert (offsets.query_offset("g", "orders", 0), offsets.messages_cut) == (0, 5)
         await slave.kill()
         assert (await slave.start()).role == "async-master"
 
