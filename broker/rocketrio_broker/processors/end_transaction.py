@@ -3,7 +3,10 @@
 Invariant: an answer of 0 to a commit means that the message is stored for its topic, as safe as a producer's, or was
 stored before.
 Invariant: checks come in Java's order, each refusal with Java's code.
+Invariant: a decision counts only for the message that it names: after a failover that lost the end of the log, another
+half message may lie at the same place.
 Answers to: EndTransactionProcessor; RocketMQ reference, section 2.9.
+Unlike Java: the id is compared, not only the place.
 Unlike Java: a request that is not one-way is answered, once flush and replication have made the message safe.
 """
 
@@ -24,7 +27,11 @@ from rocketrio_protocol.commands.transaction import (
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketrio_protocol.record.message_id import parse_offset_message_id
-from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC
+from rocketrio_protocol.record.properties import (
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_UNIQUE_KEY,
+)
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -111,6 +118,12 @@ class EndTransactionProcessor:
         if message.queue_offset != header.tran_state_table_offset:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
+            )
+        unique_key = message.property_value(PROPERTY_UNIQUE_KEY)
+        if unique_key and header.msg_id not in ("", unique_key, message.offset_message_id):
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Find prepared transaction message failed: {unique_key} lies where {header.msg_id} was, which is lost",
             )
         return message
 

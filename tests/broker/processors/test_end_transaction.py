@@ -16,6 +16,7 @@ from tests.support.transaction_producer import (
 )
 from trio.testing import MockClock
 
+from rocketrio_broker.delayed_puts import stored_message
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.transaction import decisions
 from rocketrio_protocol.codes import ResponseCode
@@ -147,6 +148,7 @@ async def test_committed_message_with_a_level_is_delayed_from_then_on(
         ({"commit_log_offset": 7}, "prepared transaction message failed"),
         ({"commit_log_offset": 1 << 40}, "prepared transaction message failed"),
         ({"commit_log_offset": 0}, "prepared transaction message failed"),
+        ({"msg_id": "KEY0077"}, "KEY0001 lies where KEY0077 was"),
     ],
 )
 async def test_wrong_names_are_refused(
@@ -159,6 +161,42 @@ async def test_wrong_names_are_refused(
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert remark in (answer.remark or "")
         assert await producer.seen(OPERATIONS) == []
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+async def test_decision_on_a_lost_message_leaves_the_one_in_its_place_alone(
+    autojump_clock: MockClock, decision: int
+) -> None:
+    async with producing(slaves=1) as producer:
+        cluster, call = producer.cluster, producer.call
+        slave = cluster.slaves[0].broker
+        await trio.sleep(3)
+        cluster.memory_network.partition(cluster.master.host, cluster.slaves[0].host)
+        lost = await producer.send(b"lost")
+        await cluster.kill_master()
+        assert (await call.change_role(slave.address, "async-master", 0)).code == 0
+        producer.other_addr = slave.address
+        half = await producer.send(b"kept")
+        assert half.physical_offset == lost.physical_offset
+        answer = await producer.end(lost, decision)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "which is lost" in (answer.remark or "")
+        assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        assert bodies(await call.pull(slave.address, 0)) == [b"kept"]
+
+
+async def test_clients_that_name_no_message_or_its_place_are_understood(
+    autojump_clock: MockClock,
+) -> None:
+    async with producing() as producer:
+        half = await producer.send(b"first")
+        assert (await producer.end(half, COMMIT, msg_id="")).code == ResponseCode.SUCCESS
+        half = await producer.send(b"second")
+        stored = stored_message(producer.cluster.master.broker.store, half.physical_offset)
+        assert stored is not None
+        answer = await producer.end(half, COMMIT, msg_id=stored.offset_message_id)
+        assert answer.code == ResponseCode.SUCCESS
+        assert await producer.seen_bodies() == [b"first", b"second"]
 
 
 async def test_slave_refuses_to_decide_a_transaction(autojump_clock: MockClock) -> None:
