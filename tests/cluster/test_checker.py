@@ -289,6 +289,39 @@ def test_loss_of_a_torn_end_is_excused_only_while_the_other_copy_is_out_of_reach
 @pytest.mark.parametrize(
     ("fault", "is_excused"),
     [
+        (Fault(35.0, 9.0, "partition", "name server", "master"), True),
+        (Fault(35.0, 2.0, "partition", "name server", "master"), True),
+        (Fault(20.0, 2.0, "partition", "name server", "master"), False),
+        (Fault(35.0, 9.0, "partition", "name server", "slave-1"), False),
+        (Fault(35.0, 9.0, "name server down", "name server"), True),
+    ],
+)
+def test_master_without_a_name_server_gives_up_long_before_it_takes_writes(
+    fault: Fault, is_excused: bool
+) -> None:
+    """The other copy came back a moment later, and was not asked."""
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    ended, reign_ended, started, began = restarted(30.0, "torn end", kept=100, slave_end=200)
+    stopped = MemberEnded(
+        at=30.5, broker=1, role="slave", how="stop", log_end=200, flushed=200, offsets=()
+    )
+    back = MemberStarted(
+        at=36.0, broker=1, role="slave", log_end=200, kept=200, others=(), offsets=()
+    )
+    late = (attrs.evolve(started, at=40.0), attrs.evolve(began, at=40.0))
+    told = broken(
+        [*RIGHT, ended, reign_ended, stopped, back, *late],
+        left,
+        attrs.evolve(left, broker=1),
+        faults=(fault,),
+        role="sync-master",
+    )
+    assert ("acknowledged and lost" not in told) is is_excused
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_excused"),
+    [
         (Fault(29.0, 9.0, "one way", "slave-1", "master"), True),
         (Fault(29.0, 9.0, "partition", "master", "slave-1"), True),
         (Fault(30.5, 9.0, "partition", "master", "slave-1"), False),

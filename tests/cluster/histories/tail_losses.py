@@ -13,13 +13,16 @@ from tests.cluster.histories.events import MemberEnded, MemberStarted, ReignBega
 from tests.cluster.histories.schedule import Fault
 from tests.cluster.histories.story import Story
 
-BEGINS_WITHIN: Final = 1.0
+BEGINS_WITHIN: Final = 1
 """Seconds until a master takes writes that no longer waits for slaves: it looks for other masters, and registers."""
+BEGINS_WITHOUT_NAME_SERVER: Final = 12
+"""The same for a master that no name server answers: it asks for offsets, masters and its registration in vain."""
 RETURN_WAIT: Final = 10.0
 """Seconds that a new master waits for a slave that it cannot ask (`ha_return_wait`)."""
 ASKING_TAKES: Final = 0.1
 """Seconds between two faults in which a broker cannot ask another for its log, which takes several answers."""
 
+NAME_SERVER: Final = "name server"
 DAMAGES: Final = ("torn end", "wiped")
 """The ends of a broker whose disk lost bytes that had been synced."""
 
@@ -89,10 +92,23 @@ def _no_copy_could_be_asked(story: Story, began: ReignBegan, started: float) -> 
     others = {state.broker for state in story.final.brokers} - {began.broker}
     return bool(damaged_at) and all(
         was_down(story, other, began.at)
-        or was_down(story, other, began.at - BEGINS_WITHIN)
+        or any(was_down(story, other, at) for at in _asked_last(story, began))
         or _was_cut_off(story, began, other, since=damaged_at[-1])
         for other in others
     )
+
+
+def _asked_last(story: Story, began: ReignBegan) -> list[float]:
+    """Return the times at which a new master may have given up asking the other brokers for their logs."""
+    earliest = began.at - BEGINS_WITHOUT_NAME_SERVER
+    is_alone = any(
+        fault.at <= began.at
+        and fault.at + fault.lasts >= earliest
+        and {fault.who, fault.other} in ({NAME_SERVER, ""}, {NAME_SERVER, name_of(began.broker)})
+        for fault in story.schedule.faults
+    )
+    before = BEGINS_WITHOUT_NAME_SERVER if is_alone else BEGINS_WITHIN
+    return [began.at - back for back in range(BEGINS_WITHIN, before + 1)]
 
 
 def _damages(story: Story, broker: int, since: float, until: float) -> list[float]:
