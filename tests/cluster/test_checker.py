@@ -859,6 +859,14 @@ def test_checker_lets_readers_follow_the_masters_disk_while_acknowledgements_are
     slow = Fault(6.0, 1.0, "delay", "master", "slave-1", amount=0.06)
     assert _shown(moved, shown, faults=(slow,)) == told
     assert _shown(moved, shown, faults=(slow, cut)) == set()
+    # Once the connection is cut it does not come at all.
+    later = attrs.evolve(shown, at=6.39)
+    at_once = Fault(6.32, 0.01, "cut", "master", "slave-1")
+    assert _shown(moved, later, faults=(slow,)) == told
+    assert _shown(moved, later, faults=(slow, at_once)) == set()
+    assert _shown(moved, later, faults=(slow, attrs.evolve(at_once, at=6.37))) == told
+    assert _shown(moved, later, faults=(slow, attrs.evolve(at_once, other="slave-2"))) == told
+    assert _shown(moved, later, faults=(at_once,)) == told
     # The last report that came is not old enough yet.
     early = attrs.evolve(moved, at=5.8), attrs.evolve(shown, at=5.9)
     assert _shown(*early, faults=(one_way,)) == told

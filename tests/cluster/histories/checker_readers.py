@@ -4,6 +4,7 @@ Invariant: nothing here is excused by a log that became shorter: a group that is
 offsets, and misses nothing that was acknowledged afterwards at places used before.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -150,9 +151,10 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
     """When a master knows at the latest what a slave had: a delay holds up what is sent behind its bytes too.
 
     Reports that a network holds back come when it no longer does, or on a connection after that; a master that stands
-    still reads them when it goes on.
+    still reads them when it goes on. One that is on its way when the connection is cut does not come at all.
     """
     told = at
+    cuts = []
     for fault in story.schedule.faults:
         is_between = {fault.who, fault.other} == {name_of(slave), name_of(master)}
         if fault.kind == "delay" and is_between and fault.at <= at:
@@ -176,7 +178,9 @@ def _told_at(story: Story, at: float, slave: int, master: int) -> float:
             )
         ):
             told = max(told, fault.at + fault.lasts)
-    return told
+        elif fault.kind == "cut" and is_between:
+            cuts.append(fault.at)
+    return math.inf if any(at < cut < told for cut in cuts) else told
 
 
 def _is_over(moved_after: float, at: float) -> bool:
