@@ -3,8 +3,7 @@
 Invariant: an answer of 0 to a commit means that the message is stored for its topic, as safe as a producer's, or was
 stored before.
 Invariant: checks come in Java's order, each refusal with Java's code.
-Invariant: a decision counts only for the message that it names: after a failover that lost the end of the log, another
-half message may lie at the same place.
+Invariant: a decision counts only for the message that it names (named_message.py).
 Answers to: EndTransactionProcessor; RocketMQ reference, section 2.9.
 Unlike Java: the id is compared, not only the place.
 Unlike Java: a request that is not one-way is answered, once flush and replication have made the message safe.
@@ -13,6 +12,7 @@ Unlike Java: a request that is not one-way is answered, once flush and replicati
 import logging
 
 from rocketrio_broker.delayed_puts import stored_message
+from rocketrio_broker.processors.named_message import is_other_message
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
@@ -27,11 +27,7 @@ from rocketrio_protocol.commands.transaction import (
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketrio_protocol.record.message_id import parse_offset_message_id
-from rocketrio_protocol.record.properties import (
-    PROPERTY_PRODUCER_GROUP,
-    PROPERTY_REAL_TOPIC,
-    PROPERTY_UNIQUE_KEY,
-)
+from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -119,11 +115,10 @@ class EndTransactionProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
             )
-        unique_key = message.property_value(PROPERTY_UNIQUE_KEY)
-        if unique_key and header.msg_id not in ("", unique_key, message.offset_message_id):
+        if is_other_message(message, header.msg_id):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                f"Find prepared transaction message failed: {unique_key} lies where {header.msg_id} was, which is lost",
+                f"Find prepared transaction message failed: {header.msg_id} is lost, another message lies in its place",
             )
         return message
 

@@ -9,6 +9,8 @@ ORIGIN_MESSAGE_ID its first id. From then on it is handled like every delayed me
 
 Invariant: an answer of 0 means that the message is stored, and as safe as a producer's.
 Invariant: checks come in Java's order, each refusal with Java's code.
+Invariant: only the message that the consumer names is stored again (named_message.py); clients that are refused send it
+themselves.
 Answers to: AbstractSendMessageProcessor.consumerSendMsgBack; RocketMQ reference, section 2.8.
 Unlike Java: the answer waits for disk and slaves as a producer's does, although WAIT=false is stored; if they are late
 it is still 0, as otherwise the consumer would store the message a second time. A queue that the retry topic does not
@@ -19,6 +21,7 @@ import logging
 from typing import Final
 
 from rocketrio_broker.namesrv.routes import UNIT_SUB
+from rocketrio_broker.processors.named_message import is_other_message
 from rocketrio_broker.processors.resent import MAX_RECONSUME_TIMES_VERSION
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
@@ -70,7 +73,7 @@ class SendBackProcessor:
         if group.retry_queue_nums <= 0:
             return request.response()  # A group without a retry topic drops what it cannot handle.
         topic = self._retry_topic(header, group)
-        message = self._message(header.offset)
+        message = self._message(header)
         limit = group.retry_max_times
         if (
             request.version >= MAX_RECONSUME_TIMES_VERSION
@@ -164,11 +167,17 @@ class SendBackProcessor:
         self._broker.topics.keep_new(at_once=self._broker.waits_for_flush)
         return topic
 
-    def _message(self, offset: int) -> MessageExt:
+    def _message(self, header: ConsumerSendMsgBackRequestHeader) -> MessageExt:
         # A consumer may have received it from the previous master, although it is not confirmed here yet.
-        record = self._broker.store.message_at(offset, unconfirmed=True)
+        record = self._broker.store.message_at(header.offset, unconfirmed=True)
+        failed = f"look message by offset failed, {header.offset}"
         if record is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, failed)
+        broker_name = self._broker.config.broker.broker_name
+        message = MessageExt(bytes(record), 0, len(record), broker_name)
+        if is_other_message(message, header.origin_msg_id):
             raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+                ResponseCode.SYSTEM_ERROR,
+                f"{failed}: {header.origin_msg_id} is lost, another message lies in its place",
             )
-        return MessageExt(bytes(record), 0, len(record), self._broker.config.broker.broker_name)
+        return message

@@ -168,6 +168,27 @@ async def test_impossible_send_back_is_refused(autojump_clock: MockClock) -> Non
         assert (await back.send_back()).code == ResponseCode.NO_PERMISSION
 
 
+async def test_only_the_message_that_is_named_is_sent_back(autojump_clock: MockClock) -> None:
+    """Another may lie in its place, if a failover lost the end of the log."""
+    async with sent() as back:
+        named = await back.caller.send(back.addr, b"named", properties="UNIQ_KEY\x01K1\x02")
+        place = named.ext_fields["msgId"]
+        offset = parse_offset_message_id(place)[2]
+        end = back.cluster.master.broker.store.max_physical_offset
+        answer = await back.send_back(-1, offset=offset, origin_msg_id="K2")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "K2 is lost" in (answer.remark or "")
+        assert back.cluster.master.broker.store.max_physical_offset == end
+        for name in ("K1", place, None, ""):
+            answer = await back.send_back(-1, offset=offset, origin_msg_id=name)
+            assert answer.code == ResponseCode.SUCCESS
+        again = back.last_record().physical_offset
+        answer = await back.send_back(-1, offset=again, origin_msg_id=place)
+        assert answer.code == ResponseCode.SUCCESS
+        # A message without a name is the one at its place.
+        assert (await back.send_back(-1, origin_msg_id="K2")).code == ResponseCode.SUCCESS
+
+
 async def test_slave_refuses_messages_sent_back(autojump_clock: MockClock) -> None:
     async with sent(slaves=1) as back:
         await trio.sleep(12)
