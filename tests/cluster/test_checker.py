@@ -799,6 +799,21 @@ def test_what_the_disk_has_confirmed_is_shown_again_after_a_restart() -> None:
     assert _shown(unsynced, started, began, shown) == {"shown before it was confirmed"}
 
 
+def test_what_a_broker_has_shown_it_shows_again_after_the_reign_of_one_with_less() -> None:
+    ends = ((0, 100, 100), (1, 300, 300))
+    reigns = [
+        ReignBegan(at=5.1, broker=1, kept=300, others=ends, offsets=()),
+        ReignBegan(at=5.2, broker=0, kept=100, others=ends, offsets=()),
+        ReignBegan(at=5.3, broker=1, kept=100, others=ends, offsets=()),
+    ]
+    shown = attrs.evolve(pulled(5.4, b"late", 2, held_by=ends), broker=1, end_offset=250)
+    confirmed = pulled(5.0, FIRST, 0, held_by=((0, 300, 300), (1, 300, 300)))
+    assert _shown(confirmed, *reigns, shown) == set()
+    told = {"shown before it was confirmed"}
+    assert _shown(confirmed, *reigns, attrs.evolve(shown, end_offset=300)) == told
+    assert _shown(*reigns, shown) == told
+
+
 def test_slave_that_acknowledges_its_disk_confirms_what_is_on_it() -> None:
     """What it has in memory confirms nothing, and is no progress for which the master would wait."""
     in_memory = pulled(3.6, b"late", 2, held_by=((0, 300, 200), (1, 300, 200)))

@@ -75,6 +75,9 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
     down: set[int] = set()
     kept = 0  # the log's end when the reign began: its master may have shown all of that before
     shown = 0  # by the master of the moment, and what it shows again after a restart
+    shows: dict[
+        int, int
+    ] = {}  # what each broker shows if it becomes master, because a former one has confirmed it
     before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
     for event in story.history.events:
         moved_after = max([moved_after, *(after for told, after in late if told <= event.at)])
@@ -91,12 +94,14 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 down.discard(broker)
                 before[broker] = log_end
             case ReignBegan(at=at, broker=broker, kept=kept, others=others):
+                for number, end, _ in others:
+                    shows[number] = min(max(shows.get(number, 0), confirmed, shown), end)
                 # What a slave had when the last reign ended it had told its master.
                 ends = sorted(_acknowledged(others, master, needs_disk).values())
                 confirmed = min(max([confirmed, *ends[:-1]]), kept)
                 moved_after = at
                 late.clear()
-                shown = min(shown, kept) if broker == master else 0
+                shown = max(min(shown, kept) if broker == master else 0, shows.get(broker, 0))
                 master = broker
             case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
                 had = _acknowledged(held_by, master, needs_disk)
