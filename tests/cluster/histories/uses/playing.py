@@ -74,8 +74,15 @@ def is_all_done(world: World) -> bool:
         _is_all_delivered(world.master)
         and _is_all_decided(world.master)
         and all(_is_read(world.master, kept) for kept in kept_of(world.schedule.uses))
-        and ("static" not in world.schedule.uses or all_have_their_share(world))
+        and ("static" not in world.schedule.uses or _is_gone(world) or all_have_their_share(world))
         and has_everybody_read(world)
+    )
+
+
+def _is_gone(world: World) -> bool:
+    """Whether the topic of the static members was lost with an empty disk."""
+    return TOPICS["static"] not in world.master.broker.state.topics.topic_config_table and any(
+        fault.kind == "wiped" for fault in world.schedule.faults
     )
 
 
