@@ -814,6 +814,19 @@ def test_what_a_broker_has_shown_it_shows_again_after_the_reign_of_one_with_less
     assert _shown(*reigns, shown) == told
 
 
+@pytest.mark.parametrize("role", ["slave", "sync-master"])
+def test_slave_that_was_killed_while_it_took_over_has_confirmed_what_it_had(role: str) -> None:
+    """The former master stood still, and reads its reports afterwards."""
+    ended = MemberEnded(
+        at=5.0, broker=1, role=role, how="kill", log_end=300, flushed=300, offsets=()
+    )
+    shown = pulled(5.5, b"late", 2, held_by=((0, 300, 200), (1, 300, 300)))
+    assert _shown(ended, shown) == set()
+    told = {"shown before it was confirmed"}
+    assert _shown(attrs.evolve(ended, log_end=200), shown) == told
+    assert _shown(attrs.evolve(ended, broker=0, role="sync-master"), shown) == told
+
+
 def test_slave_that_acknowledges_its_disk_confirms_what_is_on_it() -> None:
     """What it has in memory confirms nothing, and is no progress for which the master would wait."""
     in_memory = pulled(3.6, b"late", 2, held_by=((0, 300, 200), (1, 300, 200)))

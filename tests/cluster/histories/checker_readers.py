@@ -84,7 +84,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
         match event:
             case MemberEnded(at=at, broker=broker, role=role, log_end=log_end, flushed=flushed):
                 down.add(broker)
-                if role == "slave":
+                if role == "slave" or broker != master:  # It may have begun to take over.
                     confirmed = max(confirmed, log_end)
                     late.clear()  # Reports that were held back came on a connection that is gone.
                 elif broker == master and _is_over(moved_after, at):
