@@ -1,8 +1,9 @@
 """No request holds the event loop for more than 50 ms of CPU at a stretch, however large it or the tables are.
 
 Each code is asked with its largest body, at a broker and a name server whose tables are as large as they may become: a
-stretch is what one task does between two checkpoints, in CPU of the thread, so that a busy machine is not the broker's
-fault. What takes longer is asked again: a collection of garbage, or a page of memory, is no request's either.
+stretch is what one task does between two checkpoints, in CPU of the thread, and a slow core is allowed more, so that a
+busy machine is not the broker's fault. What takes longer is asked again: a collection of garbage, or a page of memory,
+is no request's either.
 """
 
 import gc
@@ -49,7 +50,8 @@ from tests.support.raw_client import (
 pytestmark = pytest.mark.slow
 
 LONGEST: Final = 0.05
-"""Seconds of CPU."""
+"""Seconds of CPU, on a core that does the work of `slowness` in `REFERENCE` seconds."""
+REFERENCE: Final = 0.0125
 TRIES: Final = 3
 TOPICS: Final = 10_000
 GROUPS: Final = 2_000
@@ -111,7 +113,7 @@ async def too_long(
             told = await client.asked(data)
             await trio.sleep(0.1)
             assert told.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED, name
-            if measured.longest <= LONGEST:
+            if measured.longest <= LONGEST * slowness():
                 break
         else:
             found[name] = f"{measured.longest * 1000:.0f} ms in {measured.where}"
@@ -121,6 +123,13 @@ async def too_long(
 def ask(code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Make:
     """The same request each time."""
     return lambda number: request(code, fields or {}, body)
+
+
+def slowness() -> float:
+    """How many times slower than the reference this core is now: others may share it, or its caches; at least 1."""
+    began = time.thread_time()
+    sum(number * number for number in range(200_000))
+    return max(1.0, (time.thread_time() - began) / REFERENCE)
 
 
 def topic_of(number: int) -> str:
@@ -352,7 +361,7 @@ async def test_no_request_holds_a_broker_whose_tables_are_full(autojump_clock: M
                     table.commit(key, 0, queues.get(0, 0) + 1)
                 measured.clear()
                 await trio.sleep(30)
-                if measured.longest <= LONGEST:
+                if measured.longest <= LONGEST * slowness():
                     break
             else:
                 found["30 s"] = f"{measured.longest * 1000:.0f} ms in {measured.where}"
@@ -403,7 +412,7 @@ async def test_no_member_of_many_groups_holds_a_broker(autojump_clock: MockClock
                 measured.clear()
                 await members[number].transport.aclose()
                 await trio.sleep(1)
-                if measured.longest <= LONGEST:
+                if measured.longest <= LONGEST * slowness():
                     break
             else:
                 found["the end of a connection"] = f"{measured.longest * 1000:.0f} ms"
@@ -476,7 +485,7 @@ async def test_no_request_holds_a_name_server_whose_tables_are_full(
                 measured.clear()
                 await second.transport.aclose()
                 await trio.sleep(1)
-                if measured.longest > LONGEST:
+                if measured.longest > LONGEST * slowness():
                     found["a broker is gone"] = f"{measured.longest * 1000:.0f} ms"
             assert not found
         nursery.cancel_scope.cancel()
