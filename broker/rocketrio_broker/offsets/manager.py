@@ -189,6 +189,17 @@ class ConsumerOffsetManager:
             if (version := table.version(key, queue_id)) == self.table.version(key, queue_id)
         }
 
+    def named_as(
+        self, epoch: str, table: OffsetTable
+    ) -> dict[tuple[TopicAndGroup, int], tuple[Version, str | None]]:
+        """Return this epoch for all offsets that this table and the one here have."""
+        return {
+            (key, queue_id): (version, epoch)
+            for key, queues in table.offsets.items()
+            for queue_id in queues
+            if (version := table.version(key, queue_id)) == self.table.version(key, queue_id)
+        }
+
     def epoch_of(self, key: TopicAndGroup, queue_id: int) -> str | None:
         """Return the epoch whose messages a slave's offset counts; None if it is not known, and on a master."""
         named = self.named_epochs.get((key, queue_id))

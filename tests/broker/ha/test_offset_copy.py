@@ -66,6 +66,22 @@ def test_offset_stays_of_the_epoch_that_a_former_master_names_for_it() -> None:
     assert not slave.named_epochs
 
 
+def test_offset_is_of_the_master_s_epoch_that_has_not_arrived_here() -> None:
+    """Requests arrive, and the log does not: what members commit here counts messages of this log all the same."""
+    master, slave, epoch = manager(32), manager(), "1.0.a."
+    master.known_in = "2.9.b.a"
+    copy = OffsetCopy(slave, epoch=lambda: epoch)
+    assert copy.take(versioned(master), contact=1) == []
+    assert slave.epoch_of(("T", "G"), 0) == "2.9.b.a"
+    slave.commit_offset("G", "T", 0, 40)
+    assert slave.epoch_of(("T", "G"), 0) == "1.0.a."
+    assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
+    epoch = "2.9.b.a"
+    master.commit_offset("G", "T", 0, 40)
+    assert copy.take(versioned(master), contact=1) == []
+    assert not slave.named_epochs
+
+
 def test_commit_after_a_copy_belongs_to_the_epoch_of_that_time() -> None:
     master, slave, epoch = manager(32), manager(40), "1.0.a."
     copy = OffsetCopy(slave, epoch=lambda: epoch)
