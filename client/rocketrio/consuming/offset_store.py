@@ -230,7 +230,8 @@ class RemoteBrokerOffsetStore:
         """
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
-            claimed = await self._ask(found, queue, zero_if_young=zero_if_young)
+            claim = self._claim(queue)
+            claimed = await self._ask(found, queue, claim, zero_if_young=zero_if_young)
             return StoredOffset(claimed.offset, found.is_slave, claimed.epoch)
 
         stored = await self.client.ask_broker(queue, ask, insist_on_master=True)
@@ -248,7 +249,12 @@ class RemoteBrokerOffsetStore:
         return stored
 
     async def _ask(
-        self, found: FindBrokerResult, queue: MessageQueue, *, zero_if_young: bool = False
+        self,
+        found: FindBrokerResult,
+        queue: MessageQueue,
+        claim: QueueClaim,
+        *,
+        zero_if_young: bool = False,
     ) -> ClaimedOffset:
         claimed = await self.client.api.claim_queue(
             found.addr,
@@ -257,7 +263,7 @@ class RemoteBrokerOffsetStore:
             self.client.client_id,
             zero_if_young=zero_if_young,
         )
-        self._claim(queue).took(found.addr, claimed.ownership, claimed.generation)
+        claim.took(found.addr, claimed.ownership, claimed.generation)
         return claimed
 
     def doubt(self, queue: MessageQueue) -> None:
@@ -277,24 +283,25 @@ class RemoteBrokerOffsetStore:
         With `insist_on_master` a master is tried first even if it failed a moment ago. Raises CommitRefusedError if an
         operator has reset the offset meanwhile; after that it does nothing, see `overruled`.
         """
-        progress = self._table.get(queue)
-        if progress is None or self._claim(queue).overruled is not None:
+        progress, claim = self._table.get(queue), self._claim(queue)
+        if progress is None or claim.overruled is not None:
             return
         # Only one commit per topic and broker is under way at a time: commits arrive in order, and Apache's brokers
         # lose one of two that arrive together for a group without any offset there (seen with 5.3.3).
         async with self._lock(queue):
+            if self._claims.get(queue) is not claim:
+                return  # The queue was given up meanwhile: a claim now would take it from its new owner.
             if progress.wanted == progress.stored and not progress.in_doubt:
                 return
 
             async def commit(found: FindBrokerResult) -> None:
-                await self._commit(found, queue, progress)
+                await self._commit(found, queue, progress, claim)
 
             await self.client.ask_broker(queue, commit, insist_on_master=insist_on_master)
 
     async def _commit(
-        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
+        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, claim: QueueClaim
     ) -> None:
-        claim = self._claim(queue)
         if (
             found.is_slave
             and progress.stored == progress.wanted
@@ -302,15 +309,15 @@ class RemoteBrokerOffsetStore:
         ):
             return  # The offset stays in doubt: the master gets it when it is back.
         if found.addr not in claim.ownerships and not claim.is_lost:
-            await self._ask_for_progress(found, queue, progress)
+            await self._ask_for_progress(found, queue, progress, claim)
         ownership = claim.ownerships.get(found.addr)
         if ownership is not None:
-            await self._commit_claimed(found, queue, progress, ownership)
+            await self._commit_claimed(found, queue, progress, claim, ownership)
             return
         if claim.is_lost:
             return
         if progress.in_doubt and not progress.is_reset:
-            await self._ask_for_progress(found, queue, progress)
+            await self._ask_for_progress(found, queue, progress, claim)
         wanted = progress.wanted
         if wanted <= progress.floor and not progress.is_reset:
             if wanted < progress.floor:
@@ -324,18 +331,22 @@ class RemoteBrokerOffsetStore:
         self._committed(found, queue, progress, wanted)
 
     async def _ask_for_progress(
-        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
+        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, claim: QueueClaim
     ) -> None:
         """Claim the queue at a broker that does not know this member yet, or ask which offset the broker holds."""
-        known = (await self._ask(found, queue)).offset
+        known = (await self._ask(found, queue, claim)).offset
         progress.floor = -1 if known is NOT_FOUND else known
         progress.in_doubt = found.is_slave
 
     async def _commit_claimed(
-        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, ownership: str
+        self,
+        found: FindBrokerResult,
+        queue: MessageQueue,
+        progress: _Progress,
+        claim: QueueClaim,
+        ownership: str,
     ) -> None:
         """Commit to a rocketrio broker, which decides by claim and generation which offset is newer."""
-        claim = self._claim(queue)
         while True:
             # Read again each time: the log may have become shorter meanwhile.
             times_forgotten, wanted = claim.times_forgotten, progress.wanted
@@ -367,23 +378,22 @@ class RemoteBrokerOffsetStore:
                 break
             # Another member claimed the queue later, or the broker was restarted: check whether this member still owns
             # it.
-            if not await self._is_confirmed(queue):
+            if not await self._is_confirmed(claim):
                 raise CommitRefusedError(
                     f"offset {wanted} of group {self.group} on {queue} is not committed: "
                     "another member has claimed the queue",
                     topic=queue.topic,
                 )
-            claimed = await self._ask(found, queue)
+            claimed = await self._ask(found, queue, claim)
             if claimed.ownership is None:
                 break
             ownership = claimed.ownership
         claim.generation = answer.generation or claim.generation
         self._committed(found, queue, progress, wanted)
 
-    async def _is_confirmed(self, queue: MessageQueue) -> bool:
+    async def _is_confirmed(self, claim: QueueClaim) -> bool:
         if self.confirm is None:
             return True
-        claim = self._claim(queue)
         return await self.confirm() and not claim.is_lost
 
     def _committed(
