@@ -318,7 +318,8 @@ class RoleService:
         """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
         store, registration = self._store, self._registration
         # Before the first wait: the setter below completes the queues, and would allow writes.
-        self._leadership.stand_aside()
+        if not self._leadership.stands_aside:
+            self._leadership.stand_aside()
         store.is_slave = False
         self._takes_writes = False
         self._epoch_role = None
@@ -335,6 +336,8 @@ class RoleService:
             if (other := self._rival(found)) is not None:
                 await self._yield_to(other)
                 return
+        # Only now: readers get nothing while it looks whether another master is still alive.
+        self._leadership.stand_aside()
         silent: Collection[str] = ()
         known_to = store.epochs.end_of_own
         if self._topics_known_to is not None:

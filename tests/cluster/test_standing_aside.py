@@ -18,6 +18,7 @@ from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.producing.produce import open_producer
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
+from rocketrio_broker.role import OTHER_MASTER_CHECK_INTERVAL
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketrio_protocol.bodies.queues import LockBatch, QueueName
@@ -276,6 +277,21 @@ async def test_requests_of_java_shape_are_refused_and_leave_nothing(
         # The master answers the same requests.
         answer = await pool.call(pair.master.address, LockBatchMqRequestHeader(), locks)
         assert answer.code in (0, ResponseCode.SYSTEM_BUSY)
+
+
+async def test_readers_get_nothing_while_a_former_master_looks_whether_another_one_is_still_alive(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair_of_brokers(ha_return_role="stand-aside") as pair:
+        await pair.fail_over()
+        await pair.bring_back()
+        network = pair.cluster.memory_network
+        network.delay(pair.cluster.master.host, pair.cluster.slaves[0].host, 0.4)
+        codes = set()
+        for _ in range(10 * int(4 * OTHER_MASTER_CHECK_INTERVAL)):
+            codes.add((await pair.call.pull(pair.former.address, 0)).code)
+            await trio.sleep(0.1)
+        assert codes == {ResponseCode.SERVICE_NOT_AVAILABLE}
 
 
 async def test_no_name_server_lists_a_master_that_does_not_lead(autojump_clock: MockClock) -> None:
