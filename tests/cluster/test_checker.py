@@ -562,6 +562,14 @@ def test_reset_that_no_member_follows_is_reported() -> None:
     other = [attrs.evolve(one, at=9.9, who="mqadmin", offset=0) for one in done]
     assert broken([*RIGHT, *other, *done]) == set()
     assert broken([*RIGHT, *done, received(11.0, SECOND, 1)]) == set()
+    # No slave had copied it yet.
+    for how, after, is_excused in (
+        ("wiped", 0.2, True),
+        ("wiped", 2.0, False),
+        ("kill", 0.2, False),
+    ):
+        again = restarted(10.0 + after, how)
+        assert (broken([*RIGHT, *done, *again]) == set()) is is_excused
     # Of Apache's tools a running member's next commit makes nothing.
     assert broken([*RIGHT, *(attrs.evolve(event, who="mqadmin") for event in done)]) == set()
 

@@ -283,10 +283,13 @@ def _waited_in_a_pause(story: Story, order: Lowered, *, until: float) -> bool:
 
 
 def _went_with_its_disk(story: Story, began: Lowered, last: Lowered) -> bool:
-    """Whether a power cut soon after a reset, or the end of a broker whose disk took nothing since, has undone it."""
+    """Whether a power cut soon after a reset, or the end of a broker whose disk took nothing since, has undone it.
+
+    An empty disk undoes what no slave had copied before.
+    """
     return any(
-        began.at <= event.at <= last.at + SETTLED
-        if event.how == "power cut"
+        began.at <= event.at <= last.at + (SETTLED if event.how == "power cut" else COPIED)
+        if event.how in ("power cut", "wiped")
         else any(
             fault_at <= last.at <= until and event.at <= until + SETTLED + 1.0
             for fault_at, until in _bad_disk_times(story, event)
