@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 import pytest
 import trio
-from tests.support.caller import bodies, caller_of
+from tests.support.caller import Caller, bodies, caller_of
 from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
@@ -48,6 +48,19 @@ async def listed(cluster: EmbeddedCluster) -> dict[int, str]:
     info = fastjson.loads(answer.body, ClusterInfo, what="cluster info")
     found = info.broker_addr_table.get("broker-a")
     return {} if found is None else found.broker_addrs
+
+
+async def store_with_keys(call: Caller, addr: str) -> None:
+    """Store two messages with properties so long that a torn end lies in them."""
+    for body in (b"first", b"second"):
+        answer = await call.send(addr, body, properties="KEYS\x01" + 40 * "k")
+        assert answer.code == ResponseCode.SUCCESS
+
+
+def tear_end(member: Member, end: int) -> None:
+    """Overwrite the last bytes of the log of a broker that is down."""
+    log = member.disk.open(member.config.data / "commitlog" / f"{0:020d}")
+    log.pwrite(bytes(17), end - 17)
 
 
 async def test_second_master_takes_no_writes_and_reports_the_reason(
@@ -167,9 +180,7 @@ async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_
         former, member = cluster.master.broker, cluster.slaves[0]
         await trio.sleep(2)
         cluster.memory_network.silence(NAME_SERVER_HOST)
-        for body in (b"first", b"second"):
-            answer = await call.send(former.address, body, properties="KEYS\x01" + 40 * "k")
-            assert answer.code == ResponseCode.SUCCESS
+        await store_with_keys(call, former.address)
         await call.change_role(former.address, "slave", 1)
         role_file = member.config.data / "config" / "rocketrioRole.json"
         async with trio.open_nursery() as nursery:
@@ -179,8 +190,7 @@ async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_
             nursery.cancel_scope.cancel()
         end = member.broker.store.max_physical_offset
         await member.kill()
-        log = member.disk.open(member.config.data / "commitlog" / f"{0:020d}")
-        log.pwrite(bytes(17), end - 17)
+        tear_end(member, end)
         await member.start()
         assert member.disk.list_directory(member.config.data / "cut")
         assert log_bytes(member.broker.store) == log_bytes(former.store)
@@ -196,16 +206,13 @@ async def test_promoted_slave_that_loses_its_end_asks_a_former_master_that_comes
     ):
         former, member = cluster.master.broker, cluster.slaves[0]
         await trio.sleep(2)
-        for body in (b"first", b"second"):
-            answer = await call.send(former.address, body, properties="KEYS\x01" + 40 * "k")
-            assert answer.code == ResponseCode.SUCCESS
+        await store_with_keys(call, former.address)
         await cluster.kill_name_server()
         await call.change_role(former.address, "slave", 1)
         assert (await call.change_role(member.broker.address, "sync-master", 0)).code == 0
         end = former.store.max_physical_offset
         await member.kill()
-        log = member.disk.open(member.config.data / "commitlog" / f"{0:020d}")
-        log.pwrite(bytes(17), end - 17)
+        tear_end(member, end)
         hosts = cluster.master.host, member.host
         cluster.memory_network.partition(*hosts)
         async with trio.open_nursery() as nursery:

@@ -79,12 +79,9 @@ class OffsetCopy:
         for key, queue_id, version in islice(newer, SEND_LIMIT):
             # An offset that the master did not take is sent again unchanged, because it has not become newer.
             sent[key, queue_id] = version, self._consumer_offsets.epoch_of(key, queue_id)
-        named: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
-        if versions.epoch not in ("", self._epoch()):
-            # The master's log has an epoch that is not here yet: what was copied may count its messages.
-            named = self._consumer_offsets.named_as(versions.epoch, master)
-        # A former master, which is a slave now, may itself have offsets of an epoch that it does not have.
-        named |= self._consumer_offsets.named_by(versions, master)
+        # The master's log may have an epoch that is not here yet, and what was copied may count its messages. A former
+        # master, which is a slave now, may itself have offsets of an epoch that it does not have.
+        named = self._consumer_offsets.named_by(versions, master, known_in=self._epoch())
         self._consumer_offsets.named_epochs = named | sent
         if len(sent) < SEND_LIMIT:
             self._consumer_offsets.note_copy(self._epoch())

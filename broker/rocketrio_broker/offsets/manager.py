@@ -146,7 +146,7 @@ class ConsumerOffsetManager:
             self._has_lost_messages = snapshot.log_end > self._log_end()
             if (versions := snapshot.rocketrio_versions) is not None:
                 self.known_in = self._written_epoch = versions.epoch or None
-                self.named_epochs = self.named_by(versions, self.table)
+                self.named_epochs = self.named_by(versions, self.table, known_in=versions.epoch)
             self._follow_changes(snapshot)
         for key, queue_id, version, epoch in self._journal.load():
             is_newer = self.table.join_version(key, queue_id, version)
@@ -180,23 +180,22 @@ class ConsumerOffsetManager:
             self.known_in = self._written_epoch = None
 
     def named_by(
-        self, versions: OffsetVersions, table: OffsetTable
+        self, versions: OffsetVersions, table: OffsetTable, *, known_in: str | None
     ) -> dict[tuple[TopicAndGroup, int], tuple[Version, str | None]]:
-        """Return the epochs that a body names for offsets that its table and this one have."""
-        return {
-            (key, queue_id): (version, epoch)
-            for (key, queue_id), epoch in epochs_by_key(versions).items()
-            if (version := table.version(key, queue_id)) == self.table.version(key, queue_id)
-        }
+        """Return the epochs of offsets that a body's table and this one have, as far as they are not `known_in`.
 
-    def named_as(
-        self, epoch: str, table: OffsetTable
-    ) -> dict[tuple[TopicAndGroup, int], tuple[Version, str | None]]:
-        """Return this epoch for all offsets that this table and the one here have."""
+        A body names some of them; all others are of its own epoch.
+        """
+        epochs = epochs_by_key(versions)
+        if versions.epoch not in ("", known_in):
+            queues_by_key = table.offsets.items()
+            own = {
+                (key, queue_id): versions.epoch for key, ids in queues_by_key for queue_id in ids
+            }
+            epochs = own | epochs
         return {
             (key, queue_id): (version, epoch)
-            for key, queues in table.offsets.items()
-            for queue_id in queues
+            for (key, queue_id), epoch in epochs.items()
             if (version := table.version(key, queue_id)) == self.table.version(key, queue_id)
         }
 

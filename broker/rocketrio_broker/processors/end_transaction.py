@@ -10,9 +10,10 @@ Unlike Java: a request that is not one-way is answered, once flush and replicati
 """
 
 import logging
+from typing import Final
 
 from rocketrio_broker.delayed_puts import stored_message
-from rocketrio_broker.processors.named_message import is_other_message
+from rocketrio_broker.processors.named_message import refuse_other_message
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
@@ -32,6 +33,8 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
 logger = logging.getLogger("rocketrio_broker.transaction")
+
+_NOT_FOUND: Final = "Find prepared transaction message failed"
 
 
 class EndTransactionProcessor:
@@ -106,20 +109,14 @@ class EndTransactionProcessor:
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
         message = stored_message(self._broker.store, header.commit_log_offset)
         if message is None or message.topic != TRANS_HALF_TOPIC:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"
-            )
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
         if message.property_value(PROPERTY_PRODUCER_GROUP) != header.producer_group:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if message.queue_offset != header.tran_state_table_offset:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
             )
-        if is_other_message(message, header.msg_id):
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"Find prepared transaction message failed: {header.msg_id} is lost, another message lies in its place",
-            )
+        refuse_other_message(message, header.msg_id, failed=_NOT_FOUND)
         return message
 
     def _answer(

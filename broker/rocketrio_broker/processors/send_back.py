@@ -21,7 +21,7 @@ import logging
 from typing import Final
 
 from rocketrio_broker.namesrv.routes import UNIT_SUB
-from rocketrio_broker.processors.named_message import is_other_message
+from rocketrio_broker.processors.named_message import refuse_other_message
 from rocketrio_broker.processors.resent import MAX_RECONSUME_TIMES_VERSION
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
@@ -175,9 +175,5 @@ class SendBackProcessor:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, failed)
         broker_name = self._broker.config.broker.broker_name
         message = MessageExt(bytes(record), 0, len(record), broker_name)
-        if is_other_message(message, header.origin_msg_id):
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"{failed}: {header.origin_msg_id} is lost, another message lies in its place",
-            )
+        refuse_other_message(message, header.origin_msg_id, failed=failed)
         return message

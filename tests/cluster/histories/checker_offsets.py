@@ -283,7 +283,7 @@ def _waited_in_a_pause(story: Story, order: Lowered, *, until: float) -> bool:
 
 
 def _went_with_its_disk(story: Story, began: Lowered, last: Lowered) -> bool:
-    """Whether a power cut soon after a reset, or the end of a broker whose disk took nothing since, has undone it.
+    """Return whether a reset was undone: by a power cut soon after it, or with a broker whose disk took nothing since.
 
     An empty disk undoes what no slave had copied before.
     """

@@ -80,7 +80,7 @@ def is_all_done(world: World) -> bool:
 
 
 def _is_gone(world: World) -> bool:
-    """Whether the topic of the static members was lost with an empty disk."""
+    """Return whether the topic of the static members was lost with an empty disk."""
     return TOPICS["static"] not in world.master.broker.state.topics.topic_config_table and any(
         fault.kind == "wiped" for fault in world.schedule.faults
     )
