@@ -152,15 +152,17 @@ async def test_removed_queue_is_not_committed(
     assert await at(store, cluster.master.broker.address) is NOT_FOUND
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
 async def test_queue_that_is_given_up_while_its_commit_waits_is_not_claimed_again(
-    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster, is_lost: bool
 ) -> None:
     """A claim would be a new one, which knows neither the epoch of the position nor that the queue is lost."""
     store.update_offset(QUEUE, 5)
     async with trio.open_nursery() as nursery, store._lock(QUEUE):
         nursery.start_soon(store.persist, QUEUE)
         await trio.testing.wait_all_tasks_blocked()
-        store.lose(QUEUE)
+        if is_lost:
+            store.lose(QUEUE)
         store.remove_offset(QUEUE)
     assert await at(store, cluster.master.broker.address) is NOT_FOUND
     assert QUEUE not in store._claims
