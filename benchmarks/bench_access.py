@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 
 import attrs
 import trio
+from peers.figures import cpu_seconds
 from processes import Cluster, cluster
 
 from rocketrio import (
@@ -230,13 +231,7 @@ class Used:
 
 
 def _now(kind: Kind) -> Used:
-    return Used(time.perf_counter(), time.process_time(), _cpu_seconds(kind.at.pid))
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return what the threads of a process have used, more exactly than in ticks of the kernel."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+    return Used(time.perf_counter(), time.process_time(), cpu_seconds(kind.at.pid))
 
 
 def _median(used: Sequence[Used]) -> Used:

@@ -38,6 +38,6 @@ def test_benchmark_of_many_queues_measures_sends_starts_and_creations() -> None:
 @pytest.mark.real
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled")
 def test_benchmark_of_metrics_measures_sends_counting_and_a_page() -> None:
-    lines = figures("metrics", "--topics", 20, "--rounds", 1, "--count", 500)
+    lines = figures("metrics", "--topics", 20, "--rounds", 1, "--count", 4000)
     measured = {str(line["name"]).split("_")[0] for line in lines}
     assert measured == {"metrics.send", "metrics.count", "metrics.page"}
