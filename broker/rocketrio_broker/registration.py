@@ -188,6 +188,8 @@ class BrokerRegistration:
             channel: Channel | None = None
             try:
                 channel = await self._pool.channel(name_server)
+                if self._is_held:
+                    continue
                 change = self._topics.changes.value
                 self._learn(name_server, change, await self._register(name_server, channel))
             except Error as error:

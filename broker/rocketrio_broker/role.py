@@ -216,10 +216,12 @@ class RoleService:
                 self._reverts_to = before
             ready = self.ready.value
             self._broker.waiting_answers.answer_all()
-            self._config.replace(after)
             if after.is_slave:
+                self._config.replace(after)
                 await self._keep_role()
-            self._scope.cancel()
+                self._scope.cancel()
+            else:
+                self._begin_to_lead(after)
             await self.ready.wait_past(ready)
             if self._refused is not None:
                 raise self._refused
@@ -242,8 +244,13 @@ class RoleService:
             after = attrs.evolve(self._config.broker, role=role, broker_id=MASTER_ID)
             await self._role_file.hold(after, taken=token)
             self._former = former
-            self._config.replace(after)
-            self._scope.cancel()
+            self._begin_to_lead(after)
+
+    def _begin_to_lead(self, master: BrokerConfig) -> None:
+        """End the role of a slave. Name servers are not asked to list this broker before it takes writes."""
+        self._registration.hold()
+        self._config.replace(master)
+        self._scope.cancel()
 
     async def _resolve(self, pending: PendingHandOver) -> None:
         """Ask the follower of a hand-over whether it took over, until it answers; become master again if it did not."""
@@ -262,10 +269,9 @@ class RoleService:
         logger.warning("outcome of a hand-over to=%s state=%s", pending.to, state)
         if state == "void":
             master = pending.master
-            self._config.replace(
+            self._begin_to_lead(
                 attrs.evolve(self._config.broker, role=master.role, broker_id=master.broker_id)
             )
-            self._scope.cancel()
         with trio.CancelScope(shield=True):
             problem = await self._keep_role()
         while problem is not None:

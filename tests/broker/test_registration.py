@@ -450,6 +450,27 @@ async def test_while_it_is_held_no_topic_is_registered(
         assert recorder.take() == [(103, set(broker.topics.topic_config_table))]
 
 
+async def test_nothing_is_registered_that_is_held_while_it_connects(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A slave that becomes master in this second is not listed as one before it takes writes."""
+    async with laboratory() as lab:
+        recorder = Recorder()
+        await recorder.run(lab=lab)
+        broker = await lab.broker()
+        recorder.take()
+        hosts = "10.0.0.1", FIRST.partition(":")[0]
+        lab.network.delay(*hosts, 1.0)
+        lab.network.cut(*hosts)
+        await trio.sleep(2)
+        broker.registration.hold()
+        await trio.sleep(100)
+        assert recorder.take() == []
+        broker.registration.register_now()
+        await trio.sleep(5)
+        assert len(recorder.take()) == 1
+
+
 async def test_topics_are_in_routes_after_each_form_of_registration(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -239,6 +239,36 @@ async def test_new_master_has_the_topics_of_the_former_one_that_no_name_server_l
         assert found.read_queue_nums == 3
 
 
+async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
+    autojump_clock: MockClock,
+) -> None:
+    """It is listed while it waits for another slave, and lacks the topic until it asks for it."""
+    async with (
+        EmbeddedCluster(slaves=2, ha_return="wait", ha_return_wait=1.0) as cluster,
+        caller_of(cluster) as call,
+    ):
+        former, (successor, other) = cluster.master.broker, cluster.slaves
+        await trio.sleep(3)
+        header = CreateTopicRequestHeader("new", "TBW102", 3, 3, 6, "SINGLE_TAG", order=False)
+        await call.pool.call(former.address, header)
+        await call.change_role(former.address, "slave", 3)
+        hosts = other.host, successor.host
+        cluster.memory_network.partition(*hosts)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call.change_role, successor.broker.address, "async-master", 0)
+            await trio.sleep(10)
+            assert (await listed(cluster))[0] == successor.broker.address
+            copies = former.state.role_service.slave_statistics()
+            assert copies is not None
+            assert copies.tables.master_addr == successor.broker.address
+            assert "does not lead" in (copies.tables.last_problem or "")
+            assert former.state.topics.topic_config("new") is not None
+            cluster.memory_network.reconnect(*hosts)
+        await trio.sleep(20)
+        for broker in (successor.broker, former, other.broker):
+            assert broker.state.topics.topic_config("new") is not None
+
+
 async def test_masters_that_start_together_do_not_both_take_writes(
     autojump_clock: MockClock,
 ) -> None:

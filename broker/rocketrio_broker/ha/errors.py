@@ -130,6 +130,12 @@ class UnfinishedMasterError(ReplicationError):
     )
 
 
+class NotLeadingError(Error):
+    """A master that has not taken over, or that stands aside for another one, has tables that may lack something."""
+
+    remedy = "They are copied once it leads"
+
+
 class AheadOfMasterError(ReplicationError):
     """A master's log ends before this one, and both are the same up to there."""
 

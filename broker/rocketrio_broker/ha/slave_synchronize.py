@@ -7,6 +7,8 @@ that both decide alike about requests.
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
 Invariant: nothing is copied from a master whose log is not followed: a master that lost its data knows no topics.
+Invariant: nothing is copied from a rocketrio master that stands aside: before it leads, it asks this broker for topics
+that it lacks.
 Answers to: SlaveSynchronize; RocketMQ reference, section 7.
 Unlike Java: the offsets of a rocketrio master are copied every second, so that few commits are unknown when it fails.
 Unlike Java: a round also starts whenever replication begins to follow a master, not only periodically.
@@ -25,6 +27,7 @@ from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.users_file import decode_users
 from rocketrio_broker.config_file import ConfigFile, read_table
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.errors import NotLeadingError
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.offset_copy import OffsetCopy
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
@@ -42,6 +45,7 @@ from rocketrio_protocol.commands.admin import (
     GetAllDelayOffsetResponseHeader,
     GetAllSubscriptionGroupConfigRequestHeader,
     GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
 )
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.headers import RequestHeader
@@ -170,8 +174,12 @@ class SlaveSynchronize:
     async def sync_all(self, addr: str) -> None:
         """Copy all tables once. Raises the error that stopped it; what was copied before that stays."""
         known_to = self._flushed.value
-        topics = await self._ask(addr, GetAllTopicConfigRequestHeader())
-        if self._topics.replace(read_table(topics, TopicConfigSerializeWrapper, what="topics")):
+        response = await self._call(addr, GetAllTopicConfigRequestHeader(), timeout=CALL_TIMEOUT)
+        check(response, "The master's topics", broker_addr=addr)
+        if response.header(GetAllTopicConfigResponseHeader).stands_aside:
+            raise NotLeadingError("The master does not lead (yet)", broker_addr=addr)
+        topics = read_table(response.body, TopicConfigSerializeWrapper, what="topics")
+        if self._topics.replace(topics):
             logger.info("topics copied master=%s", addr)
         self.topics_known_to = known_to
         await self._copy_consumer_offsets(addr)
@@ -268,7 +276,8 @@ class SlaveSynchronize:
     def _log_failure(self, addr: str, error: Error | OSError) -> None:
         self._offset_copy.lost_contact()
         if self._problem is None:
-            logger.warning("tables not copied, will retry master=%s reason=%s", addr, error)
+            level = logging.INFO if isinstance(error, NotLeadingError) else logging.WARNING
+            logger.log(level, "tables not copied, will retry master=%s reason=%s", addr, error)
         else:
             logger.debug("tables not copied again master=%s reason=%s", addr, error)
         self._problem = error

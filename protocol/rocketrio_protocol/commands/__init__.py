@@ -74,7 +74,7 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     cluster.UpdateNameServerConfigRequestHeader: EmptyHeader,
     admin.CreateTopicRequestHeader: EmptyHeader,
     admin.DeleteTopicInBrokerRequestHeader: EmptyHeader,
-    admin.GetAllTopicConfigRequestHeader: EmptyHeader,
+    admin.GetAllTopicConfigRequestHeader: admin.GetAllTopicConfigResponseHeader,
     admin.GetAllSubscriptionGroupConfigRequestHeader: EmptyHeader,
     admin.GetAllConsumerOffsetRequestHeader: EmptyHeader,
     admin.GetAllDelayOffsetRequestHeader: admin.GetAllDelayOffsetResponseHeader,

@@ -44,6 +44,13 @@ class GetAllTopicConfigRequestHeader(RequestHeader):
 
 
 @attrs.define
+class GetAllTopicConfigResponseHeader(Header):
+    """The body is TopicConfigSerializeWrapper; a rocketrio master that does not lead (yet) adds that."""
+
+    stands_aside: bool | None = wire("rocketrioStandsAside", default=None)
+
+
+@attrs.define
 class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
     """Get all groups with their DataVersion (sent by slaves)."""
 

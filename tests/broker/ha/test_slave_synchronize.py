@@ -214,6 +214,28 @@ async def test_failures_are_tried_again_and_logged_once(
         assert world.synchronize.statistics().rounds == 2
 
 
+async def test_nothing_is_copied_from_a_master_that_does_not_lead_yet(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It asks its slaves for topics that it lacks: what is copied before would delete them here."""
+    caplog.set_level(logging.INFO)
+    async with running(bodies(topics={"orders": 4}, groups={"billing": 1})) as world:
+        await world.synchronize.rounds.wait_reached(1)
+        world.master.bodies = bodies(topics_version=2)
+        fields = world.master.fields
+        fields[RequestCode.GET_ALL_TOPIC_CONFIG] = {"rocketrioStandsAside": "true"}
+        await trio.sleep(30)
+        assert world.synchronize.rounds.value == 1
+        assert list(world.topics.topic_config_table) == ["orders"]
+        assert list(world.groups.subscription_group_table) == ["billing"]
+        problem = world.synchronize.statistics().last_problem or ""
+        assert problem.startswith("The master does not lead (yet)")
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+        fields.clear()
+        await world.synchronize.rounds.wait_reached(2)
+        assert not world.topics.topic_config_table
+
+
 async def test_topics_and_groups_become_those_of_the_master(autojump_clock: MockClock) -> None:
     answers = bodies(topics={"orders": 4}, groups={"billing": 1})
     async with running(answers) as world:

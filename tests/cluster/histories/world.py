@@ -357,7 +357,8 @@ class World:
             )
         )
         self._compare_log(member)
-        if not member.broker.config.is_slave and not self.has_master:
+        # One that serves and does not lead yet begins its reign later.
+        if member.broker.state.leadership.leads and not self.has_master:
             self.begin_reign(member, others)
             is_empty = self._log_end(member)[0] == 0
             self.has_new_log = is_empty and any(end for _, end, _ in others)
