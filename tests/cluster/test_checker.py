@@ -630,24 +630,6 @@ def test_reset_may_stay_with_a_master_that_goes_down_before_slaves_copy_it() -> 
     assert told in broken([*right, *done, *switched(11.0)])
 
 
-def test_reset_at_a_master_that_has_no_offset_of_the_queue_may_raise_it() -> None:
-    """Its slave, which has one, was out of reach when it began to reign."""
-    reset = Lowered(at=26.0, who="operator", queue_id=0, offset=1, outcome="begins")
-    done = [reset, attrs.evolve(reset, outcome="done")]
-    looked = seen(19.0, 1, 2)
-    *ended, began = switched(24.0)
-    told = "reset without effect"
-
-    def story(*events: Event) -> set[str]:
-        return broken([*RIGHT, looked, *ended, *events, *done])
-
-    assert told not in story(attrs.evolve(began, offsets=()))
-    assert told in story(began)
-    assert told in story(attrs.evolve(began, offsets=()), seen(25.5, began.broker, 2))
-    assert told not in story(attrs.evolve(began, offsets=()), seen(25.5, 1 - began.broker, 2))
-    assert told in story(attrs.evolve(began, offsets=(), at=27.0))
-
-
 def test_reset_where_the_one_before_was_not_heard_of_may_lose() -> None:
     """And so may one at the next master, but not at a master that has heard of both."""
     at_master = Lowered(at=18.0, who="operator", queue_id=0, offset=1, outcome="done")

@@ -115,6 +115,8 @@ class Commit:
     """True if the user set the position deliberately."""
     is_reset: bool = False
     """True if an operator sets the group's offset."""
+    may_stand_at: float = NO_OFFSET
+    """For a reset: where the group may stand if nothing is committed here, because only another broker knows."""
 
 
 def join_commit(current: Version, commit: Commit) -> tuple[Version, CommitOutcome]:
@@ -130,6 +132,8 @@ def _requested_version(current: Version, commit: Commit) -> Version | CommitOutc
     offset, now = commit.offset, current.generation
     is_lower = offset < current.offset
     if commit.is_reset:
+        if current.offset == NO_OFFSET:
+            is_lower = offset < commit.may_stand_at
         # Running consumers cannot undo a reset that raises the offset, so it needs no stronger generation.
         newest = max(now, commit.generation or FIRST)
         return Version(offset, newest.reset() if is_lower else newest.lowered())

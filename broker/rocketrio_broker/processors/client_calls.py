@@ -149,7 +149,8 @@ class ClientCallProcessor:
                 wanted = min(wanted, committed.get(queue_id, wanted))
             queue = MessageQueue(header.topic, self._broker.config.broker.broker_name, queue_id)
             table[queue] = wanted
-            reset = Commit(wanted, is_reset=True)
+            end = self._broker.store.next_queue_offset(header.topic, queue_id)
+            reset = Commit(wanted, is_reset=True, may_stand_at=end)
             self._broker.consumer_offsets.commit_version(
                 header.group, header.topic, queue_id, reset
             )

@@ -9,6 +9,7 @@ other clients get the answers and the rule of Apache's brokers, where the last c
 """
 
 from collections.abc import Coroutine
+from math import inf
 from typing import Any, Final
 
 from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation
@@ -222,7 +223,13 @@ class OffsetProcessor:
         """Return the commit of a rocketrio client, an operator or a slave; None for a plain one."""
         if header.reset:
             self._refuse_reset_beyond_the_end(header)
-            return Commit(header.commit_offset, is_reset=True)
+            # A slave may not have all messages, nor what members committed at its master a moment before it died.
+            end = self._store.next_queue_offset(header.topic, header.queue_id)
+            return Commit(
+                header.commit_offset,
+                is_reset=True,
+                may_stand_at=inf if self._store.is_slave else end,
+            )
         if header.generation is None:
             return None
         generation = Generation.parse(header.generation)

@@ -767,11 +767,11 @@ class Admin(Live):
     async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Set a group's offsets queue by queue, back or forward; they replace what its members committed anywhere.
 
-        Running members keep their position. For a queue that was set back they commit nothing more until a member takes
-        it over again and starts at the new offset: stop them first, or let them `seek`. For an Apache broker a reset is
-        an ordinary commit, which the next commit of a running member overwrites. Raises NotReachableError or
-        BrokerError for the first queue that could not be reset, ConfigError for a number that is not an offset. After a
-        cancel any of the queues may be reset.
+        Running members keep their position. For a queue that was set back, or had no offset, they commit nothing more
+        until a member takes it over again and starts at the new offset: stop them first, or let them `seek`. For an
+        Apache broker a reset is an ordinary commit, which the next commit of a running member overwrites. Raises
+        NotReachableError or BrokerError for the first queue that could not be reset, ConfigError for a number that is
+        not an offset. After a cancel any of the queues may be reset.
         """
         for queue, offset in offsets.items():
             check_offset(queue, offset)

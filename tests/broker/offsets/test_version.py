@@ -1,5 +1,7 @@
 """What makes one committed offset newer than another."""
 
+from math import inf
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from rocketrio_broker.offsets.version import (
     GENERATION_LIMIT,
     LEAD_LIMIT,
+    NO_OFFSET,
     Commit,
     Generation,
     Version,
@@ -154,6 +157,16 @@ def test_commit_gets_the_outcome_of_its_rule(
 ) -> None:
     after, said = join_commit(NOW, commit)
     assert (after.offset, str(after.generation), said) == (offset, generation, outcome)
+
+
+def test_reset_without_a_former_offset_lowers_what_only_another_broker_may_know() -> None:
+    """It wins over a member that goes on from there, unless the group cannot have read that far."""
+    member = Commit(6, Generation(), is_owner=True)
+    for may_stand_at, told in ((9, RESET), (inf, RESET), (2, STORED), (1, STORED)):
+        after, _ = join_commit(
+            Version(NO_OFFSET), Commit(2, is_reset=True, may_stand_at=may_stand_at)
+        )
+        assert join_commit(after, member)[1] is told
 
 
 def test_a_first_commit_opens_no_generation() -> None:

@@ -303,6 +303,24 @@ async def test_reset_overrules_running_consumers_until_they_know_it(
         assert await commit(one, 20, again) == ("stored", "1.0", 20)
 
 
+@pytest.mark.parametrize(
+    ("at_slave", "number", "outcome"),
+    [(False, 1, "reset"), (False, 3, "stored"), (True, 3, "reset")],
+)
+async def test_reset_of_a_queue_without_an_offset_overrules_members_that_may_have_read_on(
+    at_slave: bool, number: int, outcome: str, autojump_clock: MockClock
+) -> None:
+    """What they committed before their master died is not known to a slave yet, nor to the next master."""
+    async with knowing_t(slaves=1) as one:
+        one.put("T", b"a", b"b", b"c")
+        if at_slave:
+            one = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        owner = await claim(one, "me")
+        reset = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, number, reset=True)
+        assert (await one.ask(reset)).code == ResponseCode.SUCCESS
+        assert (await commit(one, 3, owner))[0] == outcome
+
+
 async def test_reset_beyond_the_end_of_the_queue_is_refused_by_a_master_alone(
     autojump_clock: MockClock,
 ) -> None:

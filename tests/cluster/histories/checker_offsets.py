@@ -264,7 +264,6 @@ def resets_win(story: Story) -> Iterator[Violation]:
         _went_with_its_disk(story, began, last)
         or _stayed_with_a_master(story, last)
         or _met_an_unknown_reset(story, began)
-        or _knew_no_offset(story, began)
     )
     if did_lower and is_there and not is_read and not was_forgotten:
         yield Violation("reset without effect", "", last)
@@ -341,29 +340,6 @@ def _met_an_unknown_reset(story: Story, began: Lowered) -> bool:
             if heard and heard.isdisjoint(took_it):
                 return True
     return False
-
-
-def _knew_no_offset(story: Story, began: Lowered) -> bool:
-    """Whether the master that took a reset had no offset of the queue in its reign: there nothing was lowered."""
-    reign = next(
-        (
-            event
-            for event in reversed(story.history.events)
-            if isinstance(event, ReignBegan) and event.at <= began.at
-        ),
-        None,
-    )
-    return (
-        reign is not None
-        and began.queue_id not in dict(reign.offsets)
-        and not any(
-            began.queue_id in dict(event.offsets)
-            for event in story.history.events
-            if isinstance(event, OffsetsSeen)
-            and event.broker == reign.broker
-            and reign.at <= event.at <= began.at
-        )
-    )
 
 
 def _reigning(story: Story, at: float) -> set[int]:
