@@ -429,6 +429,18 @@ async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_maste
         assert messages(answer)[-1].body == b"new-0"
 
 
+async def test_slave_that_is_behind_names_no_epoch_for_a_position_beyond_its_end(
+    autojump_clock: MockClock,
+) -> None:
+    """A member sought back there: a commit that named the slave's epoch would count only what the slave has."""
+    async with pair() as (cluster, caller):
+        slave = cluster.slaves[0].broker
+        await trio.sleep(3)
+        for position, is_named in ((SHARED - 1, True), (SHARED, True), (SHARED + 1, False)):
+            answer = await caller.pull(slave.address, position, limited_by_bytes=True)
+            assert ("rocketrioEpoch" in answer.ext_fields) is is_named
+
+
 async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_committed(
     autojump_clock: MockClock,
 ) -> None:

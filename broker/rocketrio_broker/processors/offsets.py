@@ -72,7 +72,7 @@ class OffsetProcessor:
     def _query(self, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.QueryConsumerOffsetRequestHeader)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        known = self._known(group, topic, queue_id)
+        known, epoch = self._known(group, topic, queue_id)
         if known < 0 and self._starts_at_zero(header):
             known = 0
         answer = offset.QueryConsumerOffsetResponseHeader(known if known >= 0 else None)
@@ -81,7 +81,7 @@ class OffsetProcessor:
         if header.with_epoch or header.claim is not None:
             version = self._consumer_offsets.query_version(group, topic, queue_id)
             answer.generation = str(version.generation)
-            answer.epoch = self._epochs.current
+            answer.epoch = epoch
         if known < 0:
             return request.response(
                 answer,
@@ -91,20 +91,21 @@ class OffsetProcessor:
             )
         return request.response(answer)
 
-    def _known(self, group: str, topic: str, queue_id: int) -> int:
-        """Return what the group committed, or -1.
+    def _known(self, group: str, topic: str, queue_id: int) -> tuple[int, str | None]:
+        """Return what the group committed, or -1, and the epoch whose messages that counts.
 
         A slave that has not copied the offset from its master yet returns at most what is in both logs: beyond that the
         offset may count messages that are lost.
         """
         known = self._consumer_offsets.query_offset(group, topic, queue_id)
         epoch = self._consumer_offsets.epoch_of((topic, group), queue_id)
-        if not self._store.is_slave or epoch is None or epoch == self._epochs.current:
-            return known
+        current = self._epochs.current
+        if not self._store.is_slave or epoch is None or epoch == current:
+            return known, current
         if epoch != self._consumer_offsets.known_in and not self._epochs.is_over(epoch):
-            return known  # Members may know the next master's epoch before this slave does.
+            return known, epoch  # Members may know the next master's epoch before this slave does.
         parting = self._epochs.divergence_offset(epoch, group, topic, queue_id)
-        return known if parting is None else min(known, parting)
+        return known if parting is None else min(known, parting), current
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.UpdateConsumerOffsetRequestHeader)

@@ -226,7 +226,8 @@ class PullMessageProcessor:
         if is_slave:
             answer.level_millis = self._level_clock.age_millis()
         # Only a rocketrio client uses the epoch, and only for a position that was checked.
-        if header.limited_by_bytes and not (self._leadership.stands_aside or (is_slave and parted)):
+        is_beyond = is_slave and (parted or result.next_begin_offset > result.max_offset)
+        if header.limited_by_bytes and not (self._leadership.stands_aside or is_beyond):
             answer.epoch = self._epochs.current
         channel.reply(
             pull_answer_frame(

@@ -411,12 +411,15 @@ async def test_slave_shows_an_offset_as_far_as_its_own_epoch_is_in_the_log(
         async def shown(known_in: str, named: str) -> int | None:
             offsets.known_in = known_in
             offsets.named_epochs = {(("T", "G"), 0): (version, named)}
-            return await committed(slave, zero=False)
+            told = await claim(slave, "me")
+            assert told.epoch == (newer if named == newer else current)
+            return told.offset
 
         current, lost = f"{line.number}.0.{line.id}.", f"{line.number}.0.another."
+        newer = f"{line.number + 1}.300.next.{line.id}"
         assert await shown(current, lost) == 0
         assert await shown(lost, current) == 9
-        assert await shown(current, f"{line.number + 1}.300.next.{line.id}") == 9
+        assert await shown(current, newer) == 9
         assert await shown(lost, lost) == 0
         offsets.commit_offset("G", "T", 0, 10)
         assert await shown(current, lost) == 10
