@@ -204,6 +204,7 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
     after = member.config = attrs.evolve(before, role=role, broker_id=broker_id)
     world.edited.add(world.number(member.host))
     while True:
+        world.ordered = None if role == "slave" else member
         try:
             await admin.change_role(f"{member.host}:10911", role, broker_id)
         except Error as error:
@@ -216,6 +217,8 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
                 member.config = after
                 _note(world, f"{member.host} is {role}")
                 return True
+        finally:
+            world.ordered = None
         await trio.sleep(ORDER_AGAIN_PAUSE)
 
 

@@ -126,9 +126,11 @@ class World:
     has_new_log: bool = False
     """The master came back without any log while another broker has one: an operator decides which goes on."""
     new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
+    """Of brokers that are made slaves: none twice, as a hand-over exchanges two."""
+    ordered: Member | None = None
+    """The broker that an operator is asking to be master."""
     edited: set[int] = attrs.Factory(set)
     """Brokers whose settings an operator has changed."""
-    """Of brokers that are made slaves: none twice, as a hand-over exchanges two."""
     folder: Path = attrs.Factory(new_folder)
     """For the files of its clients, which are real ones."""
     _hosts: dict[str, str] = attrs.Factory(dict)
@@ -357,8 +359,8 @@ class World:
             )
         )
         self._compare_log(member)
-        # One that serves and does not lead yet begins its reign later.
-        if member.broker.state.leadership.leads and not self.has_master:
+        # One that is just ordered to be master begins its reign when it has obeyed.
+        if not (member.broker.config.is_slave or self.has_master or self.ordered is member):
             self.begin_reign(member, others)
             is_empty = self._log_end(member)[0] == 0
             self.has_new_log = is_empty and any(end for _, end, _ in others)
