@@ -13,9 +13,9 @@ Invariant: while slaves are connected, no slave is forgotten because name server
 Answers to: nothing of Java's.
 """
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -23,6 +23,7 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_protocol.remoting.ports import split_addr
 
 REFRESH_PERIOD: Final = 30.0
 """Seconds between requests to the name servers, as between registrations (registerNameServerPeriod)."""
@@ -36,6 +37,12 @@ _SLAVES: Final = "slaves"
 _FOLLOWED: Final = "followed"
 
 
+class Connection(Protocol):
+    """The part of an HAConnection that is used here."""
+
+    addr: str
+
+
 class KnownSlaves:
     """The addresses of one broker's slaves, and of the master that it followed."""
 
@@ -45,7 +52,7 @@ class KnownSlaves:
         *,
         disk: Disk,
         peers: Peers,
-        connections: Sized,
+        connections: Sequence[Connection],
         changes: Sequence[Watermark],
         master: Callable[[], str | None],
     ) -> None:
@@ -94,7 +101,10 @@ class KnownSlaves:
         listed = {addr for answer in answers for addr in peers.slaves_among(answer)}
         followed = self._master() or (None if listed else self.followed)
         if len(answers) < len(peers.name_servers) or len(listed) < len(self._connections):
-            listed.update(self._addrs)
+            # A slave that left for a moment may be back, while no name server can be asked.
+            hosts = {split_addr(connection.addr)[0] for connection in self._connections}
+            back = (addr for addr in self._met if split_addr(addr)[0] in hosts)
+            listed.update(self._addrs, back)
         addrs = sorted(listed)[:SLAVES_LIMIT]
         if (addrs, followed) == (self._addrs, self.followed):
             return

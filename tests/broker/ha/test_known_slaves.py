@@ -20,6 +20,13 @@ SERVERS = ("10.0.0.8:9876", "10.0.0.9:9876")
 MASTER, FIRST, SECOND = (f"10.0.0.{host}:10911" for host in (10, 11, 12))
 
 
+@attrs.frozen
+class SlavesEnd:
+    """A connection of a slave."""
+
+    addr: str
+
+
 @attrs.define
 class Story:
     """Name servers, the slaves that are connected, and who remembers them."""
@@ -27,7 +34,7 @@ class Story:
     listed: dict[str, dict[int, str] | None]
     """What each name server lists; None: it does not answer."""
     disk: FaultyDisk = attrs.Factory(FaultyDisk)
-    connections: list[str] = attrs.Factory(list)
+    connections: list[SlavesEnd] = attrs.Factory(list)
     came: Watermark = attrs.Factory(Watermark)
     went: Watermark = attrs.Factory(Watermark)
     master: str | None = None
@@ -54,8 +61,12 @@ class Story:
         )
 
     def connect(self, addr: str) -> None:
-        self.connections.append(addr)
+        self.connections.append(SlavesEnd(addr))
         self.came.advance(self.came.value + 1)
+
+    def disconnect(self, addr: str) -> None:
+        self.connections.remove(SlavesEnd(addr))
+        self.went.advance(self.went.value + 1)
 
 
 async def test_slave_is_remembered_a_moment_after_it_came_and_over_a_power_cut(
@@ -86,13 +97,36 @@ async def test_slave_that_went_and_is_listed_no_more_is_forgotten(
         await trio.sleep(2 * SETTLE_TIME)
         assert list(known.addrs()) == [FIRST, SECOND]
         story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
-        story.connections.remove(SECOND)
-        story.went.advance(1)
+        story.disconnect(SECOND)
         await trio.sleep(2 * SETTLE_TIME)
         assert list(known.addrs()) == [FIRST]
         # Who asks later whether one of them took over has to know them all.
         assert known.met() == [SECOND, FIRST]
         nursery.cancel_scope.cancel()
+
+
+async def test_slave_that_is_back_while_no_name_server_answers_is_remembered_again(
+    autojump_clock: MockClock,
+) -> None:
+    """By the host that its connection comes from."""
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST, 2: SECOND}})
+    async with trio.open_nursery() as nursery:
+        known = story.known()
+        await nursery.start(known.run)
+        for addr in (FIRST, SECOND):
+            story.connect(addr)
+        await trio.sleep(2 * SETTLE_TIME)
+        story.listed[SERVERS[0]] = {0: MASTER}
+        for addr in (FIRST, SECOND):
+            story.disconnect(addr)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == []
+        story.listed[SERVERS[0]] = None
+        story.connect(FIRST.replace(":10911", ":49160"))
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == [FIRST]
+        nursery.cancel_scope.cancel()
+    assert list(story.known().addrs()) == [FIRST]
 
 
 @pytest.mark.parametrize(
