@@ -133,7 +133,7 @@ class UnfinishedMasterError(ReplicationError):
 class NotLeadingError(Error):
     """A master that has not taken over, or that stands aside for another one, has tables that may lack something."""
 
-    remedy = "They are copied once it leads"
+    remedy = "Its tables are copied once it leads"
 
 
 class AheadOfMasterError(ReplicationError):
