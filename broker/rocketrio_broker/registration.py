@@ -93,6 +93,8 @@ class BrokerRegistration:
         self.registered = Watermark()
         """The last change of the topics that all reachable name servers know."""
         self.master = MasterAddrs()
+        self.last_master: str | None = None
+        """The address of the master that was known last: a name server that has restarted lists none at first."""
         self.master_changes = Watermark()
         """Counts the changes of `master`: a slave waits on it, then reads `master`."""
         self.other_masters: dict[str, str] = {}
@@ -348,6 +350,7 @@ class BrokerRegistration:
     def _set_master(self, master: MasterAddrs) -> None:
         logger.info("master addr=%s ha_addr=%s", master.addr, master.ha_addr)
         self.master = master
+        self.last_master = master.addr or self.last_master
         self.master_changes.advance(self.master_changes.value + 1)
 
     def _lost(self, name_server: str, error: Error) -> None:

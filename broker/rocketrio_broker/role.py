@@ -212,7 +212,7 @@ class RoleService:
             if after.is_slave:
                 self._store.refuse_writes("this broker becomes a slave")
             else:
-                self._last_master = self._registration.master.addr or self._last_master
+                self._last_master = self._registration.last_master or self._last_master
                 self._reverts_to = before
             ready = self.ready.value
             self._broker.waiting_answers.answer_all()

@@ -151,6 +151,23 @@ async def test_slave_asks_the_master_it_followed_before_it_takes_over(
         assert cluster.master.broker.store.writable
 
 
+async def test_slave_asks_the_master_that_a_new_name_server_does_not_list_yet(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        slave = cluster.slaves[0].broker
+        await trio.sleep(1)
+        cluster.memory_network.partition(cluster.master.host, NAME_SERVER_HOST)
+        await cluster.kill_name_server()
+        await trio.sleep(0.1)
+        await cluster.restart_name_server()
+        await trio.sleep(5)
+        assert slave.state.registration.master.addr is None
+        await call.change_role(slave.address, "async-master", 0)
+        assert not slave.store.writable
+        assert cluster.master.broker.store.writable
+
+
 async def test_slave_gets_what_it_lacks_from_the_former_master_that_no_name_server_lists(
     autojump_clock: MockClock,
 ) -> None:
