@@ -26,7 +26,7 @@ import trio
 from rocketrio_broker.config_file import read_table
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Caller, Peers, ask
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
@@ -178,7 +178,11 @@ class _Gathering:
 
     async def _offsets(self, addr: str) -> VersionedConsumerOffsets:
         body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))
-        return read_table(body, VersionedConsumerOffsets, what="consumer offsets")
+        offsets = read_table(body, VersionedConsumerOffsets, what="consumer offsets")
+        # The progress of transactions holds for the slave's log alone.
+        for topic, group in LEDGER_KEYS:
+            offsets.offset_table.pop(f"{topic}@{group}", None)
+        return offsets
 
     async def _insist(self, addr: str, asking: Callable[[str], Awaitable[Answer]]) -> Answer | None:
         """Repeat a query until the peer answers it, and return the answer.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import OffsetTable, TopicAndGroup, offsets_by_key
 from rocketrio_broker.offsets.version import Version
 from rocketrio_protocol.bodies.offsets import OffsetVersions, VersionedConsumerOffsets
@@ -90,4 +90,5 @@ class OffsetCopy:
                 group, topic, queue_id, version.offset, str(version.generation), epoch=epoch
             )
             for ((topic, group), queue_id), (version, epoch) in sent.items()
+            if (topic, group) not in LEDGER_KEYS
         ]

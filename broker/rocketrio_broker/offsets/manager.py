@@ -44,6 +44,7 @@ from rocketrio_protocol.bodies.offsets import (
 )
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP
 from rocketrio_protocol.steps import all_at_once
 
 logger = logging.getLogger("rocketrio_broker.offsets")
@@ -60,6 +61,9 @@ STEP_CLONED: Final = 256
 """Offsets that are cloned in one step: some 5 ms."""
 RESETS_LIMIT: Final = 10_000
 """Groups whose resets, or dropped commits, are counted; the oldest are forgotten."""
+LEDGER_KEYS: Final = (TRANS_HALF_TOPIC, TRANSACTION_GROUP), (TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP)
+"""The progress of transactions. It holds only together, and only for the log in which it was made: an operation that is
+lost decided half messages before it."""
 CLAIMS_LIMIT: Final = 100_000
 """Queues of groups whose owner is known; the oldest claims are dropped, and made again when they matter."""
 
@@ -425,7 +429,8 @@ class ConsumerOffsetManager:
         """Lower offsets beyond the end of their queue to that end; called when this broker becomes master.
 
         Only needed if the log became shorter, or if offsets were copied from a master faster than messages. An offset
-        that counts messages of another history is lowered to where the two part.
+        that counts messages of another history is lowered to where the two part. If decisions about transactions are
+        lost so, all that are left are read again.
         """
         must_compare = self._is_copy or self._has_lost_messages
         beyond = self.table.cut(self._limit(queue_end)) if must_compare else []
@@ -439,8 +444,8 @@ class ConsumerOffsetManager:
                 group, topic, queue_id, version.offset,
                 self.query_offset(group, topic, queue_id), len(beyond),
             )  # fmt: skip
-        if beyond:
-            self._count_cut(beyond)
+        if of_readers := [one for one in beyond if one[0] not in LEDGER_KEYS]:
+            self._count_cut(of_readers)
         self.table.change_count += 1  # The file must also say that it is not a copy now.
         self._persist_or_later()
         return len(beyond)
@@ -454,7 +459,11 @@ class ConsumerOffsetManager:
             ends = None if epoch is None else ends_of_epoch(epoch)
             return end if ends is None else min(end, ends(key[0], queue_id))
 
-        return limit
+        def limit_without_ledger(key: TopicAndGroup, queue_id: int) -> int:
+            return 0 if key in LEDGER_KEYS else limit(key, queue_id)
+
+        is_ledger_beyond = any(self.table.query(key, 0) > limit(key, 0) for key in LEDGER_KEYS)
+        return limit_without_ledger if is_ledger_beyond else limit
 
     def _count_cut(self, beyond: Sequence[tuple[TopicAndGroup, int, Version]]) -> None:
         lost: dict[tuple[str, int], int] = {}

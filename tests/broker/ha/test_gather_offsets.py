@@ -206,6 +206,23 @@ async def test_an_offset_beyond_the_queues_end_is_of_an_earlier_topic(
     assert kept.query_offsets("billing", "orders") == {0: 32, 1: 99}
 
 
+async def test_progress_of_transactions_is_not_taken_from_a_slave(
+    autojump_clock: MockClock,
+) -> None:
+    """Its log may have had decisions that this one lacks: what they decided would never be checked again."""
+    progress = {
+        "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS": {0: 9},
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS": {0: 9},
+    }
+    peers = FakePeers(
+        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@audit": {0: 5}, **progress})}
+    )
+    kept = manager()
+    await gather(peers, kept)
+    assert kept.query_offsets("audit", "orders") == {0: 5}
+    assert not kept.query_offsets("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC")
+
+
 async def test_a_reset_or_seek_that_a_slave_took_is_taken_over_and_an_old_copy_is_not(
     autojump_clock: MockClock,
 ) -> None:

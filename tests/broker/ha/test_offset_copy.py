@@ -3,7 +3,7 @@
 from tests.broker.parts import config_file, versioned
 
 from rocketrio_broker.ha.offset_copy import SEND_LIMIT, OffsetCopy
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.version import FIRST, Commit
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
@@ -92,6 +92,18 @@ def test_commit_after_a_copy_belongs_to_the_epoch_of_that_time() -> None:
     # What the master did not take is no newer than it was.
     told = copy.take(versioned(master), contact=1)
     assert {one.queue_id: one.epoch for one in told} == {0: "1.0.a.", 1: "2.9.b.a"}
+
+
+def test_progress_of_transactions_is_not_sent_and_keeps_its_epoch() -> None:
+    """It was made with a log that this slave, a former master, has cut since."""
+    slave, epoch = manager(), "1.0.a."
+    copy = OffsetCopy(slave, epoch=lambda: epoch)
+    for topic, group in LEDGER_KEYS:
+        slave.commit_offset(group, topic, 0, 9)
+    copy.take(versioned(manager()), contact=1)
+    epoch = "2.9.b.a"
+    assert copy.take(versioned(manager()), contact=1) == []
+    assert {slave.epoch_of(key, 0) for key in LEDGER_KEYS} == {"1.0.a."}
 
 
 def test_reset_at_the_master_is_copied_and_nothing_is_sent() -> None:

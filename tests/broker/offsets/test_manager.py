@@ -9,7 +9,7 @@ from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offsets.journal import OffsetJournal
-from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_broker.offsets.version import FIRST, GENERATION_LIMIT, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk, InlineDisk
@@ -23,6 +23,7 @@ from rocketrio_protocol.bodies.offsets import (
 )
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketrio_protocol.steps import all_at_once
 
 FILE = Path("/data/config/consumerOffset.json")
@@ -640,3 +641,19 @@ def test_snapshot_with_a_damaged_generation_keeps_all_offsets(
     assert offsets.query_offset("H", "T", 0) == 7
     assert offsets.topic_floor("V") == Generation(1, 0)
     assert "offset generation skipped" in caplog.text
+
+
+@pytest.mark.parametrize("operations_end", [4, 9])
+def test_progress_of_transactions_begins_anew_where_decisions_are_lost(operations_end: int) -> None:
+    """Half messages before it may be open now; other groups go back no further than to what is lost."""
+    offsets = manager()
+    offsets.begin_copy("1.0.a.")
+    for topic, group in LEDGER_KEYS:
+        offsets.commit_offset(group, topic, 0, 5)
+    offsets.commit_offset("G", "T", 0, 5)
+    ends = {TRANS_HALF_TOPIC: 9, TRANS_OP_HALF_TOPIC: operations_end, "T": 4}
+    offsets.cut(lambda topic, queue_id: ends[topic])
+    progress = {offsets.query_offset(group, topic, 0) for topic, group in LEDGER_KEYS}
+    assert progress == ({0} if operations_end < 5 else {5})
+    assert offsets.query_offset("G", "T", 0) == 4
+    assert offsets.messages_cut == 1
