@@ -596,6 +596,32 @@ def test_reset_may_raise_what_a_paused_broker_knew_before() -> None:
     assert broken([*RIGHT, pause, other, looked, soon, *done]) == told
 
 
+def test_reset_may_be_undone_by_a_later_order_that_waited_at_a_starting_broker() -> None:
+    """Plain commits count as they come, and mqadmin sends such."""
+    right = RIGHT[: -len(restarted(20.0, "kill"))]
+    ended, reign_ended, started, began = restarted(20.0, "kill")
+    other = Lowered(
+        at=21.0,
+        who="mqadmin",
+        queue_id=0,
+        offset=1,
+        outcome="No answer to UPDATE_CONSUMER_OFFSET (15)",
+    )
+    reset = Lowered(at=22.0, who="operator", queue_id=0, offset=0, outcome="begins")
+    done = [reset, attrs.evolve(reset, outcome="done")]
+    told = "reset without effect"
+
+    def story(order: Lowered, *, starts: float) -> set[str]:
+        later = [attrs.evolve(event, at=starts) for event in (started, began)]
+        events = [*right, ended, reign_ended, order, *done, *later]
+        return broken(sorted(events, key=lambda event: event.at))
+
+    assert told not in story(other, starts=23.0)
+    assert told in story(other, starts=21.5)
+    assert told in story(attrs.evolve(other, outcome="No connection"), starts=23.0)
+    assert told in story(attrs.evolve(other, at=19.0), starts=23.0)
+
+
 def test_reset_may_go_with_a_disk_that_takes_nothing() -> None:
     """From before the reset until shortly before its broker ends."""
     full = FaultBegan(at=9.0, fault="full disk master for 3 s")

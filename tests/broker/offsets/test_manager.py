@@ -644,7 +644,7 @@ def test_snapshot_with_a_damaged_generation_keeps_all_offsets(
 
 
 @pytest.mark.parametrize("operations_end", [4, 9])
-def test_progress_of_transactions_begins_anew_where_decisions_are_lost(operations_end: int) -> None:
+def test_progress_of_transactions_begins_again_when_decisions_are_lost(operations_end: int) -> None:
     """Half messages before it may be open now; other groups go back no further than to what is lost."""
     offsets = manager()
     offsets.begin_copy("1.0.a.")

@@ -249,7 +249,7 @@ def resets_win(story: Story) -> Iterator[Violation]:
         one.offset
         for one in lowered
         if one.who != last.who
-        and (looked < one.at <= began.at or _waited_in_a_pause(story, one, until=began.at))
+        and (looked < one.at <= began.at or _waited(story, one, until=began.at))
     ]
     did_lower = min([*before.values(), *unseen], default=-1) > last.offset
     is_there = last.offset < len(story.final.brokers[0].queues[last.queue_id])
@@ -264,21 +264,33 @@ def resets_win(story: Story) -> Iterator[Violation]:
         _went_with_its_disk(story, began, last)
         or _stayed_with_a_master(story, last)
         or _met_an_unknown_reset(story, began)
+        or any(
+            one.offset > last.offset and _waited(story, one, until=last.at)
+            for one in lowered
+            if one.who == "mqadmin" and one.queue_id == last.queue_id
+        )
     )
     if did_lower and is_there and not is_read and not was_forgotten:
         yield Violation("reset without effect", "", last)
 
 
-def _waited_in_a_pause(story: Story, order: Lowered, *, until: float) -> bool:
-    """Whether an order got no answer of a broker that stood still, and did so until a time: it is carried out then."""
-    began: dict[str, float] = {}
+def _waited(story: Story, order: Lowered, *, until: float) -> bool:
+    """Whether an order got no answer of a broker that stood still, or was starting, until a time.
+
+    It is carried out then, and mqadmin's is the last that counts.
+    """
+    if not order.outcome.startswith("No answer"):
+        return False
+    began: dict[str | int, float] = {}  # by fault, or by broker
     for event in story.history.events:
-        if isinstance(event, FaultBegan) and event.fault.startswith("pause "):
-            began[event.fault] = event.at
-        elif isinstance(event, FaultEnded) and event.fault in began:
-            is_over_it = began[event.fault] <= order.at and until <= event.at
-            if is_over_it and order.outcome.startswith("No answer"):
-                return True
+        match event:
+            case FaultBegan(at=at, fault=fault) if fault.startswith("pause "):
+                began[fault] = at
+            case MemberEnded(at=at, broker=broker):
+                began[broker] = at
+            case FaultEnded(at=at, fault=what) | MemberStarted(at=at, broker=what):
+                if began.pop(what, at) <= order.at and until <= at:
+                    return True
     return False
 
 
