@@ -66,7 +66,7 @@ class Goal:
 
 
 def cpu_seconds(*pids: int) -> float:
-    """What these processes used so far; one that has ended counts nothing.
+    """Return the seconds of CPU that these processes have used; a process that has ended adds nothing.
 
     The process's own clock (clock_getcpuclockid(3)) counts nanoseconds; /proc counts only what a tick of 10 ms met.
     """

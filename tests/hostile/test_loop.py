@@ -53,7 +53,7 @@ LONGEST: Final = 0.05
 """Seconds of CPU, on a core that does the work of `slowness` in `REFERENCE` seconds."""
 REFERENCE: Final = 0.0125
 SLOWEST: Final = 2.0
-"""What takes longer on a core that is even slower is the broker's fault."""
+"""How many times slower than the reference a core may be. On an even slower core the limit does not rise further."""
 TRIES: Final = 3
 TOPICS: Final = 10_000
 GROUPS: Final = 2_000

@@ -179,7 +179,7 @@ class _Gathering:
     async def _offsets(self, addr: str) -> VersionedConsumerOffsets:
         body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))
         offsets = read_table(body, VersionedConsumerOffsets, what="consumer offsets")
-        # The progress of transactions holds for the slave's log alone.
+        # The progress of transactions counts on decisions in the slave's log, which this log may lack.
         for topic, group in LEDGER_KEYS:
             offsets.offset_table.pop(f"{topic}@{group}", None)
         return offsets

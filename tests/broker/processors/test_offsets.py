@@ -310,7 +310,7 @@ async def test_reset_overrules_running_consumers_until_they_know_it(
 async def test_reset_of_a_queue_without_an_offset_overrules_members_that_may_have_read_on(
     at_slave: bool, number: int, outcome: str, autojump_clock: MockClock
 ) -> None:
-    """What they committed before their master died is not known to a slave yet, nor to the next master."""
+    """A slave may not know yet what they committed before their master died. The next master may not know it either."""
     async with knowing_t(slaves=1) as one:
         one.put("T", b"a", b"b", b"c")
         if at_slave:

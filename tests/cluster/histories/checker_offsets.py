@@ -275,9 +275,9 @@ def resets_win(story: Story) -> Iterator[Violation]:
 
 
 def _waited(story: Story, order: Lowered, *, until: float) -> bool:
-    """Whether an order got no answer of a broker that stood still, or was starting, until a time.
+    """Return whether an order waited without an answer, until a time, at a broker that stood still or was starting.
 
-    It is carried out then, and mqadmin's is the last that counts.
+    The broker carries it out after that. An order of mqadmin then replaces what other orders have set.
     """
     if not order.outcome.startswith("No answer"):
         return False

@@ -126,7 +126,7 @@ class World:
     has_new_log: bool = False
     """The master came back without any log while another broker has one: an operator decides which goes on."""
     new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
-    """Of brokers that are made slaves: none twice, as a hand-over exchanges two."""
+    """The ids for brokers that are made slaves. No id is given twice, because a hand-over exchanges two."""
     ordered: Member | None = None
     """The broker that an operator is asking to be master."""
     edited: set[int] = attrs.Factory(set)
