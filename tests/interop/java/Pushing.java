@@ -18,6 +18,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** Group consumers: push (messages are kept until they are taken) and lite pull. One of each a group. */
 final class Pushing {
     private static final int MAX_QUEUED_BY_CLIENT = 1000;
+    private static final long MILLIS_TO_FINISH = 10_000;
 
     private final String nameServer;
     private final Map<String, DefaultMQPushConsumer> pushers = new HashMap<>();
@@ -49,6 +50,7 @@ final class Pushing {
         consumer.setInstanceName("pushing-" + group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullThresholdForQueue(MAX_QUEUED_BY_CLIENT);
+        consumer.setAwaitTerminationMillisWhenShutdown(MILLIS_TO_FINISH);
         consumer.subscribe(
             request.getString("topic"), (String) request.getOrDefault("tags", "*"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -77,7 +79,10 @@ final class Pushing {
         return Shapes.of(taken);
     }
 
-    /** A stopped consumer has written its offsets to the broker. */
+    /**
+     * A stopped consumer has written its offsets to the broker, those of every message that was
+     * taken too: a message is taken before its listener has returned, so stopping waits for that.
+     */
     private Object pushStop(JSONObject request) {
         pushers.remove(request.getString("group")).shutdown();
         return null;
