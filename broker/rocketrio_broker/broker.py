@@ -325,6 +325,7 @@ def _add_connections(
         security=security,
         broker_id=lambda: state.config.broker.broker_id,
         introduce=state.live_slaves.introduce,
+        refusal=partial(_slaves_refusal, state),
     )
     peers = Peers(
         call=pool.call,
@@ -444,6 +445,19 @@ def _services(state: BrokerState) -> Sequence[Service]:
         ReplicationWatch(ha_service.statistics, lambda: waiting.statistics().answered),
         state.log_check,
     )
+
+
+def _slaves_refusal(state: BrokerState) -> str:
+    """Return why no slave may follow this broker's log now; empty if one may.
+
+    The log of a former master may end differently from its successor's until it has been compared with that.
+    """
+    slave = state.role_service.slave
+    if slave is not None and slave.client.state is HAClientState.FOLLOWING:
+        return ""
+    if state.leadership.is_sole:
+        return ""
+    return f"No slave may follow this broker now: {state.leadership.reason}"
 
 
 def _check_interval(state: BrokerState) -> float:

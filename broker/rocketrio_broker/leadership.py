@@ -29,6 +29,8 @@ class Leadership:
         """The live master because of which this broker stands aside; None if it knows of none."""
         self.reason = NOT_TAKEN_OVER
         """Why it does not lead; empty while it leads."""
+        self.is_sole = False
+        """Whether it has found no other master that goes before it: until then no slave may follow its log."""
         self.changes = Watermark()
         """Counts the changes of standing."""
 
@@ -47,14 +49,19 @@ class Leadership:
 
     def lead(self) -> None:
         """Decide from now on."""
+        self.is_sole = True
         self._change("leads", None, "")
 
     def follow(self) -> None:
         """Leave the decisions to the master of its name."""
+        self.is_sole = False
         self._change("follows", None, "this broker is a slave")
 
-    def stand_aside(self, reason: str = NOT_TAKEN_OVER, *, other: str | None = None) -> None:
+    def stand_aside(
+        self, reason: str = NOT_TAKEN_OVER, *, other: str | None = None, is_sole: bool = False
+    ) -> None:
         """Decide nothing, because of another live master or because this one has not taken over."""
+        self.is_sole = is_sole
         self._change("stands aside", other, reason)
 
     def _change(self, standing: Standing, other: str | None, reason: str) -> None:

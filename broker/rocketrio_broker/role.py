@@ -342,8 +342,8 @@ class RoleService:
             if (other := self._rival(found)) is not None:
                 await self._yield_to(other)
                 return
-        # Only now: readers get nothing while it looks whether another master is still alive.
-        self._leadership.stand_aside()
+        # Only now: readers and slaves get nothing while it looks whether another master is still alive.
+        self._leadership.stand_aside(is_sole=True)
         silent: Collection[str] = ()
         known_to = store.epochs.end_of_own
         if self._topics_known_to is not None:
@@ -580,6 +580,7 @@ class RoleService:
             logger.error("no writes are taken reason=%s", reason)
         self._store.refuse_writes(reason)
         self._leadership.stand_aside(reason, other=other)
+        self._broker.ha_service.end_followers()
         self._broker.queue_locks.clear()
 
     async def _restore_topics(self, known_to: int) -> None:

@@ -337,3 +337,67 @@ async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothin
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         await pair.call.commit(addr, 95)
         assert await pair.call.committed(addr) == 95
+
+
+@pytest.mark.parametrize("return_role", ["stand-aside", "follow"])
+async def test_slave_takes_no_end_from_a_former_master_that_is_back(
+    return_role: str, autojump_clock: MockClock
+) -> None:
+    """The slave has not learned of the successor, and would show its readers what the successor never had."""
+    async with (
+        EmbeddedCluster(slaves=2, ha_return_role=return_role) as cluster,
+        caller_of(cluster) as call,
+    ):
+        master, (successor, third) = cluster.master, cluster.slaves
+        await call.send(master.broker.address, b"everywhere")
+        await trio.sleep(2)
+        end = third.broker.store.max_physical_offset
+        for slave in (successor, third):
+            cluster.partition(master, slave)
+        await call.send(master.broker.address, b"only here")
+        assert master.broker.store.max_physical_offset > end
+        await master.kill()
+        cluster.heal()
+        cluster.partition(successor, third)
+        answer = await call.change_role(successor.broker.address, "async-master", 0)
+        assert answer.code == 0, answer.remark
+        await master.start()
+        former = master.broker
+        third.broker.state.registration.learn_master(former.address, former.ha_address)
+        await trio.sleep(20)
+        assert third.broker.store.max_physical_offset == end
+        assert "No slave may follow" in (former.state.ha_service.statistics().last_refusal or "")
+
+
+async def test_former_master_sends_its_slaves_nothing_more_once_it_finds_its_successor(
+    autojump_clock: MockClock,
+) -> None:
+    """The slave is cut off from the successor and the name server, and stays connected."""
+    async with (
+        EmbeddedCluster(slaves=2, ha_return_role="stand-aside") as cluster,
+        caller_of(cluster) as call,
+    ):
+        master, (successor, third) = cluster.master, cluster.slaves
+        former, network = master.broker, cluster.memory_network
+        await call.send(former.address, b"0")
+        await trio.sleep(2)
+        network.partition(third.host, successor.host)
+        network.partition(third.host, NAME_SERVER_HOST)
+        for host in (successor.host, NAME_SERVER_HOST):
+            network.partition(master.host, host)
+            network.cut(master.host, host)
+        await trio.sleep(150)  # The name server forgets the former master.
+        answer = await call.change_role(successor.broker.address, "async-master", 0)
+        assert answer.code == 0, answer.remark
+        await trio.sleep(2)
+        assert former.state.leadership.leads
+        assert [each.member for each in former.state.ha_service.connections] == [
+            third.broker.store.epochs.member
+        ]
+        for host in (successor.host, NAME_SERVER_HOST):
+            network.reconnect(master.host, host)
+        with trio.fail_after(60):
+            await eventually(lambda: former.state.leadership.stands_aside)
+        await trio.sleep(10)
+        assert former.state.leadership.other == successor.broker.address
+        assert not former.state.ha_service.connections

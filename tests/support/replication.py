@@ -182,6 +182,7 @@ async def master(
     config: HAConfig | None = None,
     messages: int = 0,
     file_size: int = FILE_SIZE,
+    refusal: Callable[[], str] = lambda: "",
 ) -> AsyncGenerator[Master]:
     """A master that serves slaves, with some messages in files of this size."""
     network = network or MemoryNetwork()
@@ -189,7 +190,9 @@ async def master(
     async with opened(disk or MemoryDisk(), files) as store, background_nursery() as nursery:
         fill(store, messages)
         listener = await network.host(MASTER).listen(MASTER_HA)
-        service = HAService(store, listener, wall_clock=SettableClock(), config=config)
+        service = HAService(
+            store, listener, wall_clock=SettableClock(), config=config, refusal=refusal
+        )
         await nursery.start(service.run)
         yield Master(store, service, network)
 

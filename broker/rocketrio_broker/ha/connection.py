@@ -34,6 +34,7 @@ from rocketrio_broker.ha.errors import (
     DamagedSourceError,
     EpochEndedError,
     HistoryMismatchError,
+    NotFollowedError,
     ReplicationError,
     SilentPeerError,
     SlaveAheadError,
@@ -97,10 +98,12 @@ class HAConnection:
         group_transfer: GroupTransferService,
         broker_id: int = -1,
         introduced: Callable[["HAConnection"], None] = lambda _: None,
+        refusal: Callable[[], str] = lambda: "",
         asks_for_log: Callable[[], None] = lambda: None,
     ) -> None:
         """`introduced` is called once the slave has identified itself, before it counts.
 
+        `refusal` returns why no rocketrio slave may follow this log now, or an empty string.
         `asks_for_log` is called with the first report, and may raise an Error: then the slave is not served.
         """
         self.addr = transport.remote_addr
@@ -120,6 +123,7 @@ class HAConnection:
         self._group_transfer = group_transfer
         self._broker_id = broker_id
         self._introduced = introduced
+        self._refusal = refusal
         self._asks_for_log = asks_for_log
         self._scope = trio.CancelScope()
         self._waiting = trio.CancelScope()
@@ -156,6 +160,11 @@ class HAConnection:
     def member(self) -> str:
         """The name of the slave's data directory; empty if the slave does not identify itself."""
         return ANONYMOUS if self.greeting is None else self.greeting.member
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether a rocketrio slave is at the other end: it does not only compare the logs, or fetch an end."""
+        return self.greeting is not None and _follows(self.greeting)
 
     @property
     def log_level(self) -> int:
@@ -269,6 +278,10 @@ class HAConnection:
             self.is_inquiry = True
             await self._transport.send_all(encode_exchange(answer))
             raise AskedOnlyError("Another broker has asked how far this log goes")
+        if _follows(greeting) and (reason := self._refusal()):
+            answer.refusal = reason
+            await self._transport.send_all(encode_exchange(answer))
+            raise NotFollowedError(reason, broker_addr=self.addr)
         self.is_inquiry = greeting.is_reader
         logger.log(self.log_level, "slave connected slave=%s", self.addr)
         self._epoch_changes = store.epochs.changes.value
@@ -457,3 +470,8 @@ class HAConnection:
         if self.ended_by is None:
             self.ended_by = error
         connection_scope.cancel()
+
+
+def _follows(greeting: Greeting) -> bool:
+    """Return whether a slave sent this greeting: a new master that fetches what it lacks gives no id."""
+    return greeting.broker_id >= 0 and not greeting.is_reader

@@ -60,6 +60,12 @@ class LinkRefusedError(ReplicationError):
     """The other end of a replication connection did not prove that it may have this connection."""
 
 
+class NotFollowedError(ReplicationError):
+    """A slave asks to follow a broker that is not the master of its name, or does not know yet whether it is."""
+
+    remedy = "The slave follows the master as soon as a name server, or another broker, names it"
+
+
 class EpochEndedError(ReplicationError):
     """A connection has ended because its slave must receive other epochs, or has another connection."""
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.ha.errors import LinkRefusedError, SilentPeerError
+from rocketrio_broker.ha.errors import NotFollowedError, SilentPeerError
 from rocketrio_broker.ha.link_security import receive_exactly
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import RemoteProtocolError
@@ -98,7 +98,7 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
         highest = max([answer.highest, *(epoch.number for epoch in answer.epochs)])
         _check_ahead(highest, greeting.highest, ANSWERED_AHEAD_LIMIT)
         if answer.refusal:
-            raise LinkRefusedError(answer.refusal, broker_addr=transport.remote_addr)
+            raise NotFollowedError(answer.refusal, broker_addr=transport.remote_addr)
         return answer
     raise SilentPeerError(
         f"The broker has not said within {EXCHANGE_LIMIT:g} s which epochs its log has",

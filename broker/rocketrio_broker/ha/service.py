@@ -20,6 +20,7 @@ from rocketrio_broker.ha.errors import (
     AskedOnlyError,
     EpochEndedError,
     LinkRefusedError,
+    NotFollowedError,
     ReplicationError,
 )
 from rocketrio_broker.ha.group_transfer import GroupTransferService, GroupTransferStatistics
@@ -63,8 +64,11 @@ class HAService:
         security: LinkSecurity | None = None,
         broker_id: Callable[[], int] = lambda: -1,
         introduce: Callable[[int, str], None] = lambda _id, _addr: None,
+        refusal: Callable[[], str] = lambda: "",
     ) -> None:
         """`group_transfer` receives what the slaves acknowledge; `security` authenticates slaves.
+
+        `refusal` returns why no rocketrio slave may follow this log now, or an empty string.
 
         `introduce` is called with the broker id and the address of each slave that identifies itself; `broker_id`
         returns the id of this broker.
@@ -87,6 +91,7 @@ class HAService:
         self._security = security or LinkSecurity()
         self._broker_id = broker_id
         self._introduce = introduce
+        self._refusal = refusal
         self._places = Places()
         self._last_refusal: str | None = None
         self._last_refused_host = ""
@@ -135,6 +140,12 @@ class HAService:
             for connection in tuple(self.connections):
                 if connection.greeting is not None:
                     connection.end(EpochEndedError("Another epoch begins"))
+
+    def end_followers(self) -> None:
+        """End the connections of rocketrio slaves, which may follow no more; brokers that compare or fetch continue."""
+        for connection in tuple(self.connections):
+            if connection.is_follower:
+                connection.end(NotFollowedError(self._refusal(), broker_addr=connection.addr))
 
     async def _send_gate(self) -> None:
         """Send rocketrio slaves the position of the read gate whenever it moves."""
@@ -189,6 +200,7 @@ class HAService:
             group_transfer=self.group_transfer,
             broker_id=self._broker_id(),
             introduced=self._introduced,
+            refusal=self._refusal,
             asks_for_log=partial(self._places.keep, place),
         )
         self.connections.append(connection)

@@ -8,7 +8,13 @@ import trio
 from tests.support.replication import MASTER_HA, RawPeer, log_bytes, master
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha.exchange import ANNOUNCED_AHEAD_LIMIT, ANSWERED_AHEAD_LIMIT, ask_welcome
+from rocketrio_broker.ha.errors import NotFollowedError
+from rocketrio_broker.ha.exchange import (
+    ANNOUNCED_AHEAD_LIMIT,
+    ANSWERED_AHEAD_LIMIT,
+    READER,
+    ask_welcome,
+)
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha.exchange import (
     EXCHANGE_HEAD_SIZE,
@@ -121,3 +127,36 @@ async def test_damaged_greeting_does_not_end_the_service(autojump_clock: MockClo
         (transfer,) = await slave.read_log(end)
         assert transfer.body == log_bytes(ours.store)
     assert epochs.lines[-1].member == "us"
+
+
+async def test_broker_that_may_not_be_followed_refuses_slaves_and_serves_those_that_compare(
+    autojump_clock: MockClock,
+) -> None:
+    refusal = "No slave may follow it"
+    async with master(messages=5, refusal=lambda: refusal) as ours:
+        dial = ours.network.host(STRANGER).dial
+        with pytest.raises(NotFollowedError, match=refusal):
+            await ask_welcome(await dial(MASTER_HA), greeting(broker_id=1))
+        for others in (READER, greeting(), greeting(broker_id=1, asks_only=True)):
+            await ask_welcome(await dial(MASTER_HA), others)
+        apache = await ours.raw_slave()
+        await apache.report(0)
+        (transfer,) = await apache.read_log(ours.store.max_physical_offset)
+        assert transfer.body == log_bytes(ours.store)
+
+
+async def test_broker_that_may_no_longer_be_followed_ends_the_connections_of_slaves(
+    autojump_clock: MockClock,
+) -> None:
+    refusal = ""
+    async with master(messages=5, refusal=lambda: refusal) as ours:
+        slave, fetching = await ours.raw_slave(), await ours.raw_slave()
+        await ask_welcome(slave.transport, greeting(member="slave", broker_id=1))
+        await ask_welcome(fetching.transport, greeting(member="new master"))
+        refusal = "No slave may follow it any more"
+        ours.service.end_followers()
+        await slave.wait_ended()
+        await wait_all_tasks_blocked()
+        (left,) = ours.service.statistics().connections
+        assert left.member == "new master"
+        assert refusal in (ours.service.statistics().last_refusal or "")
