@@ -342,6 +342,9 @@ class RoleService:
             if (other := self._rival(found)) is not None:
                 await self._yield_to(other)
                 return
+            # Before it may answer that it is master while it waits, and before the tables change.
+            if not await self._holds_role():
+                return
         # Only now: readers and slaves get nothing while it looks whether another master is still alive.
         self._leadership.stand_aside(is_sole=True)
         silent: Collection[str] = ()
@@ -355,9 +358,6 @@ class RoleService:
             fetched = await self._fetch(self._serve_reads, self._last_master, is_gone)
             silent, followed = fetched.unreachable, None if is_gone else self._last_master
             self._expect_acknowledgements()
-            # Before the tables change: only a master lowers offsets to the end of its log.
-            if not await self._holds_role():
-                return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent, followed)
             nursery.start_soon(self._opener.ask, former)

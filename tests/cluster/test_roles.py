@@ -286,6 +286,26 @@ async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
             assert broker.state.topics.topic_config("new") is not None
 
 
+async def test_role_that_was_answered_survives_a_crash_although_the_new_master_still_waits(
+    autojump_clock: MockClock,
+) -> None:
+    """It waits for a slave that may have more, and takes no writes yet."""
+    async with (
+        EmbeddedCluster(slaves=2, ha_return="wait", ha_return_wait=1.0) as cluster,
+        caller_of(cluster) as call,
+    ):
+        successor, other = cluster.slaves
+        await trio.sleep(3)
+        await call.change_role(cluster.master.broker.address, "slave", 3)
+        cluster.partition(successor, other)
+        answer = await call.change_role(successor.broker.address, "async-master", 0)
+        assert answer.code == 0, answer.remark
+        assert not successor.broker.store.writable
+        await successor.kill()
+        await successor.start()
+        assert successor.broker.role == "async-master"
+
+
 async def test_masters_that_start_together_do_not_both_take_writes(
     autojump_clock: MockClock,
 ) -> None:
