@@ -18,6 +18,9 @@ TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group whose offsets on TRANS_HALF_TOPIC and TRANS_OP_HALF_TOPIC say up to where transactions are decided."""
+LEDGER_END_ID: Final = 1
+"""A queue id that these two topics do not have: under it our broker commits for TRANSACTION_GROUP where they ended when
+that progress was made, because operations beyond it have decided half messages before it."""
 REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 

@@ -44,7 +44,12 @@ from rocketrio_protocol.bodies.offsets import (
 )
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP
+from rocketrio_protocol.names import (
+    LEDGER_END_ID,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rocketrio_protocol.steps import all_at_once
 
 logger = logging.getLogger("rocketrio_broker.offsets")
@@ -455,14 +460,20 @@ class ConsumerOffsetManager:
         ends_of_epoch = cache(self._ends_of_epoch)
 
         def limit(key: TopicAndGroup, queue_id: int) -> int:
-            end, epoch = queue_end(key[0], queue_id), self.epoch_of(key, queue_id)
+            epoch = self.epoch_of(key, queue_id)
+            queue_id = 0 if key in LEDGER_KEYS else queue_id
+            end = queue_end(key[0], queue_id)
             ends = None if epoch is None else ends_of_epoch(epoch)
             return end if ends is None else min(end, ends(key[0], queue_id))
 
         def limit_without_ledger(key: TopicAndGroup, queue_id: int) -> int:
             return 0 if key in LEDGER_KEYS else limit(key, queue_id)
 
-        is_ledger_beyond = any(self.table.query(key, 0) > limit(key, 0) for key in LEDGER_KEYS)
+        is_ledger_beyond = any(
+            self.table.query(key, queue_id) > limit(key, queue_id)
+            for key in LEDGER_KEYS
+            for queue_id in (0, LEDGER_END_ID)
+        )
         return limit_without_ledger if is_ledger_beyond else limit
 
     def _count_cut(self, beyond: Sequence[tuple[TopicAndGroup, int, Version]]) -> None:

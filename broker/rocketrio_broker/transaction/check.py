@@ -31,7 +31,12 @@ from rocketrio_broker.transaction.records import check_request
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachableError, TooManyRequestsError
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP
+from rocketrio_protocol.names import (
+    LEDGER_END_ID,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rocketrio_protocol.record.properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_TOPIC,
@@ -62,8 +67,8 @@ class TransactionCheckStatistics:
 
 @attrs.frozen
 class _Progress:
-    half_offset: int
-    operation_offset: int
+    offsets: tuple[tuple[str, int, int], ...]
+    """Topic, queue id and offset of each entry of the offset table."""
     log_end: int
 
 
@@ -133,8 +138,17 @@ class TransactionCheckService:
         self._move_stragglers()
         half_offset, operation_offset = self._ledger.progress()
         if self._progress is None:
-            log_end = self._store.max_physical_offset
-            self._progress = _Progress(half_offset, operation_offset, log_end)
+            self._progress = self._progress_at(half_offset, operation_offset)
+
+    def _progress_at(self, half_offset: int, operation_offset: int) -> _Progress:
+        offsets = []
+        for topic, offset in (
+            (TRANS_HALF_TOPIC, half_offset),
+            (TRANS_OP_HALF_TOPIC, operation_offset),
+        ):
+            end = self._store.next_queue_offset(topic, 0)
+            offsets += [(topic, LEDGER_END_ID, end), (topic, 0, offset)]
+        return _Progress(tuple(offsets), self._store.max_physical_offset)
 
     def _store_progress(self) -> None:
         """Store the progress of an earlier round, once its records cannot be lost any more."""
@@ -143,9 +157,8 @@ class TransactionCheckService:
             return
         safe = min(self._store.flushed.value, self._replicated())
         if safe >= progress.log_end:
-            commit = self._consumer_offsets.commit_offset
-            commit(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0, progress.half_offset)
-            commit(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0, progress.operation_offset)
+            for topic, queue_id, offset in progress.offsets:
+                self._consumer_offsets.commit_offset(TRANSACTION_GROUP, topic, queue_id, offset)
             self._progress = None
 
     def _check(self, half_offset: int, settled_ms: int) -> bool:

@@ -85,6 +85,7 @@ from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
 from rocketrio_protocol.errors import BrokerError, RemoteProtocolError, RequestCodeNotSupportedError
 from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.message import MessageExt, decode_messages
+from rocketrio_protocol.names import LEDGER_END_ID, TRANSACTION_GROUP
 
 ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
 WALK_TIMEOUT: Final = 30.0
@@ -211,12 +212,18 @@ class AdminCalls:
         return TopicStatsTable.from_json(answer.body)
 
     async def all_offsets(self, addr: str) -> dict[tuple[str, str], dict[int, int]]:
-        """Return all committed offsets of a broker by group and topic, then by queue."""
+        """Return all committed offsets of a broker by group and topic, then by queue.
+
+        Where transactions ended at their last progress (`LEDGER_END_ID`) belongs to no queue, and is left out.
+        """
         header = GetAllConsumerOffsetRequestHeader()
         answer = await self.api.call(addr, header, what="offsets not read", timeout=self.timeout)
         found = fastjson.loads(answer.body, ConsumerOffsetWrapper, what="offsets").offset_table
         # A topic's name cannot contain an @, but a group's may have one on a broker that checks no names.
         split = {key: key.partition("@") for key in found}
+        for key, (_, _, group) in split.items():
+            if group == TRANSACTION_GROUP:
+                found[key].pop(LEDGER_END_ID, None)
         return {(group, topic): found[key] for key, (topic, _, group) in split.items()}
 
     async def all_progress(self, addr: str) -> dict[str, list[ConsumeStats]]:

@@ -23,7 +23,7 @@ from rocketrio_protocol.bodies.offsets import (
 )
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.offset import CommitOutcome
-from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from rocketrio_protocol.names import LEDGER_END_ID, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketrio_protocol.steps import all_at_once
 
 FILE = Path("/data/config/consumerOffset.json")
@@ -643,17 +643,27 @@ def test_snapshot_with_a_damaged_generation_keeps_all_offsets(
     assert "offset generation skipped" in caplog.text
 
 
-@pytest.mark.parametrize("operations_end", [4, 9])
-def test_progress_of_transactions_begins_again_when_decisions_are_lost(operations_end: int) -> None:
+@pytest.mark.parametrize(
+    ("operations_end", "are_all_here"),
+    [
+        pytest.param(4, False, id="before the progress"),
+        pytest.param(6, False, id="after the progress"),
+        pytest.param(7, True, id="none"),
+    ],
+)
+def test_progress_of_transactions_starts_again_where_decisions_are_lost(
+    operations_end: int, are_all_here: bool
+) -> None:
     """Half messages before it may be open now; other groups go back no further than to what is lost."""
     offsets = manager()
     offsets.begin_copy("1.0.a.")
     for topic, group in LEDGER_KEYS:
         offsets.commit_offset(group, topic, 0, 5)
+        offsets.commit_offset(group, topic, LEDGER_END_ID, 7)
     offsets.commit_offset("G", "T", 0, 5)
     ends = {TRANS_HALF_TOPIC: 9, TRANS_OP_HALF_TOPIC: operations_end, "T": 4}
     offsets.cut(lambda topic, queue_id: ends[topic])
     progress = {offsets.query_offset(group, topic, 0) for topic, group in LEDGER_KEYS}
-    assert progress == ({0} if operations_end < 5 else {5})
+    assert progress == ({5} if are_all_here else {0})
     assert offsets.query_offset("G", "T", 0) == 4
     assert offsets.messages_cut == 1

@@ -195,6 +195,10 @@ async def test_progress_follows_what_is_decided(autojump_clock: MockClock) -> No
         await trio.sleep(4 * ROUND)
         # 3 was copied as 6, and both 4 operations and that for the copy are done; 5 is still open.
         assert offsets(producer) == (5, 4)
+        broker = producer.cluster.master.broker
+        for topic, end in ((HALF, 7), (OPERATIONS, 5)):
+            kept = broker.state.consumer_offsets.query_offset("CID_RMQ_SYS_TRANS", topic, 1)
+            assert kept == end == broker.store.next_queue_offset(topic, 0)
         await producer.cluster.kill_master()
         await producer.cluster.restart_master()
         await producer.heartbeat()

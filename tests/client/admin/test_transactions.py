@@ -8,6 +8,7 @@ from rocketrio import Message, TransactionState, open_admin, open_producer
 from rocketrio.admin import Transactions
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import TRANSACTION_GROUP
 
 
 async def undecided(message: MessageExt) -> TransactionState:
@@ -32,4 +33,7 @@ async def test_undecided_transaction_is_open_and_then_given_up(
         found = (await admin.transactions())["broker-a"]
         assert (found.open, found.given_up) == (0, 1)
         assert found.last_given_up_ms is not None
+        offsets = await admin.calls.all_offsets(cluster.master.broker.address)
+        ids = [set(table) for (group, _), table in offsets.items() if group == TRANSACTION_GROUP]
+        assert ids == [{0}, {0}]  # LEDGER_END_ID belongs to no queue.
         assert "T01" in {one.code for one in (await admin.diagnose(seconds=0)).findings}
