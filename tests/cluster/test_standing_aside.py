@@ -401,3 +401,21 @@ async def test_former_master_sends_its_slaves_nothing_more_once_it_finds_its_suc
         await trio.sleep(10)
         assert former.state.leadership.other == successor.broker.address
         assert not former.state.ha_service.connections
+
+
+async def test_refused_slaves_follow_soon_after_the_master_knows_that_it_may_lead(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        await trio.sleep(2)
+        master.state.leadership.is_sole = False
+        master.state.ha_service.end_followers()
+        await trio.sleep(10)
+        copies = slave.state.role_service.slave_statistics()
+        assert copies is not None
+        assert "No slave may follow" in (copies.log.last_problem or "")
+        assert copies.log.connected_since_ms is None
+        master.state.leadership.is_sole = True
+        with trio.fail_after(1):
+            await slave.state.role_service.slave.client.followed.wait_past(1)

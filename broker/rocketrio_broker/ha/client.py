@@ -42,6 +42,7 @@ from rocketrio_broker.ha.errors import (
     MissingHistoryError,
     NoRecordError,
     NoRoomError,
+    NotFollowedError,
     SilentPeerError,
     UnfinishedMasterError,
 )
@@ -230,7 +231,7 @@ class HAClient:
             self._connected_since_ms = None
 
     async def _follow(self, addr: str) -> None:
-        """Connect repeatedly, with pauses that grow while no transfer arrives."""
+        """Connect repeatedly, with pauses that grow while no transfer arrives, unless the master refuses slaves."""
         pause = self._config.reconnect_pause
         asked_again = 0
         while True:
@@ -245,7 +246,8 @@ class HAClient:
             except (Error, OSError) as error:
                 asked_again = ASK_AGAIN_LIMIT if not await self._resolve(addr, error) else 0
             self._connected_since_ms = None
-            if self._transfers_taken > taken_before:
+            # A master that refuses slaves because it looks for other masters may lead in a moment.
+            if self._transfers_taken > taken_before or isinstance(self.problem, NotFollowedError):
                 pause = self._config.reconnect_pause
             if asked_again < ASK_AGAIN_LIMIT:
                 continue
