@@ -287,6 +287,34 @@ def test_loss_of_a_torn_end_is_excused_only_while_the_other_copy_is_out_of_reach
 
 
 @pytest.mark.parametrize(
+    ("how", "flushed", "is_master_down", "is_excused"),
+    [
+        ("power cut", 100, True, True),
+        ("power cut", 200, True, False),
+        ("kill", 100, True, False),
+        ("power cut", 100, False, False),
+    ],
+)
+def test_what_a_slave_has_only_in_memory_may_go_with_its_power_while_the_master_is_down(
+    how: Any, flushed: int, is_master_down: bool, is_excused: bool
+) -> None:
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    cut = MemberEnded(
+        at=38.5, broker=1, role="slave", how=how, log_end=200, flushed=flushed, offsets=()
+    )
+    back = MemberStarted(
+        at=39.0, broker=1, role="slave", log_end=100, kept=100, others=(), offsets=()
+    )
+    killed = attrs.evolve(cut, at=38.0, broker=0, role="sync-master", how="kill")
+    events = [*RIGHT, *([killed] if is_master_down else []), cut, back, *switched(40.0, kept=100)]
+    told = broken(
+        events, left, attrs.evolve(left, broker=1), flush="async", role="sync-master",
+        faults=(Fault(39.5, 9.0, "pause", "master"),),
+    )  # fmt: skip
+    assert ("acknowledged and lost" not in told) is is_excused
+
+
+@pytest.mark.parametrize(
     ("fault", "is_excused"),
     [
         (Fault(35.0, 9.0, "partition", "name server", "master"), True),

@@ -81,14 +81,19 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
             is_promised = is_safe and mode.role == "sync-master"
         else:
             is_promised = is_safe and mode.flush == "sync"
-        if not is_promised or _no_copy_could_be_asked(story, began, started):
+        if not is_promised or _no_copy_could_be_asked(story, began, started, end_offset):
             return True
     return False
 
 
-def _no_copy_could_be_asked(story: Story, began: ReignBegan, started: float) -> bool:
-    """Whether the new master's own disk has lost what it had, while every other broker was down or cut off from it."""
-    damaged_at = _damages(story, began.broker, started, began.at)
+def _no_copy_could_be_asked(
+    story: Story, began: ReignBegan, started: float, end_offset: int
+) -> bool:
+    """Whether the new master itself has lost what it had, while every other broker was down or cut off from it."""
+    damaged_at = sorted(
+        _damages(story, began.broker, started, began.at)
+        + _power_cuts(story, began.broker, started, began.at, end_offset)
+    )
     others = {state.broker for state in story.final.brokers} - {began.broker}
     return bool(damaged_at) and all(
         was_down(story, other, began.at)
@@ -119,6 +124,21 @@ def _damages(story: Story, broker: int, since: float, until: float) -> list[floa
         if isinstance(event, MemberEnded)
         and event.broker == broker
         and event.how in DAMAGES
+        and since <= event.at <= until
+    ]
+
+
+def _power_cuts(
+    story: Story, broker: int, since: float, until: float, end_offset: int
+) -> list[float]:
+    """Return when a broker lost what it had at this address, because it was not on its disk yet."""
+    return [
+        event.at
+        for event in story.history.events
+        if isinstance(event, MemberEnded)
+        and event.broker == broker
+        and event.how == "power cut"
+        and event.flushed <= end_offset
         and since <= event.at <= until
     ]
 
