@@ -18,6 +18,7 @@ from rocketrio_broker.role import OTHER_MASTER_CHECK_INTERVAL
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
+from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     CreateTopicRequestHeader,
@@ -304,6 +305,27 @@ async def test_role_that_was_answered_survives_a_crash_although_the_new_master_s
         await successor.kill()
         await successor.start()
         assert successor.broker.role == "async-master"
+
+
+async def test_no_name_server_lists_a_slave_as_master_from_the_moment_of_the_order(
+    autojump_clock: MockClock,
+) -> None:
+    """It registers for another reason at that moment, and waits for a slave that may have more of the log."""
+    async with (
+        EmbeddedCluster(slaves=2, ha_return="wait", ha_return_wait=5.0) as cluster,
+        caller_of(cluster) as call,
+    ):
+        successor, other = cluster.slaves
+        await trio.sleep(3)
+        await call.change_role(cluster.master.broker.address, "slave", 3)
+        cluster.partition(successor, other)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call.change_role, successor.broker.address, "async-master", 0)
+            for number in range(100):
+                successor.broker.state.topics.update(TopicConfig(f"orders-{number}"))
+                await trio.lowlevel.checkpoint()
+            await trio.sleep(1)
+            assert 0 not in await listed(cluster)
 
 
 async def test_masters_that_start_together_do_not_both_take_writes(
