@@ -108,7 +108,7 @@ class Welcome(msgspec.Struct, kw_only=True):
     """The sender may have lost bytes that it had reported, of epochs up to this number."""
     epochs: list[Epoch] = []
     refusal: str = ""
-    """Why the log does not follow; empty if it does."""
+    """Why no slave may follow the log of the sender now; empty if one may."""
 
 
 def encode_exchange(message: Greeting | Welcome) -> bytes:
