@@ -1,5 +1,7 @@
 """Which slaves a broker remembers, and when it forgets them."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -15,6 +17,7 @@ from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.remoting.tasks import background_nursery
 
 SERVERS = ("10.0.0.8:9876", "10.0.0.9:9876")
 MASTER, FIRST, SECOND = (f"10.0.0.{host}:10911" for host in (10, 11, 12))
@@ -60,6 +63,14 @@ class Story:
             master=lambda: self.master,
         )
 
+    @asynccontextmanager
+    async def remembering(self) -> AsyncGenerator[KnownSlaves]:
+        """Run the task that remembers them."""
+        async with background_nursery() as nursery:
+            known = self.known()
+            await nursery.start(known.run)
+            yield known
+
     def connect(self, addr: str) -> None:
         self.connections.append(SlavesEnd(addr))
         self.came.advance(self.came.value + 1)
@@ -73,14 +84,11 @@ async def test_slave_is_remembered_a_moment_after_it_came_and_over_a_power_cut(
     autojump_clock: MockClock,
 ) -> None:
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
-    async with trio.open_nursery() as nursery:
-        known = story.known()
-        await nursery.start(known.run)
+    async with story.remembering() as known:
         assert list(known.addrs()) == []
         story.connect(FIRST)
         await trio.sleep(2 * SETTLE_TIME)
         assert list(known.addrs()) == [FIRST]
-        nursery.cancel_scope.cancel()
     story.disk = story.disk.after_cut(seed=1, kept=0.0)
     assert list(story.known().addrs()) == [FIRST]
 
@@ -89,9 +97,7 @@ async def test_slave_that_went_and_is_listed_no_more_is_forgotten(
     autojump_clock: MockClock,
 ) -> None:
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST, 2: SECOND}})
-    async with trio.open_nursery() as nursery:
-        known = story.known()
-        await nursery.start(known.run)
+    async with story.remembering() as known:
         for addr in (FIRST, SECOND):
             story.connect(addr)
         await trio.sleep(2 * SETTLE_TIME)
@@ -102,7 +108,6 @@ async def test_slave_that_went_and_is_listed_no_more_is_forgotten(
         assert list(known.addrs()) == [FIRST]
         # Who asks later whether one of them took over has to know them all.
         assert known.met() == [SECOND, FIRST]
-        nursery.cancel_scope.cancel()
 
 
 async def test_slave_that_is_back_while_no_name_server_answers_is_remembered_again(
@@ -110,9 +115,7 @@ async def test_slave_that_is_back_while_no_name_server_answers_is_remembered_aga
 ) -> None:
     """By the host that its connection comes from."""
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST, 2: SECOND}})
-    async with trio.open_nursery() as nursery:
-        known = story.known()
-        await nursery.start(known.run)
+    async with story.remembering() as known:
         for addr in (FIRST, SECOND):
             story.connect(addr)
         await trio.sleep(2 * SETTLE_TIME)
@@ -125,7 +128,6 @@ async def test_slave_that_is_back_while_no_name_server_answers_is_remembered_aga
         story.connect(FIRST.replace(":10911", ":49160"))
         await trio.sleep(2 * SETTLE_TIME)
         assert list(known.addrs()) == [FIRST]
-        nursery.cancel_scope.cancel()
     assert list(story.known().addrs()) == [FIRST]
 
 
@@ -136,33 +138,25 @@ async def test_slaves_are_not_forgotten_because_a_name_server_is_new_or_silent(
     autojump_clock: MockClock, listed: dict[str, dict[int, str] | None]
 ) -> None:
     story = Story({server: {0: MASTER, 1: FIRST} for server in listed})
-    async with trio.open_nursery() as nursery:
-        known = story.known()
-        await nursery.start(known.run)
+    async with story.remembering() as known:
         story.connect(FIRST)
         await trio.sleep(2 * SETTLE_TIME)
         story.listed.update(listed)
         await trio.sleep(2 * REFRESH_PERIOD)
         assert list(known.addrs()) == [FIRST]
-        nursery.cancel_scope.cancel()
 
 
 async def test_followed_master_is_remembered_until_name_servers_list_slaves_of_this_broker(
     autojump_clock: MockClock,
 ) -> None:
     story = Story({SERVERS[0]: {}}, master=SECOND)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(story.known().run)
+    async with story.remembering():
         await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
-        nursery.cancel_scope.cancel()
     story.disk, story.master = story.disk.after_cut(seed=1, kept=0.0), None
-    async with trio.open_nursery() as nursery:
-        known = story.known()
-        await nursery.start(known.run)
+    async with story.remembering() as known:
         await trio.sleep(2 * REFRESH_PERIOD)
         assert known.followed == SECOND
         story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
         await trio.sleep(2 * REFRESH_PERIOD)
         assert known.followed is None
-        nursery.cancel_scope.cancel()
     assert story.known().followed is None
