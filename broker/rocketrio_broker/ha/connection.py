@@ -291,7 +291,10 @@ class HAConnection:
         self._boundary = None if boundary is None else boundary.address
         self.greeting = greeting
         self._introduced(self)
-        await self._transport.send_all(encode_exchange(answer))
+        # At once: a connection that ends now must not send its last word before this answer.
+        self._is_sending = True
+        await self._send_piece(memoryview(encode_exchange(answer)))
+        self._is_sending = False
         self._last_report_time = trio.current_time()
         return rest
 

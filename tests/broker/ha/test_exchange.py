@@ -8,13 +8,14 @@ import trio
 from tests.support.replication import MASTER_HA, RawPeer, log_bytes, master
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha.errors import NotFollowedError
+from rocketrio_broker.ha.errors import EpochEndedError, NotFollowedError
 from rocketrio_broker.ha.exchange import (
     ANNOUNCED_AHEAD_LIMIT,
     ANSWERED_AHEAD_LIMIT,
     READER,
     ask_welcome,
 )
+from rocketrio_broker.testing.memory_network import MemoryStream
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha.exchange import (
     EXCHANGE_HEAD_SIZE,
@@ -160,3 +161,25 @@ async def test_broker_that_may_no_longer_be_followed_ends_the_connections_of_sla
         (left,) = ours.service.statistics().connections
         assert left.member == "new master"
         assert refusal in (ours.service.statistics().last_refusal or "")
+
+
+async def test_greeting_is_answered_before_the_note_that_there_are_other_epochs(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection ends when the master has just read who the slave is."""
+    send_all = MemoryStream.send_all
+
+    async def send_once_there_is_room(self: MemoryStream, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()  # As a socket does.
+        await send_all(self, data)
+
+    monkeypatch.setattr(MemoryStream, "send_all", send_once_there_is_room)
+    async with master(messages=5) as ours:
+        slave = await ours.raw_slave()
+        await slave.transport.send_all(encode_exchange(greeting(member="slave", broker_id=1)))
+        with trio.fail_after(1):
+            while not any(each.greeting for each in ours.service.connections):
+                await trio.lowlevel.checkpoint()
+        (connection,) = ours.service.connections
+        connection.end(EpochEndedError("Another epoch begins"))
+        assert (await slave.read(EXCHANGE_HEAD_SIZE)).startswith(EXCHANGE_MAGIC)
