@@ -73,6 +73,7 @@ from rocketrio_broker.store.statistics import StoreStatistics
 from rocketrio_broker.tls import Tls, load_tls, peer_tls_options, warn_if_exposed
 from rocketrio_broker.waiting_answers import WaitingStatistics
 from rocketrio_protocol.errors import ConfigError, NotReachableError
+from rocketrio_protocol.ha.exchange import Greeting
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import (
@@ -324,7 +325,7 @@ def _add_connections(
         group_transfer=state.group_transfer,
         security=security,
         broker_id=lambda: state.config.broker.broker_id,
-        introduce=state.live_slaves.introduce,
+        introduce=partial(_introduce, state, is_proved=security.is_proof_asked),
         refusal=partial(_slaves_refusal, state),
     )
     peers = Peers(
@@ -341,7 +342,9 @@ def _add_connections(
         changes=(ha_service.accepted, ha_service.departed, registration.master_changes),
         master=lambda: registration.master.addr,
     )
-    state.peers = attrs.evolve(peers, remembered=known_slaves.addrs)
+    state.peers = attrs.evolve(
+        peers, remembered=known_slaves.addrs, connecting=known_slaves.connecting
+    )
     state.live_slaves.watch(ha_service.connections)
     state.absence.watch(
         ha_service.connections,
@@ -447,6 +450,15 @@ def _services(state: BrokerState) -> Sequence[Service]:
     )
 
 
+def _introduce(
+    state: BrokerState, greeting: Greeting, stream_addr: str, *, is_proved: bool
+) -> None:
+    """Note which slave is at the other end of a stream. Only one that is proved may be asked for messages for that."""
+    state.live_slaves.introduce(greeting.broker_id, stream_addr)
+    if is_proved:
+        state.known_slaves.note_connection(greeting.address, stream_addr)
+
+
 def _slaves_refusal(state: BrokerState) -> str:
     """Return why no slave may follow this broker's log now; empty if one may.
 
@@ -503,6 +515,7 @@ def _slave_replication(
         ),
         knows_epochs=knows_epochs,
         broker_id=lambda: state.config.broker.broker_id,
+        own_addr=state.address,
     )
     state.level_clock.forget()
     synchronize = SlaveSynchronize(

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -10,17 +11,19 @@ import trio
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.support.caller import Caller, accepted, caller_of
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.replication import assert_same_logs, log_bytes, wait_same_ends
+from tests.support.replication import assert_same_logs, log_bytes, secret_file, wait_same_ends
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.exchange import ask_welcome
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     UpdateBrokerConfigRequestHeader,
 )
+from rocketrio_protocol.ha.exchange import Greeting
 
 STORE = StoreConfig(
     flush_interval_commit_log=3600,
@@ -244,6 +247,22 @@ async def test_master_without_room_for_what_it_lacks_waits_for_room(
         await pair.level(first, second)
 
 
+async def test_master_gets_its_end_from_a_slave_that_connects_although_nothing_lists_that(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    """The name server is down, and the master could not store who its slave is."""
+    async with cluster_of(1, ha_secret_file=secret_file(tmp_path / "secret")) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        sent = await pair.send(50)
+        await pair.level(master, slave)
+        await pair.cluster.kill_name_server()
+        await pair.cut_power(master)
+        master.disk.unlink(Path("/master/config/slaves.json"))
+        await master.start()
+        assert await pair.caller.read(master.broker.address) == sent
+        await pair.level(master, slave)
+
+
 async def test_master_waits_for_a_slave_if_configured(autojump_clock: MockClock) -> None:
     async with cluster_of(1, ha_return="wait", ha_return_wait=5.0) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
@@ -364,3 +383,16 @@ async def test_former_master_that_follows_no_longer_takes_its_successor_for_a_sl
         await pair.change(old.broker, "async-master", 0)
         assert old.broker.store.writable
         assert trio.current_time() - started < 4
+
+
+async def test_stranger_on_an_open_link_is_not_asked_for_messages(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of(0) as pair:
+        broker, stranger = pair.cluster.master.broker, "10.0.0.66"
+        link = await pair.cluster.memory_network.host(stranger).dial(broker.ha_address)
+        greeting = Greeting(
+            member="m", broker_id=1, begin=0, end=9, highest=0, address=f"{stranger}:10911"
+        )
+        await ask_welcome(link, greeting)
+        assert broker.state.peers.connecting() == []

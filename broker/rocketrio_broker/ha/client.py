@@ -147,11 +147,13 @@ class HAClient:
         rules: Callable[[], HistoryRules] = HistoryRules,
         knows_epochs: KnowsEpochs | None = None,
         broker_id: Callable[[], int] = lambda: -1,
+        own_addr: str = "",
     ) -> None:
         """`level_clock` is notified of every transfer, so that it knows when this slave has all that the master has.
 
         `rules` returns what may be given up to follow a master, and is called each time. `knows_epochs` asks whether
         the master is a rocketrio broker, before each connection; without it no master counts as one.
+        `own_addr` is where this broker answers requests.
         """
         self.state = HAClientState.WAITING_FOR_ADDRESS
         self.connected = Watermark()
@@ -175,6 +177,7 @@ class HAClient:
         self._resync = Resync(store, rules=rules, wall_clock=wall_clock)
         self._knows_epochs = knows_epochs
         self._broker_id = broker_id
+        self._own_addr = own_addr
         self._promises: int | None = None
         self._check: HistoryCheck | None = None
         self._verified = trio.Event()
@@ -324,7 +327,7 @@ class HAClient:
             store.read_gate.set_reported(EVERYTHING)
             return
         self._promises = store.epochs.promises
-        greeting = greeting_of(store, broker_id=self._broker_id())
+        greeting = greeting_of(store, broker_id=self._broker_id(), address=self._own_addr)
         await self._resync.take_welcome(await ask_welcome(transport, greeting), addr)
 
     async def _begin_check(self) -> None:

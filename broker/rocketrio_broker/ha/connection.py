@@ -46,7 +46,13 @@ from rocketrio_broker.store.epochs import ANONYMOUS
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachableError
-from rocketrio_protocol.ha.exchange import ASK_AGAIN, EXCHANGE_MAGIC, Greeting, encode_exchange
+from rocketrio_protocol.ha.exchange import (
+    ASK_AGAIN,
+    EXCHANGE_MAGIC,
+    Greeting,
+    Welcome,
+    encode_exchange,
+)
 from rocketrio_protocol.ha.stream import (
     REPORT_SIZE,
     ReportDecoder,
@@ -279,8 +285,11 @@ class HAConnection:
             await self._transport.send_all(encode_exchange(answer))
             raise AskedOnlyError("Another broker has asked how far this log goes")
         if _follows(greeting) and (reason := self._refusal()):
+            # It may have what a new master lacks.
+            self.greeting = greeting
+            self._introduced(self)
             answer.refusal = reason
-            await self._transport.send_all(encode_exchange(answer))
+            await self._send_welcome(answer)
             raise NotFollowedError(reason, broker_addr=self.addr)
         self.is_inquiry = greeting.is_reader
         logger.log(self.log_level, "slave connected slave=%s", self.addr)
@@ -291,12 +300,15 @@ class HAConnection:
         self._boundary = None if boundary is None else boundary.address
         self.greeting = greeting
         self._introduced(self)
-        # At once: a connection that ends now must not send its last word before this answer.
-        self._is_sending = True
-        await self._send_piece(memoryview(encode_exchange(answer)))
-        self._is_sending = False
+        await self._send_welcome(answer)
         self._last_report_time = trio.current_time()
         return rest
+
+    async def _send_welcome(self, welcome: Welcome) -> None:
+        """Send it at once: a connection that ends now must not send its last word before this answer."""
+        self._is_sending = True
+        await self._send_piece(memoryview(encode_exchange(welcome)))
+        self._is_sending = False
 
     def _take_report(self, offset: int) -> None:
         if self.ended_by is not None:

@@ -49,7 +49,12 @@ READER: Final = Greeting(member="", begin=0, end=0, highest=0, is_reader=True)
 
 
 def greeting_of(
-    store: MessageStore, *, broker_id: int = -1, opens: int = 0, asks_only: bool = False
+    store: MessageStore,
+    *,
+    broker_id: int = -1,
+    address: str = "",
+    opens: int = 0,
+    asks_only: bool = False,
 ) -> Greeting:
     """Describe this log, for the broker that is asked."""
     epochs = store.epochs
@@ -60,6 +65,7 @@ def greeting_of(
         end=store.max_physical_offset,
         highest=epochs.highest,
         epochs=epochs.to_send(),
+        address=address,
         opens=opens,
         asks_only=asks_only,
     )

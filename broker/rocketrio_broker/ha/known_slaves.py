@@ -23,7 +23,7 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark, wait_any_past
-from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
 
 REFRESH_PERIOD: Final = 30.0
 """Seconds between requests to the name servers, as between registrations (registerNameServerPeriod)."""
@@ -31,6 +31,9 @@ SETTLE_TIME: Final = 1.0
 """Seconds to wait after a change: the name servers know of it then."""
 SLAVES_LIMIT: Final = 64
 """The most addresses that are kept; as many slaves may be connected."""
+
+CONNECTED_WITHIN: Final = 10.0
+"""Seconds for which a slave that has connected is asked: twice as long as slaves pause between two attempts."""
 
 _FILE: Final = "slaves.json"
 _SLAVES: Final = "slaves"
@@ -68,6 +71,7 @@ class KnownSlaves:
         self._changes = changes
         self._master = master
         self._met: dict[str, None] = {}
+        self._connecting: dict[str, float] = {}
         self._addrs: list[str] = []
         content = self._file.load_table(dict[str, list[str]]) or {}
         self._take(content.get(_SLAVES, []))
@@ -80,6 +84,22 @@ class KnownSlaves:
     def addrs(self) -> list[str]:
         """Return where the slaves answer requests, or did."""
         return self._addrs
+
+    def connecting(self) -> list[str]:
+        """Return where the slaves answer requests that have connected within `CONNECTED_WITHIN` seconds."""
+        since = trio.current_time() - CONNECTED_WITHIN
+        return [addr for addr, at in self._connecting.items() if at >= since]
+
+    def note_connection(self, addr: str, stream_addr: str) -> None:
+        """Note that a slave has connected that says where it answers requests, which counts at the stream's host only.
+
+        No name server may list it, and this broker may not remember it: a new name server, or a full disk.
+        """
+        if is_peer_addr(addr) and split_addr(addr)[0] == split_addr(stream_addr)[0]:
+            self._connecting.pop(addr, None)
+            self._connecting[addr] = trio.current_time()
+            if len(self._connecting) > SLAVES_LIMIT:
+                del self._connecting[next(iter(self._connecting))]
 
     def met(self) -> list[str]:
         """Return the addresses of all slaves that were known at any time since the start, up to `SLAVES_LIMIT`."""

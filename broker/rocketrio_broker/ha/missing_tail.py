@@ -97,6 +97,7 @@ class MissingTail:
     ) -> FetchedTail:
         """Fetch everything that a slave has beyond this log. Never fails.
 
+        A slave that has just connected is asked too, and not waited for.
         `report_waiting` is called with the reason why no write is taken, once that takes longer than it should.
         `followed` is the previous master: it is asked like a slave, but not waited for; if it `is_gone`, only while
         others are waited for. A cancel leaves what was fetched so far.
@@ -165,7 +166,7 @@ class MissingTail:
             except Error as error:
                 result.unreachable[addr] = error
 
-        async def ask_followed(addr: str) -> None:
+        async def ask_once(addr: str) -> None:
             with suppress(Error):
                 await ask(addr)
 
@@ -188,8 +189,9 @@ class MissingTail:
             for addr in self._peers.remembered():
                 found.add(addr)
                 nursery.start_soon(ask_slave, addr)
-            if followed is not None:
-                nursery.start_soon(ask_followed, followed)
+            others = {*self._peers.connecting(), *filter(None, [followed])}
+            for addr in sorted(others - found):
+                nursery.start_soon(ask_once, addr)
             for addr in self._peers.name_servers:
                 nursery.start_soon(ask_name_server, addr, nursery)
         # In a fixed order, whichever answered first, and each once.

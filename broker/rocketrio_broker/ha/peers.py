@@ -146,6 +146,8 @@ class Peers:
     """The address under which this broker itself is listed."""
     remembered: Callable[[], Sequence[str]] = tuple
     """Returns slaves that name servers listed recently, and may not list now."""
+    connecting: Callable[[], Sequence[str]] = tuple
+    """Returns slaves that connected a moment ago and are proved, whether name servers list them or not."""
 
     async def listed(self, name_server: str) -> Mapping[int, str]:
         """Return the brokers of this name that a name server lists, perhaps with this one: id to address.

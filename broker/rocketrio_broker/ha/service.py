@@ -29,6 +29,7 @@ from rocketrio_broker.ha.places import SLAVES_LIMIT, Place, Places
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachableError, ProtocolError
+from rocketrio_protocol.ha.exchange import Greeting
 from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -63,14 +64,14 @@ class HAService:
         group_transfer: GroupTransferService | None = None,
         security: LinkSecurity | None = None,
         broker_id: Callable[[], int] = lambda: -1,
-        introduce: Callable[[int, str], None] = lambda _id, _addr: None,
+        introduce: Callable[[Greeting, str], None] = lambda _greeting, _addr: None,
         refusal: Callable[[], str] = lambda: "",
     ) -> None:
         """`group_transfer` receives what the slaves acknowledge; `security` authenticates slaves.
 
         `refusal` returns why no rocketrio slave may follow this log now, or an empty string.
 
-        `introduce` is called with the broker id and the address of each slave that identifies itself; `broker_id`
+        `introduce` is called with the greeting of each slave and the address of its end of the stream; `broker_id`
         returns the id of this broker.
         """
         self.ha_address = listener.addr
@@ -170,7 +171,7 @@ class HAService:
                 older.end(EpochEndedError("The slave is back on another connection"))
                 self.group_transfer.slave_left(older.addr)
         if greeting.broker_id >= 0:
-            self._introduce(greeting.broker_id, connection.addr)
+            self._introduce(greeting, connection.addr)
 
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote_addr

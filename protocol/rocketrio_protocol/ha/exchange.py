@@ -31,6 +31,8 @@ EPOCHS_LIMIT: Final = 1000
 EPOCH_NUMBER_LIMIT: Final = 1 << 62
 NAME_SIZE_LIMIT: Final = 64
 """Characters of a member's name or an epoch's id; rocketrio's have 16."""
+ADDRESS_SIZE_LIMIT: Final = 300
+"""Characters of a broker's `host:port`; a host's name has 253 at most."""
 
 ASK_AGAIN: Final = -1
 """`confirmed` of a connection's last heartbeat when the slave must learn of new epochs: it reconnects at once."""
@@ -45,6 +47,7 @@ Address = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_OFFSET)]
 EpochNumber = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_NUMBER_LIMIT)]
 BrokerId = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST_OFFSET)]
 Name = Annotated[str, msgspec.Meta(max_length=NAME_SIZE_LIMIT)]
+BrokerAddr = Annotated[str, msgspec.Meta(max_length=ADDRESS_SIZE_LIMIT)]
 
 T = TypeVar("T")
 
@@ -91,6 +94,8 @@ class Greeting(msgspec.Struct, kw_only=True):
     """The number of the epoch that the sender is about to open; it then only asks, and does not receive the log."""
     asks_only: bool = False
     """True if the sender only asks, and neither opens an epoch nor receives the log."""
+    address: BrokerAddr = ""
+    """Where the sender answers requests; empty if it does not say."""
     is_reader: bool = False
     """True if the sender reads a part of the log to compare it: it is not a slave, and its reports do not count."""
 

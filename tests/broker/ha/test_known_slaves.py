@@ -10,7 +10,13 @@ import trio
 from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
-from rocketrio_broker.ha.known_slaves import REFRESH_PERIOD, SETTLE_TIME, KnownSlaves
+from rocketrio_broker.ha.known_slaves import (
+    CONNECTED_WITHIN,
+    REFRESH_PERIOD,
+    SETTLE_TIME,
+    SLAVES_LIMIT,
+    KnownSlaves,
+)
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
@@ -160,3 +166,23 @@ async def test_followed_master_is_remembered_until_name_servers_list_slaves_of_t
         await trio.sleep(2 * REFRESH_PERIOD)
         assert known.followed is None
     assert story.known().followed is None
+
+
+async def test_slave_counts_as_connecting_for_some_seconds_if_it_names_its_own_host(
+    autojump_clock: MockClock,
+) -> None:
+    known = Story({SERVERS[0]: None}).known()
+    known.note_connection(FIRST, "10.0.0.11:49160")
+    for wrong in (SECOND, "", "10.0.0.11:0", "10.0.0.11"):
+        known.note_connection(wrong, "10.0.0.11:49161")
+    assert known.connecting() == [FIRST]
+    assert not known.addrs()
+    await trio.sleep(CONNECTED_WITHIN + 1)
+    assert known.connecting() == []
+
+
+async def test_number_of_connecting_slaves_is_limited(autojump_clock: MockClock) -> None:
+    known = Story({SERVERS[0]: None}).known()
+    for port in range(1, SLAVES_LIMIT + 10):
+        known.note_connection(f"10.0.0.11:{port}", "10.0.0.11:49160")
+    assert known.connecting() == [f"10.0.0.11:{port}" for port in range(10, SLAVES_LIMIT + 10)]
