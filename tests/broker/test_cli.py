@@ -16,6 +16,7 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner
+from tests.support.processes import free_port
 from tests.support.tls import write_files
 
 from rocketrio_broker.cli import main
@@ -271,6 +272,12 @@ def test_a_cluster_returns_to_its_addresses_without_waiting_or_alarms(
 ) -> None:
     options = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--slaves", "2")
     remembered = tmp_path / "broker-a-0" / "config" / "slaves.json"
+    # A connection of another program could be given any other port between the two starts.
+    port = free_port(-2, 1, 8, 10, 11, 18, 20, 21)
+    ports = {
+        f"broker-a-{number}": (port + 10 * number, port + 10 * number + 1) for number in range(3)
+    }
+    (tmp_path / "ports.json").write_text(json.dumps(ports))
     starts = []
     for _ in range(2):
         cluster = launcher.start("cluster", *options)
