@@ -54,9 +54,15 @@ def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
     """A former master that comes back moves its readers and takes their commits, and they believe it."""
     stand_aside = Leadership.stand_aside
 
-    def lead(self: Leadership, reason: str = NOT_TAKEN_OVER, *, other: str | None = None) -> None:
+    def lead(
+        self: Leadership,
+        reason: str = NOT_TAKEN_OVER,
+        *,
+        other: str | None = None,
+        is_sole: bool = False,
+    ) -> None:
         if other is None:
-            stand_aside(self, reason)
+            stand_aside(self, reason, is_sole=is_sole)
         else:
             self.lead()
 
@@ -135,11 +141,17 @@ class Caught:
 
 
 def seeds_until_caught(mutant: Patch, limit: int, first: int = 0) -> Caught | None:
-    """Run seeds until one breaks a promise; None when none of them does."""
+    """Run seeds until one breaks a promise; None when none of them does.
+
+    Raises RuntimeError if a broker or client ends by itself: the rule is not taken away then, but the program broken.
+    """
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
         for seed in range(first, first + limit):
-            broken = {violation.invariant for violation in check(run_guarded(seed))}
+            story = run_guarded(seed)
+            if story.crash is not None:
+                raise RuntimeError(f"seed {seed} with {mutant.__name__}: {story.crash}")
+            broken = {violation.invariant for violation in check(story)}
             if broken:
                 return Caught(seed - first + 1, tuple(sorted(broken)))
     return None
