@@ -453,7 +453,10 @@ def _services(state: BrokerState) -> Sequence[Service]:
 def _introduce(
     state: BrokerState, greeting: Greeting, stream_addr: str, *, is_proved: bool
 ) -> None:
-    """Note which slave is at the other end of a stream. Only one that is proved may be asked for messages for that."""
+    """Note which slave is at the other end of a stream.
+
+    A master may ask it for messages only if it has proved who it is (`is_proved`): a stranger could send false ones.
+    """
     state.live_slaves.introduce(greeting.broker_id, stream_addr)
     if is_proved:
         state.known_slaves.note_connection(greeting.address, stream_addr)

@@ -30,7 +30,7 @@ class Leadership:
         self.reason = NOT_TAKEN_OVER
         """Why it does not lead; empty while it leads."""
         self.is_sole = False
-        """Whether it has found no other master that goes before it: until then no slave may follow its log."""
+        """Whether it has looked for other masters, and none has precedence; no slave may follow its log before that."""
         self.changes = Watermark()
         """Counts the changes of standing."""
 

@@ -169,8 +169,8 @@ class HAConnection:
 
     @property
     def is_follower(self) -> bool:
-        """Whether a rocketrio slave is at the other end: it does not only compare the logs, or fetch an end."""
-        return self.greeting is not None and _follows(self.greeting)
+        """Whether the other end is a rocketrio slave, and not a broker that only compares logs or fetches messages."""
+        return self.greeting is not None and self.greeting.is_follower
 
     @property
     def log_level(self) -> int:
@@ -282,10 +282,10 @@ class HAConnection:
         answer = await welcome(store, greeting, broker_id=self._broker_id)
         if greeting.opens or greeting.asks_only:
             self.is_inquiry = True
-            await self._transport.send_all(encode_exchange(answer))
+            await self._send_welcome(answer)
             raise AskedOnlyError("Another broker has asked how far this log goes")
-        if _follows(greeting) and (reason := self._refusal()):
-            # It may have what a new master lacks.
+        if greeting.is_follower and (reason := self._refusal()):
+            # A new master may lack messages that this slave has, and asks it for them.
             self.greeting = greeting
             self._introduced(self)
             answer.refusal = reason
@@ -305,7 +305,7 @@ class HAConnection:
         return rest
 
     async def _send_welcome(self, welcome: Welcome) -> None:
-        """Send it at once: a connection that ends now must not send its last word before this answer."""
+        """Answer the greeting at once: if the connection ends now, its last word must not come before this answer."""
         self._is_sending = True
         await self._send_piece(memoryview(encode_exchange(welcome)))
         self._is_sending = False
@@ -485,8 +485,3 @@ class HAConnection:
         if self.ended_by is None:
             self.ended_by = error
         connection_scope.cancel()
-
-
-def _follows(greeting: Greeting) -> bool:
-    """Return whether a slave sent this greeting: a new master that fetches what it lacks gives no id."""
-    return greeting.broker_id >= 0 and not greeting.is_reader

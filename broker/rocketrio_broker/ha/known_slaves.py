@@ -91,9 +91,9 @@ class KnownSlaves:
         return [addr for addr, at in self._connecting.items() if at >= since]
 
     def note_connection(self, addr: str, stream_addr: str) -> None:
-        """Note that a slave has connected that says where it answers requests, which counts at the stream's host only.
+        """Note where a slave that has connected answers requests, if that is on the host of its stream.
 
-        No name server may list it, and this broker may not remember it: a new name server, or a full disk.
+        The name servers may be new and not list it, and a full disk may have kept it out of the file.
         """
         if is_peer_addr(addr) and split_addr(addr)[0] == split_addr(stream_addr)[0]:
             self._connecting.pop(addr, None)

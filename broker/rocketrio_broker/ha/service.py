@@ -143,7 +143,10 @@ class HAService:
                     connection.end(EpochEndedError("Another epoch begins"))
 
     def end_followers(self) -> None:
-        """End the connections of rocketrio slaves, which may follow no more; brokers that compare or fetch continue."""
+        """End the connections of rocketrio slaves, because they may not follow any more.
+
+        Brokers that only compare logs or fetch messages remain connected.
+        """
         for connection in tuple(self.connections):
             if connection.is_follower:
                 connection.end(NotFollowedError(self._refusal(), broker_addr=connection.addr))
@@ -170,7 +173,7 @@ class HAService:
             if older is not connection and older.member and older.member == greeting.member:
                 older.end(EpochEndedError("The slave is back on another connection"))
                 self.group_transfer.slave_left(older.addr)
-        if greeting.broker_id >= 0:
+        if connection.is_follower:
             self._introduce(greeting, connection.addr)
 
     async def _serve(self, transport: Transport) -> None:

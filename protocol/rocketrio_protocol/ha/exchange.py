@@ -99,6 +99,11 @@ class Greeting(msgspec.Struct, kw_only=True):
     is_reader: bool = False
     """True if the sender reads a part of the log to compare it: it is not a slave, and its reports do not count."""
 
+    @property
+    def is_follower(self) -> bool:
+        """Whether the sender is a slave; a new master that fetches what it lacks gives no id."""
+        return self.broker_id >= 0 and not self.is_reader
+
 
 class Welcome(msgspec.Struct, kw_only=True):
     """The answer to a greeting."""

@@ -89,11 +89,12 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
 def _no_copy_could_be_asked(
     story: Story, began: ReignBegan, started: float, end_offset: int
 ) -> bool:
-    """Whether the new master itself has lost what it had, while every other broker was down or cut off from it."""
-    damaged_at = sorted(
-        _damages(story, began.broker, started, began.at)
-        + _power_cuts(story, began.broker, started, began.at, end_offset)
-    )
+    """Whether the new master lost its own copy, and every other broker was down then, or cut off from it."""
+    damaged_at = [
+        end.at
+        for end in _ends(story, began.broker, started, began.at)
+        if end.how in DAMAGES or (end.how == "power cut" and end.flushed <= end_offset)
+    ]
     others = {state.broker for state in story.final.brokers} - {began.broker}
     return bool(damaged_at) and all(
         was_down(story, other, began.at)
@@ -118,29 +119,14 @@ def _asked_last(story: Story, began: ReignBegan) -> list[float]:
 
 def _damages(story: Story, broker: int, since: float, until: float) -> list[float]:
     """Return when a broker lost bytes that had been synced."""
-    return [
-        event.at
-        for event in story.history.events
-        if isinstance(event, MemberEnded)
-        and event.broker == broker
-        and event.how in DAMAGES
-        and since <= event.at <= until
-    ]
+    return [end.at for end in _ends(story, broker, since, until) if end.how in DAMAGES]
 
 
-def _power_cuts(
-    story: Story, broker: int, since: float, until: float, end_offset: int
-) -> list[float]:
-    """Return when a broker lost what it had at this address, because it was not on its disk yet."""
-    return [
-        event.at
-        for event in story.history.events
-        if isinstance(event, MemberEnded)
-        and event.broker == broker
-        and event.how == "power cut"
-        and event.flushed <= end_offset
-        and since <= event.at <= until
-    ]
+def _ends(story: Story, broker: int, since: float, until: float) -> Iterator[MemberEnded]:
+    """Yield how a broker ended, in the order of time."""
+    for event in story.history.events:
+        if isinstance(event, MemberEnded) and event.broker == broker and since <= event.at <= until:
+            yield event
 
 
 def _was_cut_off(story: Story, began: ReignBegan, other: int, *, since: float) -> bool:
