@@ -1,6 +1,9 @@
 """Roles: one master of a name at a time, and brokers that change theirs while traffic flows."""
 
 import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +23,7 @@ from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     CreateTopicRequestHeader,
     DeleteTopicInBrokerRequestHeader,
@@ -257,12 +261,13 @@ async def test_new_master_has_the_topics_of_the_former_one_that_no_name_server_l
         assert found.read_queue_nums == 3
 
 
-async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
-    autojump_clock: MockClock,
-) -> None:
-    """It is listed while it waits for another slave, and lacks the topic until it asks for it."""
+@asynccontextmanager
+async def successor_that_will_wait(
+    ha_return_wait: float,
+) -> AsyncIterator[tuple[EmbeddedCluster, Member, Callable[[], Awaitable[RemotingCommand]]]]:
+    """A cluster without a master; the slave that is to be master, which cannot ask the other one; the order to it."""
     async with (
-        EmbeddedCluster(slaves=2, ha_return="wait", ha_return_wait=1.0) as cluster,
+        EmbeddedCluster(slaves=2, ha_return="wait", ha_return_wait=ha_return_wait) as cluster,
         caller_of(cluster) as call,
     ):
         former, (successor, other) = cluster.master.broker, cluster.slaves
@@ -270,36 +275,40 @@ async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
         header = CreateTopicRequestHeader("new", "TBW102", 3, 3, 6, "SINGLE_TAG", order=False)
         await call.pool.call(former.address, header)
         await call.change_role(former.address, "slave", 3)
-        hosts = other.host, successor.host
-        cluster.memory_network.partition(*hosts)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(call.change_role, successor.broker.address, "async-master", 0)
-            await trio.sleep(10)
-            assert (await listed(cluster))[0] == successor.broker.address
-            copies = former.state.role_service.slave_statistics()
-            assert copies is not None
-            assert copies.tables.master_addr == successor.broker.address
-            assert "does not lead" in (copies.tables.last_problem or "")
-            assert former.state.topics.topic_config("new") is not None
-            cluster.memory_network.reconnect(*hosts)
+        cluster.partition(successor, other)
+        order = partial(call.change_role, successor.broker.address, "async-master", 0)
+        yield cluster, successor, order
+
+
+async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
+    autojump_clock: MockClock,
+) -> None:
+    """It is listed while it waits for another slave, and lacks the topic until it asks for it."""
+    async with (
+        successor_that_will_wait(1.0) as (cluster, successor, order),
+        trio.open_nursery() as nursery,
+    ):
+        former = cluster.master.broker
+        nursery.start_soon(order)
+        await trio.sleep(10)
+        assert (await listed(cluster))[0] == successor.broker.address
+        copies = former.state.role_service.slave_statistics()
+        assert copies is not None
+        assert copies.tables.master_addr == successor.broker.address
+        assert "does not lead" in (copies.tables.last_problem or "")
+        assert former.state.topics.topic_config("new") is not None
+        cluster.heal()
         await trio.sleep(20)
-        for broker in (successor.broker, former, other.broker):
-            assert broker.state.topics.topic_config("new") is not None
+        for member in cluster.members:
+            assert member.broker.state.topics.topic_config("new") is not None
 
 
 async def test_role_that_was_answered_survives_a_crash_although_the_new_master_still_waits(
     autojump_clock: MockClock,
 ) -> None:
     """It waits for a slave that may have more, and takes no writes yet."""
-    async with (
-        EmbeddedCluster(slaves=2, ha_return="wait", ha_return_wait=1.0) as cluster,
-        caller_of(cluster) as call,
-    ):
-        successor, other = cluster.slaves
-        await trio.sleep(3)
-        await call.change_role(cluster.master.broker.address, "slave", 3)
-        cluster.partition(successor, other)
-        answer = await call.change_role(successor.broker.address, "async-master", 0)
+    async with successor_that_will_wait(1.0) as (_, successor, order):
+        answer = await order()
         assert answer.code == 0, answer.remark
         assert not successor.broker.store.writable
         await successor.kill()
@@ -312,20 +321,15 @@ async def test_no_name_server_lists_a_slave_as_master_from_the_moment_of_the_ord
 ) -> None:
     """It registers for another reason at that moment, and waits for a slave that may have more of the log."""
     async with (
-        EmbeddedCluster(slaves=2, ha_return="wait", ha_return_wait=5.0) as cluster,
-        caller_of(cluster) as call,
+        successor_that_will_wait(5.0) as (cluster, successor, order),
+        trio.open_nursery() as nursery,
     ):
-        successor, other = cluster.slaves
-        await trio.sleep(3)
-        await call.change_role(cluster.master.broker.address, "slave", 3)
-        cluster.partition(successor, other)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(call.change_role, successor.broker.address, "async-master", 0)
-            for number in range(100):
-                successor.broker.state.topics.update(TopicConfig(f"orders-{number}"))
-                await trio.lowlevel.checkpoint()
-            await trio.sleep(1)
-            assert 0 not in await listed(cluster)
+        nursery.start_soon(order)
+        for number in range(100):
+            successor.broker.state.topics.update(TopicConfig(f"orders-{number}"))
+            await trio.lowlevel.checkpoint()
+        await trio.sleep(1)
+        assert 0 not in await listed(cluster)
 
 
 async def test_masters_that_start_together_do_not_both_take_writes(
