@@ -143,7 +143,7 @@ class Caught:
 def seeds_until_caught(mutant: Patch, limit: int, first: int = 0) -> Caught | None:
     """Run seeds until one breaks a promise; None when none of them does.
 
-    Raises RuntimeError if a broker or client ends by itself: the rule is not taken away then, but the program broken.
+    Raises RuntimeError if a broker or client crashes: such a mutant breaks the program, and takes no rule away.
     """
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
