@@ -36,6 +36,7 @@ from rocketrio_protocol.commands.send import (
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import Header, fields_of, is_long, value_type, wire_name
+from rocketrio_protocol.nesting import NestedTooDeeplyError, check_depth
 
 FIELD_COUNT_LIMIT: Final = 256
 """Ext fields of one header; no request or answer of Apache's has more than thirty."""
@@ -115,8 +116,9 @@ def decode_header(serialize_type: int, header: Body) -> HeaderParts:
 def json_ext_fields(header: Body) -> dict[str, str]:
     """Return the ext fields of a JSON header, as `decode_header` does, in half the time."""
     try:
+        check_depth(header)
         fields = _json_fields_decode(header).ext_fields
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _NOT_STRICT:
         fields = None
     if fields is None or len(fields) > FIELD_COUNT_LIMIT:
         return decode_header(SerializeType.JSON, header).ext_fields
@@ -157,6 +159,9 @@ class _LenientJsonHeader(msgspec.Struct):
     version: Int32 | None = None
 
 
+_NOT_STRICT: Final = (msgspec.MsgspecError, UnicodeDecodeError, NestedTooDeeplyError)
+"""What a decoder of strict JSON raises for a header that `_decode_json_leniently` reads, or refuses with a reason."""
+
 _json_encode = msgspec.json.Encoder().encode
 _json_decode = msgspec.json.Decoder(_JsonHeader).decode
 _json_fields_decode = msgspec.json.Decoder(_JsonFields).decode
@@ -181,8 +186,9 @@ def _encode_json(command: Encodable) -> bytes:
 
 def _decode_json(header: Body) -> HeaderParts:
     try:
+        check_depth(header)
         parts = _json_decode(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _NOT_STRICT:
         return _decode_json_leniently(header)
     remark = parts.remark
     return HeaderParts(
@@ -198,10 +204,12 @@ def _decode_json(header: Body) -> HeaderParts:
 
 def _decode_json_leniently(header: Body) -> HeaderParts:
     try:
-        parts = _lenient_json_decode(fastjson.readable(header))
+        text = fastjson.readable(header)
+        check_depth(text)
+        parts = _lenient_json_decode(text)
         if isinstance(parts.ext_fields, list) and parts.ext_fields:
             raise msgspec.ValidationError("Expected `object`, got `array` - at `$.extFields`")
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, NestedTooDeeplyError) as error:
         raise RemoteProtocolError(f"The JSON header cannot be read: {error}") from error
     return HeaderParts(
         code=parts.code,
@@ -221,7 +229,9 @@ def _decode_json_leniently(header: Body) -> HeaderParts:
 def _language(named: object) -> LanguageCode:
     if isinstance(named, int):
         return _LANGUAGE_BY_CODE.get(named, LanguageCode.OTHER)
-    return LANGUAGE_BY_NAME.get(str(named), LanguageCode.OTHER)
+    if isinstance(named, str):
+        return LANGUAGE_BY_NAME.get(named, LanguageCode.OTHER)
+    return LanguageCode.OTHER
 
 
 def _field_text(value: object) -> str:
@@ -405,8 +415,9 @@ def read_hot_header(header: bytes) -> HotHeader | None:
             return None
         read = _read_send_answer
     try:
+        check_depth(header)
         return read(header)
-    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError):
+    except (*_NOT_STRICT, TypeError):
         return None
 
 

@@ -24,6 +24,7 @@ from rocketrio_protocol.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
+from rocketrio_protocol.nesting import MESSAGE_DEPTH_LIMIT, NestedTooDeeplyError, check_depth
 from rocketrio_protocol.record.compression import decompress
 from rocketrio_protocol.record.layout import (
     BODY_STARTS,
@@ -364,8 +365,9 @@ class MessageExt:
         `list[int]`, ...). Raises BodyUnreadableError, which names the place in the body.
         """
         try:
+            check_depth(self.body, MESSAGE_DEPTH_LIMIT)
             return msgspec.json.decode(self.body, type=as_type)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, NestedTooDeeplyError) as error:
             raise BodyUnreadableError(
                 f"the body of {self!r} is not the expected JSON: {error}"
             ) from error

@@ -29,6 +29,7 @@ from rocketrio.cli.json_values import json_text
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.log_lines import printable
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.nesting import MESSAGE_DEPTH_LIMIT, check_depth
 from rocketrio_protocol.record.properties import PROPERTY_UNIQUE_KEY
 
 FORMS: Final = ("json", "hex", "base64", "text")
@@ -348,6 +349,7 @@ class RecordReader:
             if field.argument == "base64":
                 return base64.b64decode(data, validate=True)
             if field.argument == "json":
+                check_depth(data, MESSAGE_DEPTH_LIMIT)
                 found = json.loads(data)
                 if found is None:
                     return b""

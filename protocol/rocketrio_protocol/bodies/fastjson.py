@@ -21,6 +21,7 @@ import msgspec
 
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.nesting import NestedTooDeeplyError, check_depth
 
 REQUEST_SIZE_LIMIT: Final = 1 << 20
 """Bytes of JSON in an ordinary request: 10,000 queues to lock. Strict JSON of that size is decoded in 10 ms."""
@@ -30,8 +31,7 @@ LENIENT_SIZE_LIMIT: Final = 128 << 10
 
 T = TypeVar("T")
 
-# Unknown members are skipped, but they are an error too if they are nested too deeply.
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -58,8 +58,9 @@ def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True
     `lenient` accepts what Java ignores (see `readable`, and nulls); in the broker's own files these are damage.
     """
     try:
+        check_depth(data)
         return msgspec.json.decode(data, type=kind, strict=False)
-    except RecursionError as error:
+    except NestedTooDeeplyError as error:
         raise _unreadable(what, error) from error
     except _UNREADABLE:
         plain = standard(data, lenient=lenient)
@@ -92,7 +93,10 @@ def loads_bounded(
     if len(data) <= LENIENT_SIZE_LIMIT:
         return loads(data, kind, what=what)
     try:
+        check_depth(data)
         return msgspec.json.decode(data, type=kind, strict=False)
+    except NestedTooDeeplyError as error:
+        raise _unreadable(what, error) from error
     except _UNREADABLE as error:
         raise RemoteProtocolError(
             f"The JSON {what} has {len(data)} bytes and is not strict JSON, as it must be beyond "

@@ -17,6 +17,7 @@ import msgspec
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.nesting import check_depth
 
 T = TypeVar("T")
 
@@ -36,9 +37,10 @@ def loads_table(
     except RemoteProtocolError as error:
         skipped: list[str] = []
         try:
+            check_depth(data)
             value = json.loads(fastjson.standard(data, lenient=lenient), parse_int=_integer)
             table: T = _table(value, kind, what, skipped)
-        except (ValueError, RecursionError):  # msgspec.ValidationError is a ValueError.
+        except ValueError:  # msgspec.ValidationError is a ValueError.
             raise error from None
         return table, skipped
 

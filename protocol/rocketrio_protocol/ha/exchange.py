@@ -20,6 +20,7 @@ import msgspec
 
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha.stream import LARGEST_OFFSET
+from rocketrio_protocol.nesting import NestedTooDeeplyError, check_depth
 
 EXCHANGE_MAGIC: Final = b"\x8arktrix\x01"
 EXCHANGE_VERSION: Final = 1
@@ -40,8 +41,8 @@ ASK_AGAIN: Final = -1
 _SIZE: Final = struct.Struct(">I")
 _REMEDY: Final = "Are both ends rocketrio brokers of one version?"
 
-UNREADABLE_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""The errors of the decoder for invalid text."""
+UNREADABLE_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, NestedTooDeeplyError)
+"""The errors of `check_depth` and of the decoder for invalid text."""
 
 Address = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_OFFSET)]
 EpochNumber = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_NUMBER_LIMIT)]
@@ -144,6 +145,7 @@ def exchange_size(head: bytes) -> int:
 def decode_exchange(body: bytes, kind: type[T]) -> T:
     """Decode a message without its head. Raises RemoteProtocolError."""
     try:
+        check_depth(body)
         message = msgspec.json.decode(body, type=kind)
     except UNREADABLE_JSON as error:
         raise RemoteProtocolError(

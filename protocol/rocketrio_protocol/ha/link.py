@@ -28,6 +28,7 @@ import msgspec
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.ha.exchange import UNREADABLE_JSON
+from rocketrio_protocol.nesting import check_depth
 
 LINK_MAGIC: Final = b"\x8arktrio\x02"
 """The first bytes of a slave. To a master that does not know them, such as Apache's, they are a negative report."""
@@ -87,6 +88,7 @@ def hello_size(head: bytes) -> int:
 def decode_hello(body: bytes, end: End) -> LinkHello:
     """Decode the hello of this end, without its head. Raises RemoteProtocolError."""
     try:
+        check_depth(body)
         hello = msgspec.json.decode(body, type=LinkHello)
     except UNREADABLE_JSON as error:
         raise RemoteProtocolError(
