@@ -5,7 +5,7 @@ import lzma
 import re
 import tarfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -38,6 +38,10 @@ class RecordedFrame:
     data: bytes
 
 
+_DATA_ONLY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python has the argument since 3.11.4, and wants it from 3.12 on."""
+
+
 def recorded_frames(run: str) -> list[RecordedFrame]:
     """Every frame of one run (`4.9.7`, `5.3.3`, `5.3.3-split`), in time order, HA bytes included."""
     with lzma.open(GOLDEN / run / "frames.jsonl.xz", "rt") as lines:
@@ -63,7 +67,7 @@ def remoting_frames(run: str) -> list[RecordedFrame]:
 def unpack_store(run: str, role: Literal["master", "slave"], into: Path) -> Path:
     """Lay the killed data directory of one role out under `into`; returns its root."""
     with tarfile.open(GOLDEN / run / f"store-{role}-killed.tar.xz") as archive:
-        archive.extractall(into, filter="data")
+        archive.extractall(into, **_DATA_ONLY)
     roots = [path.parent for path in into.rglob("commitlog")]
     assert len(roots) == 1, roots
     return roots[0]

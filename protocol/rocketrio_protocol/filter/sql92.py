@@ -89,10 +89,9 @@ BLANK: /[ \t\n\r\f]+/
 """
 
 # Each alternative matches to the end of the text if its string or comment is not closed, so that no part of a text is
-# scanned again for each beginning in it.
-_STRING_OR_BLOCK: Final = (
-    r"(?P<string>'(?:''|[^'])*+(?:'|\Z))|(?P<block>/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))"
-)
+# scanned again for each beginning in it. No group is possessive: with a lookahead inside such a group, Python before
+# 3.11.4 matches wrongly.
+_STRING_OR_BLOCK: Final = r"(?P<string>'[^']*(?:''[^']*)*(?:'|\Z))|(?P<block>/\*(?s:.*?)(?:\*/|\Z))"
 _LEXICAL: Final = re.compile(_STRING_OR_BLOCK + r"|(?P<line>--[^\n\r]*+(?:[\n\r]|\Z))")
 _LAST_LINE: Final = re.compile(_STRING_OR_BLOCK)
 
