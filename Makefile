@@ -1,6 +1,7 @@
 # make demo    sets everything up and runs the main job
 # make test    sets everything up and runs every test: quick, slow, real processes, Spark
 # make quick   the quick tests alone, under two minutes
+# make fresh   both commands above in minimal Debian roots (12, 13 and sid), as a new user; as root, with debootstrap: an hour
 # make interop the same stories with the real Apache RocketMQ (from Maven Central)
 # make interop-short  the main ones of those, with 5.3.3: ten minutes
 # make soak    fault schedules for ten minutes, Spark drivers killed over and over, then the Spark tests on the other PySpark
@@ -20,7 +21,7 @@ PYTEST_APART := $(PYTEST) -n auto
 PYTEST_FILES_APART := $(PYTEST_APART) --dist loadfile
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test quick slow real spark interop interop-short soak mutants faults fuzz bench check format clean
+.PHONY: demo test quick slow real spark fresh interop interop-short soak mutants faults fuzz bench check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -47,6 +48,9 @@ real: $(INSTALLED)
 
 spark: $(INSTALLED)
 	$(PYTEST_FILES_APART) -m 'spark and not interop'
+
+fresh:
+	$(PYTHON) -m tests.fresh
 
 interop: $(INSTALLED)
 	$(PYTEST_FILES_APART) -m interop tests/interop
