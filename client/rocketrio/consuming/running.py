@@ -271,11 +271,14 @@ class HandlerRun:
             except Exception as failure:
                 return failure
             unit.done()
+            had_inflated = bool(worker.inflated)
             self._finish_unit(worker)
             if worker.is_late:
                 break
             without_pause += 1
-            if without_pause >= CHECKPOINT_EVERY:
+            # Trio's loop keeps the exception that ended the handler's last wait until this task pauses, and from Python
+            # 3.13 on its traceback keeps the handler's frame, with every body that the handler has named.
+            if without_pause >= CHECKPOINT_EVERY or had_inflated:
                 without_pause = 0
                 await trio.lowlevel.checkpoint()
         return None
