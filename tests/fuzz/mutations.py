@@ -12,8 +12,8 @@ from typing import Final
 from tests.fuzz.target import Target, named, split_name
 from tests.golden.mutations import ODD_VALUES, with_value
 
-LENGTHS: Final = (64 << 10, 1 << 20)
-"""Bytes that a long form has at least and at most."""
+LONG_SIZE: Final = 64 << 10
+"""Bytes that a long form has at least; the most are its target's."""
 LONG_SHARE: Final = 64
 """One in so many inputs is tried in a long form too: it takes a hundred times as long."""
 FRAMED_SHARE: Final = 0.8
@@ -65,7 +65,7 @@ def long_form(target: Target, data: bytes) -> bytes | None:
     piece = rest[at : at + rng.randint(1, 16)]
     if not piece or (target.words and rng.random() < 0.5):
         piece = rng.choice(target.words or (b"1",))
-    count = int(LENGTHS[0] * (LENGTHS[1] / LENGTHS[0]) ** rng.random()) // len(piece)
+    count = int(LONG_SIZE * (target.size_limit / LONG_SIZE) ** rng.random()) // len(piece)
     longer = rest[:at] + piece * count + rest[at:]
     if target.is_framed:
         longer = framed(longer)

@@ -61,6 +61,7 @@ from rocketrio_protocol.record.batch import decode_batch
 from rocketrio_protocol.record.decode import possible_records, scan_record
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.record.properties import (
+    DECODED_SIZE_LIMIT,
     can_be_properties,
     decode_properties,
     property_value,
@@ -332,7 +333,13 @@ def _link_seeds() -> Sequence[bytes]:
 PARSERS: Final = (
     Target("frames", take_frames, FRAME_WORDS, seeds.frames, is_framed=True),
     Target("json", take_json, JSON_WORDS, _json_seeds, is_named=True),
-    Target("properties", take_properties, RECORD_WORDS, seeds.properties),
+    Target(
+        "properties",
+        take_properties,
+        RECORD_WORDS,
+        seeds.properties,
+        size_limit=DECODED_SIZE_LIMIT,
+    ),
     Target("records", take_records, RECORD_WORDS, seeds.records),
     Target("columns", take_columns, RECORD_WORDS, seeds.records),
     Target("parked", take_parked, RECORD_WORDS, _parked_seeds),

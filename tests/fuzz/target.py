@@ -31,6 +31,8 @@ class Target:
     """The dictionary: what the format is made of."""
     seeds: Callable[[], Sequence[bytes]] = tuple
     """Good inputs."""
+    size_limit: int = 1 << 20
+    """The most bytes of an input, where the product hands over no more than that."""
     is_framed: bool = False
     """Whether changed inputs mostly get the lengths of a frame again, to pass the framing."""
     is_named: bool = False

@@ -13,7 +13,7 @@ Unlike Java: names and values that contain a separator are refused when encoding
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
-from rocketrio_protocol.errors import LocalProtocolError
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_TAGS: Final = "TAGS"
@@ -83,6 +83,9 @@ PAIR_SEPARATOR: Final = "\x02"
 MAX_PROPERTIES_SIZE: Final = 32767
 """Bytes: the largest signed 16-bit number, because a stored record has two bytes for the length."""
 
+DECODED_SIZE_LIMIT: Final = 2 * (MAX_PROPERTIES_SIZE + 1)
+"""Characters that are decoded: more than a message can have, since a header may name a property twice."""
+
 _NAME_VALUE_BYTE: Final = b"\x01"
 _PROPERTY_BYTE: Final = b"\x02"
 _PROPERTY_NUMBER: Final = _PROPERTY_BYTE[0]
@@ -119,10 +122,17 @@ def _holds_separator(text: str) -> bool:
 
 
 def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, str]:
-    """Decode a properties string; bytes that are not UTF-8 become U+FFFD."""
+    """Decode a properties string; bytes that are not UTF-8 become U+FFFD.
+
+    Raises RemoteProtocolError for a text that is so long that no message can have it.
+    """
     text = raw if isinstance(raw, str) else str(raw, "utf-8", "replace")
     if not text:
         return {}
+    if len(text) > DECODED_SIZE_LIMIT:
+        raise RemoteProtocolError(
+            f"The properties have {len(text)} characters; a message has at most {MAX_PROPERTIES_SIZE} bytes of them"
+        )
     if text[-1] == PAIR_SEPARATOR:
         text = text[:-1]
     pairs = [part.split(NAME_VALUE_SEPARATOR, 1) for part in text.split(PAIR_SEPARATOR)]

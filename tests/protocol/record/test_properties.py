@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketrio_protocol.errors import LocalProtocolError
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.record.java_hash import index_key_hash, java_string_hash, tags_code
 from rocketrio_protocol.record.properties import (
+    DECODED_SIZE_LIMIT,
     decode_properties,
     encode_properties,
     property_value,
@@ -111,3 +112,11 @@ def test_index_hash_is_never_negative() -> None:
     key = "".join(chr(ord("@") + missing // 31**place % 31) for place in reversed(range(7)))
     assert _hash_by_definition(f"t#{key}") == -0x80000000
     assert index_key_hash("t", key) == 0
+
+
+def test_text_longer_than_any_message_can_have_is_refused() -> None:
+    longest = "\x01\x02" * (DECODED_SIZE_LIMIT // 2)
+    assert decode_properties(longest) == {}
+    for text in (longest + "a", (longest + "a").encode()):
+        with pytest.raises(RemoteProtocolError, match="65537 characters"):
+            decode_properties(text)
