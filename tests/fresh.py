@@ -52,7 +52,7 @@ mount --bind /dev "$1/dev"
 mount -t devpts -o newinstance,ptmxmode=0666 devpts "$1/dev/pts"
 mount --bind "$1/dev/pts/ptmx" "$1/dev/ptmx"
 mount -t tmpfs tmpfs "$1/dev/shm"
-exec chroot "$1" su --pty --login --whitelist-environment="$3" "$4" --command "$2"
+exec chroot "$1" su --login --whitelist-environment="$3" "$4" --command "$2"
 """
 
 
