@@ -1,5 +1,6 @@
 # make demo    sets everything up and runs the main job
 # make test    sets everything up and runs every test: quick, slow, real processes, Spark
+# make test-long  the longest tests, of kinds that `make test` has too: more seeds, longer campaigns
 # make quick   the quick tests alone, under two minutes
 # make fresh   both commands above in minimal Debian roots (12, 13 and sid), as a new user; as root, with debootstrap: an hour
 # make interop the same stories with the real Apache RocketMQ (from Maven Central)
@@ -21,7 +22,7 @@ PYTEST_APART := $(PYTEST) -n auto
 PYTEST_FILES_APART := $(PYTEST_APART) --dist loadfile
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test quick slow real spark fresh interop interop-short soak mutants faults fuzz bench check format clean
+.PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz bench check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -38,16 +39,19 @@ demo: $(INSTALLED)
 test: quick check slow real spark
 
 quick: $(INSTALLED)
-	$(PYTEST_APART) -m 'not slow and not real and not spark and not interop'
+	$(PYTEST_APART) -m 'not slow and not real and not spark and not interop and not long'
 
 slow: $(INSTALLED)
-	$(PYTEST_APART) -m 'slow and not real and not spark and not interop'
+	$(PYTEST_APART) -m 'slow and not real and not spark and not interop and not long'
 
 real: $(INSTALLED)
-	$(PYTEST_FILES_APART) -m 'real and not spark and not interop'
+	$(PYTEST_FILES_APART) -m 'real and not spark and not interop and not long'
 
 spark: $(INSTALLED)
-	$(PYTEST_FILES_APART) -m 'spark and not interop'
+	$(PYTEST_FILES_APART) -m 'spark and not interop and not long'
+
+test-long: $(INSTALLED)
+	$(PYTEST_FILES_APART) -m 'long and not interop'
 
 fresh:
 	$(PYTHON) -m tests.fresh
