@@ -13,6 +13,7 @@ from tests.support import clients
 from tests.support.clients import client_of
 from tests.support.secured_broker import SECRET, secured
 from tests.support.tls import client_context, write_files
+from tests.support.waiting import eventually
 
 from rocketrio import (
     ClosedError,
@@ -27,9 +28,13 @@ from rocketrio.aio import TrioSide, open_trio
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
+LIMIT = 120.0
+"""Seconds after which a test that hangs has failed."""
+
+
 def in_asyncio(main: Callable[[TrioSide], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(20), open_trio() as side:
+        async with asyncio.timeout(LIMIT), open_trio() as side:
             await main(side)
 
     asyncio.run(run(), debug=True)
@@ -136,7 +141,10 @@ def test_exceptions_come_out_on_the_other_side_as_they_are() -> None:
 def test_cancel_in_asyncio_waits_for_the_end_of_the_trio_function() -> None:
     events: list[str] = []
 
+    begun = asyncio.Event()
+
     async def slow_to_end() -> None:
+        begun.set()
         try:
             await trio.sleep_forever()
         finally:
@@ -146,7 +154,7 @@ def test_cancel_in_asyncio_waits_for_the_end_of_the_trio_function() -> None:
 
     async def main(side: TrioSide) -> None:
         task = asyncio.create_task(side.run(slow_to_end))
-        await asyncio.sleep(0.02)
+        await begun.wait()
         for _ in range(3):  # However often.
             task.cancel()
             await asyncio.sleep(0)
@@ -162,22 +170,25 @@ def test_cancel_in_trio_waits_for_the_end_of_the_asyncio_function() -> None:
     events: list[str] = []
 
     async def slow_to_end() -> None:
+        events.append("asyncio has begun")
         try:
-            await asyncio.sleep(100)
+            await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.05)
             events.append("asyncio has ended")
 
     async def main(side: TrioSide) -> None:
         async def bounded() -> None:
-            with trio.move_on_after(0.02):
-                await side.on_asyncio(slow_to_end)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(side.on_asyncio, slow_to_end)
+                await eventually(lambda: events, LIMIT, interval=0.001)
+                nursery.cancel_scope.cancel()
             events.append("trio goes on")
 
         await side.run(bounded)
 
     in_asyncio(main)
-    assert events == ["asyncio has ended", "trio goes on"]
+    assert events == ["asyncio has begun", "asyncio has ended", "trio goes on"]
 
 
 def test_handler_cancelled_by_other_code_is_an_error() -> None:
@@ -185,7 +196,7 @@ def test_handler_cancelled_by_other_code_is_an_error() -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        await asyncio.sleep(1)
+        await asyncio.Event().wait()
 
     async def main(side: TrioSide) -> None:
         with pytest.raises(ClosedError, match="cancelled on the asyncio side"):
@@ -247,8 +258,9 @@ def test_context_manager_sees_a_cancel_as_a_cancel() -> None:
 
     async def main(side: TrioSide) -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.02), side.open(held.open()):
-                await asyncio.sleep(100)
+            async with asyncio.timeout(None) as limit, side.open(held.open()):
+                limit.reschedule(0)  # It is long past.
+                await asyncio.Event().wait()
         assert isinstance(held.left_by, BaseExceptionGroup)
         assert {type(error) for error in held.left_by.exceptions} == {trio.Cancelled}
 
@@ -265,7 +277,7 @@ def test_block_is_cancelled_when_what_it_holds_fails() -> None:
         async def hold() -> None:
             async with side.open(held.open()):
                 await side.run(fail)
-                await asyncio.sleep(100)
+                await asyncio.Event().wait()
 
         with pytest.raises(ExceptionGroup) as caught:
             await hold()
@@ -292,9 +304,10 @@ def test_context_manager_that_cannot_be_entered_raises_the_reason() -> None:
 
 
 def test_end_of_the_block_ends_the_trio_side_and_its_waiters() -> None:
-    ended: list[str] = []
+    begun, ended = asyncio.Event(), list[str]()
 
     async def wait() -> None:
+        begun.set()
         try:
             await trio.sleep_forever()
         finally:
@@ -303,7 +316,7 @@ def test_end_of_the_block_ends_the_trio_side_and_its_waiters() -> None:
     async def run() -> None:
         async with open_trio() as side:
             task = asyncio.create_task(side.run(wait))
-            await asyncio.sleep(0.01)
+            await begun.wait()
         assert ended == ["trio"]
         with pytest.raises(ClosedError):
             await task
@@ -316,14 +329,16 @@ def test_end_of_the_block_ends_the_trio_side_and_its_waiters() -> None:
 def test_cancelled_block_ends_the_trio_side_too() -> None:
     ended: list[str] = []
 
-    async def wait() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            ended.append("trio")
-
     async def run() -> None:
-        async with asyncio.timeout(0.05), open_trio() as side:
+        async with asyncio.timeout(None) as limit, open_trio() as side:
+
+            async def wait() -> None:
+                limit.reschedule(0)  # It is long past.
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    ended.append("trio")
+
             await side.run(wait)
 
     with pytest.raises(TimeoutError):
