@@ -20,7 +20,11 @@ PYTEST := $(RUN) -m pytest -q
 # In a process for each core; where tests of a file share a cluster or a Spark session, the file stays in one process.
 PYTEST_APART := $(PYTEST) -n auto
 PYTEST_FILES_APART := $(PYTEST_APART) --dist loadfile
+# Processes and sockets make tests wait; twice as many at once as there are cores keep those busy.
+PYTEST_REAL := $(PYTEST) -n $(shell expr 2 \* $$(nproc)) --dist loadfile
 INSTALLED := $(VENV)/.installed
+# Some environments set this. Then each of the hundreds of processes of `make test` would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz bench check format clean
 
@@ -45,7 +49,7 @@ slow: $(INSTALLED)
 	$(PYTEST_APART) -m 'slow and not real and not spark and not interop and not long'
 
 real: $(INSTALLED)
-	$(PYTEST_FILES_APART) -m 'real and not spark and not interop and not long'
+	$(PYTEST_REAL) -m 'real and not spark and not interop and not long'
 
 spark: $(INSTALLED)
 	$(PYTEST_FILES_APART) -m 'spark and not interop and not long'
