@@ -1,4 +1,7 @@
-"""Reads while a master's process is stopped, or a relay before it: the slave is read within about two seconds."""
+"""Reads while a master's process is stopped, or a relay before it: the slave is read, without the master's help.
+
+After how many seconds it is read is asserted in virtual time, by `tests/client/cluster/test_probe.py`.
+"""
 
 import os
 import signal
@@ -11,6 +14,7 @@ from tests.support.clients import open_client
 from tests.support.commit_logs import wait_caught_up
 from tests.support.ours import OurPair, our_pair
 from tests.support.relay import RelayProcess, relay_to
+from tests.support.waiting import eventually
 
 from rocketrio import (
     ClientInstance,
@@ -29,8 +33,8 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
-LIMIT = 3.0
-"""Two seconds are what it takes; the third is for two busy cores."""
+LIMIT = 60.0
+"""Seconds after which a test that hangs has failed."""
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +65,7 @@ async def reader(
             prefetch=Prefetch(batch_size=100),
         ) as consumer:
             await consumer.receive_batch(100)
-            await trio.sleep(0.3)
-            assert pulled_from(consumer) == pair.master.address
+            await eventually(lambda: pulled_from(consumer) == pair.master.address, LIMIT)
             yield consumer
 
 
@@ -79,15 +82,12 @@ def pulled_from(consumer: Consumer) -> str | None:
     return consumer.statistics().queues[QUEUE].pulled_from
 
 
-async def seconds_until(consumer: Consumer, addr: str, limit: float) -> float:
-    before = trio.current_time()
-    for _ in range(round(limit * 100)):
-        if pulled_from(consumer) == addr:
-            break
-        await trio.sleep(0.01)
-    seconds = trio.current_time() - before
-    print(f"reads from {addr} after {seconds:.2f} s")
-    return seconds
+def pulls(consumer: Consumer) -> int:
+    return sum(consumer.statistics().queues[QUEUE].pulls.values())
+
+
+async def reads_from(consumer: Consumer, addr: str) -> None:
+    await eventually(lambda: pulled_from(consumer) == addr, LIMIT, interval=0.01)
 
 
 async def test_stopped_master_is_left_and_returned_to(pair: OurPair) -> None:
@@ -95,35 +95,32 @@ async def test_stopped_master_is_left_and_returned_to(pair: OurPair) -> None:
     async with reader(pair, group="stopped") as consumer:
         os.kill(pair.master.process.pid, signal.SIGSTOP)
         try:
-            assert await seconds_until(consumer, pair.slave.address, 10) < LIMIT
+            await reads_from(consumer, pair.slave.address)
             assert consumer.statistics().queues[QUEUE].pull_reason is PullReason.SKIPPED
             # What is there is read from the slave, without the master.
             consumer.seek(QUEUE, 0)
-            with trio.fail_after(2):
+            with trio.fail_after(LIMIT):
                 await consumer.receive()
-            await trio.sleep(2)
         finally:
             os.kill(pair.master.process.pid, signal.SIGCONT)
-        assert await seconds_until(consumer, pair.master.address, 20) < 8
+        await reads_from(consumer, pair.master.address)
 
 
 async def test_relay_that_stops_forwarding_is_left_and_returned_to(pair: OurPair) -> None:
     with relay_to(pair.master.address) as relay:
         async with reader(pair, group="held", relay=relay) as consumer:
             relay.tell("hold")
-            assert await seconds_until(consumer, pair.slave.address, 10) < LIMIT
+            await reads_from(consumer, pair.slave.address)
             await trio.sleep(5)  # Long enough for its connection to be given up.
             assert pulled_from(consumer) == pair.slave.address
             relay.tell("go")
-            assert await seconds_until(consumer, pair.master.address, 20) < 8
+            await reads_from(consumer, pair.master.address)
 
 
 async def test_relay_that_ends_one_direction_is_dialled_again(pair: OurPair) -> None:
     with relay_to(pair.master.address) as relay:
         async with reader(pair, group="half", relay=relay) as consumer:
-            count = consumer.statistics().queues[QUEUE].pulls
+            before = pulls(consumer)
             relay.tell("half-close")
-            await trio.sleep(1.5)
-            statistics = consumer.statistics().queues[QUEUE]
-            assert sum(statistics.pulls.values()) > sum(count.values())
-            assert await seconds_until(consumer, pair.master.address, 20) < 8
+            await eventually(lambda: pulls(consumer) > before, LIMIT)
+            await reads_from(consumer, pair.master.address)
