@@ -1,6 +1,6 @@
-"""Peers that mean harm: `python -m tests.hostile.attacks NAME BROKER NAME_SERVER HA_PORT METRICS_PORT SECONDS`.
+"""Peers that mean harm: `python -m tests.hostile.attacks NAME BROKER NAME_SERVER HA_PORT METRICS_PORT`.
 
-Each attack writes its own bytes, over and over until its time is up, as a process of its own: it may use a quarter of a
+Each attack writes its own bytes, over and over until it is killed, as a process of its own: it may use a quarter of a
 core, so that what others feel is what it does to the servers and not to the machine.
 
 Invariant: nobody here knows a secret, and nobody waits for an answer that the attack does not need.
@@ -21,6 +21,7 @@ from tests.support.raw_client import PULL, request
 from tests.support.raw_frames import framed
 
 TOPIC: Final = "orders"
+BEGUN: Final = "the attack has begun"
 CPU_SHARE: Final = 0.25
 _CONNECTIONS: Final = 40
 _PAGE: Final = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -29,13 +30,12 @@ _REPLY: Final = "MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01deaf\x02CORRELATION_ID\
 
 @attrs.define
 class Target:
-    """Where to, and until when."""
+    """Where to."""
 
     broker: tuple[str, int]
     name_server: tuple[str, int]
     replication: tuple[str, int]
     metrics: tuple[str, int]
-    end: float
     open_streams: list[trio.SocketStream] = attrs.Factory(list)
 
     async def connection(self, to: tuple[str, int]) -> trio.SocketStream:
@@ -349,33 +349,26 @@ ATTACKS: Final[dict[str, Callable[[Target], Awaitable[None]]]] = {
 
 
 async def main(
-    name: str,
-    broker: str,
-    name_server: str,
-    replication_port: str,
-    metrics_port: str,
-    seconds: str,
+    name: str, broker: str, name_server: str, replication_port: str, metrics_port: str
 ) -> None:
-    """Attack until the time is up, resting as long as the share of a core demands."""
+    """Report the beginning, and attack until killed, resting as long as the share of a core demands."""
     host, _, port = broker.rpartition(":")
     names_host, _, names_port = name_server.rpartition(":")
-    begin = trio.current_time()
     at = Target(
         (host, int(port)),
         (names_host, int(names_port)),
         (host, int(replication_port)),
         ("127.0.0.1", int(metrics_port)),
-        begin + float(seconds),
     )
-    while trio.current_time() < at.end:
+    begin = trio.current_time()
+    print(BEGUN, flush=True)
+    while True:
         try:
-            with trio.move_on_at(at.end):
-                await ATTACKS[name](at)
+            await ATTACKS[name](at)
         except (OSError, trio.BrokenResourceError):
             await at.close_all()
         used = time.process_time() / CPU_SHARE - (trio.current_time() - begin)
         await trio.sleep(max(0.05, used))
-    await at.close_all()
 
 
 if __name__ == "__main__":
