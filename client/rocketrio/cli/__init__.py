@@ -87,6 +87,9 @@ def main() -> None:
 
     To use a cluster with TLS, give --tls, or --tls-ca FILE for an authority that this machine does not know.
 
-    Exit codes: 0 success, 1 error, 2 wrong usage, 3 some brokers did not answer, 4 refused: a plan
-    does not hold any more, or the context is protected, 130 interrupted.
+    `rocketrio help COMMAND` is `rocketrio COMMAND --help`.
+
+    Exit codes: 0 success, 1 error, 2 wrong usage, 3 some brokers did not answer, 4 refused: a plan does not hold any
+    more, or the context is protected, 130 ended by Ctrl-C before it was done. A command without an end, such as
+    `message tail`, `consume` or `top`, ends with 0 on Ctrl-C.
     """

@@ -9,6 +9,8 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import click
 
+from rocketrio_protocol import command_line
+
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 _MARK: Final = "rocketrio_effect"
 Kind: TypeAlias = Literal["topics", "groups", "brokers", "addresses"]
@@ -30,7 +32,7 @@ def mark(function: CallableT, effect: Effect) -> CallableT:
     return function
 
 
-class Command(click.Command):
+class Command(command_line.Command):
     """A command that shows its effect and its options by kind in `--help`."""
 
     @property
@@ -68,7 +70,7 @@ class Option(click.Option):
         self.section = section
 
 
-class Group(click.Group):
+class Group(command_line.Group):
     """A group of such commands."""
 
     command_class = Command
