@@ -25,6 +25,7 @@ from rocketrio_protocol.bodies.stats import Connection
 from rocketrio_protocol.errors import AccessRefusedError, ConsumerNotOnlineError, Error
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import RETRY_PREFIX
+from rocketrio_protocol.versions import version_name
 
 REBALANCE_PAUSE: Final = 3.0
 """Seconds until owners are looked at again: while members join or leave, a queue may have no owner or two."""
@@ -185,7 +186,7 @@ def _versions(answers: GroupMembers) -> Iterator[Finding]:
         kinds[member.language, member.version].append(client_id)
     if len(kinds) > 1:
         parts = [
-            f"{language} {version} at {', '.join(sorted(members))}"
+            f"{language} {version_name(version)} at {', '.join(sorted(members))}"
             for (language, version), members in sorted(kinds.items())
         ]
         yield Finding(

@@ -26,6 +26,7 @@ from rocketrio.cli.output import Column, Output, Row
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.errors import ConsumerNotOnlineError, Error
+from rocketrio_protocol.versions import version_name
 
 _SETTINGS = (
     ("consume", "consume_enable"),
@@ -217,7 +218,9 @@ async def _connected(admin: Admin, name: str) -> list[dict[str, object]]:
         found = (await admin.consumer_connections(name)).connection_set
     except ConsumerNotOnlineError:
         return []
-    rows = sorted((one.client_id, one.client_addr, one.language, one.version) for one in found)
+    rows = sorted(
+        (one.client_id, one.client_addr, one.language, version_name(one.version)) for one in found
+    )
     return [dict(zip(MEMBERS, row, strict=True)) for row in rows]
 
 

@@ -114,6 +114,8 @@ async def test_groups_and_clients_are_shown_and_offsets_kept_in_files(tmp_path: 
                     [row] = await shown(run, "group", "list", "--long")
                     assert (row["group"], row["members"], row["lag"]) == ("billing", 1, 0)
                     words = ("group", "members", "billing")
+                    [row] = await shown(run, *words)
+                    assert (row["client_id"], row["version"]) == (client.client_id, "V4_9_7")
                     [row] = await shown(run, *words, "--queues", "--subscription")
                     assert row["queues"] == ["orders broker-a/0", "orders broker-a/1"]
                     assert row["subscriptions"] == {"orders": "*"}
