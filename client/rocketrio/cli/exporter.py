@@ -10,6 +10,7 @@ from rocketrio.cli.commands import Command, Effect, mark
 from rocketrio.cli.common import client_options, run
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.log_lines import LogFormat
 
 NAMES: Final = ("native", "exporter", "own")
@@ -101,7 +102,7 @@ def exporter(
             from rocketrio.exporter.service import Exporter
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"the package {error.name} is not installed", remedy="Install rocketrio[metrics]"
+                f"the package {error.name} is not installed", remedy=how_to_install("metrics")
             ) from error
         from rocketrio.admin.admin import open_admin
         from rocketrio.exporter.rounds import Rounds

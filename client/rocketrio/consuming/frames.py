@@ -17,6 +17,7 @@ from rocketrio.arguments import list_of
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflateError
 
@@ -127,7 +128,8 @@ def _library(name: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"{name} is not installed, and tables are made with it: pip install 'rocketrio[{_EXTRAS[name]}]'"
+            f"{name} is not installed, and tables are made with it",
+            remedy=how_to_install(_EXTRAS[name]),
         ) from error
 
 

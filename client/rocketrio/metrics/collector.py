@@ -14,6 +14,7 @@ from rocketrio.consuming.consumer import Consumer
 from rocketrio.metrics.measured import Measured
 from rocketrio.producing.pipeline import SendPipeline
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def collector(client: ClientInstance) -> "ClientCollector":
         import prometheus_client.core  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "prometheus_client is not installed", remedy="Install rocketrio[metrics]"
+            "prometheus_client is not installed", remedy=how_to_install("metrics")
         ) from error
     return ClientCollector(client)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.extras import how_to_install
 
 ZLIB_LEVEL: Final = 5
 """The same as zipCompressLevel of Java's producer."""
@@ -138,6 +139,6 @@ def _codec(module: str, kind: CompressionType) -> Any:
         return import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"a message body is compressed with {kind.name}, whose package is not installed:"
-            " pip install 'rocketrio[codecs]'"
+            f"a message body is compressed with {kind.name}, whose package is not installed",
+            remedy=how_to_install("codecs"),
         ) from error

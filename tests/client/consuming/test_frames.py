@@ -190,7 +190,7 @@ async def test_missing_library_names_what_to_install(
     await send(client, 4, queues=1)
     monkeypatch.setitem(sys.modules, library, None)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        with pytest.raises(ConfigError, match=rf"pip install 'rocketrio\[{extra}\]'"):
+        with pytest.raises(ConfigError, match=rf"pip install .*\[{extra}\]'"):
             await getattr(consumer, method)()
         assert (await consumer.receive()).queue_offset == 0
 
