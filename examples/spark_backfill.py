@@ -5,7 +5,7 @@
     rocketrio produce orders --count 500000 &           # the master is busy meanwhile
     python examples/spark_backfill.py orders /tmp/orders
 
-The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[spark]'` and Java 17.
+The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[spark]'` and Java 17 or later.
 
 What is copied ends where the topic ended when the job was planned; what comes later is for the next run. At the end
 the brokers say how much each of them gave: what the slave did not have yet, the master did.

@@ -4,7 +4,7 @@
     python examples/produce.py
     python examples/spark_batch.py
 
-The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[spark]'` and Java 17.
+The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[spark]'` and Java 17 or later.
 """
 
 import os

@@ -5,7 +5,7 @@
     python examples/order_service.py order 100          # every tenth has no amount, and is set aside
     python examples/spark_dead_letters.py billing
 
-The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[spark]'` and Java 17.
+The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[spark]'` and Java 17 or later.
 
 Dead letters of a group are a topic like any other. Looking changes nothing; `rocketrio dead-letters resend` sends
 them to their group once more.

@@ -4,7 +4,7 @@
     python examples/demo/flights.py 20000 | rocketrio produce flights
     python examples/spark_enrich.py /tmp/enriched               # and again after more flights were sent
 
-The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[demo]'` and Java 17.
+The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[demo]'` and Java 17 or later.
 
 A run takes what came since the last one and ends; with `trigger(processingTime="10 seconds")` it would go on. Its rows
 are written at least once: a run that dies before it has noted its last batch writes that one again. The stamps of

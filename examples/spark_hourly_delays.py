@@ -4,7 +4,7 @@
     python examples/demo/flights.py 60000 | rocketrio produce flights
     python examples/spark_hourly_delays.py /tmp/delays          # and again after more flights were sent
 
-The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[demo]'` and Java 17.
+The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[demo]'` and Java 17 or later.
 
 A run takes what came since the last one and ends; with `trigger(processingTime="10 seconds")` it would go on. The
 checkpoint knows how far it came, and Parquet files are listed in a log of their own: an hour is written once, however

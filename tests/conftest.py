@@ -3,8 +3,19 @@
 import gc
 import signal
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
+from examples.demo.java import java_problem
+
+_java_problem = cache(java_problem)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Without Java, skip what starts Spark before any fixture does; from here, so that the summary has one line."""
+    if item.get_closest_marker("spark") and (problem := _java_problem()):
+        pytest.skip(problem)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
 from datetime import timedelta
 from functools import partial
@@ -17,6 +15,7 @@ import pandas as pd
 import trio
 from cluster import MASTER_ID, SLAVE_ID, Demo
 from flights import AirportDelay, delays_by_airport, delays_by_hour
+from java import java_problem
 from spark_step import BACKFILL_GROUP
 from steps import TOPIC
 
@@ -25,7 +24,6 @@ from rocketrio.admin import served
 
 SPARK_LIMIT = 400.0
 """Seconds for all jobs."""
-JAVA_VERSION = 17
 LIVE_INTERVAL = 0.005
 """Seconds between the sends of somebody who is not to notice the backfill."""
 SAMPLE_LIMIT = 15.0
@@ -41,7 +39,7 @@ HOURS = "hourly delays of a stream agree with pandas"
 async def read_with_spark(demo: Demo, table: pd.DataFrame) -> bool:
     """The topic as DataFrames, in a batch, a backfill and a stream; False when Java is missing."""
     demo.report.step(8, "The topic as a Spark DataFrame: a batch, a backfill, a stream")
-    missing = await trio.to_thread.run_sync(_java_problem)
+    missing = await trio.to_thread.run_sync(java_problem)
     if missing:
         for claim in (AGREE, FROM_SLAVE, HOURS):
             demo.report.leave_out(claim, missing)
@@ -170,21 +168,6 @@ async def _check_hours(demo: Demo, table: pd.DataFrame, told: dict[str, Any]) ->
 
 def _spelled(delay: AirportDelay) -> str:
     return f"{delay.flights:,} flights, {delay.departures:,} departures, {delay.mean_delay:.4f} min"
-
-
-def _java_problem() -> str | None:
-    """Why Spark cannot run here and what to install, or None."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    advice = f"install Java {JAVA_VERSION} (Debian, Ubuntu: openjdk-{JAVA_VERSION}-jre-headless)"
-    if java is None:
-        return f"no Java was found; {advice}"
-    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = done.stderr.split('"')[1] if '"' in done.stderr else ""
-    major = version.split(".")[0]
-    if not major.isdigit() or int(major) < JAVA_VERSION:
-        return f"{java} is version {version or 'unknown'}; {advice}"
-    return None
 
 
 async def _kill_group(process: trio.Process) -> None:
