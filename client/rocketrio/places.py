@@ -8,6 +8,8 @@
 
 TIME is ISO 8601 (`2026-11-21T08:00+01:00`; local time without a zone), milliseconds since 1970, or a time back from now
 (`-1h30m`; units d, h, m, s).
+
+Invariant: seconds or microseconds are never taken for milliseconds: that would be January 1970, or the far future.
 """
 
 import re
@@ -18,7 +20,10 @@ import attrs
 
 from rocketrio_protocol.errors import ConfigError
 
-TIME_FORMS: Final = "ISO 8601, milliseconds since 1970, or a time back as -1h30m"
+MILLISECONDS_MIN: Final = 10**11
+MILLISECONDS_MAX: Final = 10**14 - 1
+"""Other numbers, except for 0, are not times: these reach from 1973, before any cluster, to the year 5138."""
+TIME_FORMS: Final = "ISO 8601, milliseconds since 1970 (12 to 14 digits), or a time back as -1h30m"
 PLACE_FORMS: Final = (
     "first, last, N, +N after the first, -N before the end, @2026-11-21T08:00+01:00 or @-1h30m"
 )
@@ -26,6 +31,8 @@ _BACK: Final = re.compile(r"-((?:\d{1,9}[dhms])+)", re.ASCII)
 _PART: Final = re.compile(r"(\d+)([dhms])", re.ASCII)
 _UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 _NUMBER: Final = re.compile(r"\d{1,19}", re.ASCII)
+_DIGITS: Final = re.compile(r"\d{3,}", re.ASCII)
+"""A number that is not a part of an ISO time after a colon."""
 _OFFSET_MAX: Final = (1 << 63) - 1
 
 
@@ -86,7 +93,7 @@ def place_of(text: str, now_ms: int) -> Place:
     """Return the place that a text means. Raises ConfigError for any other text."""
     place = _place(text, now_ms)
     if place is None:
-        raise ConfigError(f"{text!r} is not a place: {PLACE_FORMS}")
+        raise ConfigError(f"{text!r} is not a place: {_problem(text)}")
     return place
 
 
@@ -104,15 +111,29 @@ def range_of(text: str, now_ms: int) -> PlaceRange:
         end = LAST if not right else _place(right, now_ms)
         if start is not None and end is not None:
             return PlaceRange(start, end)
-    raise ConfigError(f"{text!r} is neither a place nor a range A:B of two: {PLACE_FORMS}")
+    raise ConfigError(f"{text!r} is neither a place nor a range A:B of two: {_problem(text)}")
 
 
 def time_ms_of(text: str, now_ms: int) -> int:
     """Return the time that a text means, in milliseconds since 1970. Raises ConfigError for any other text."""
     time = _time_ms(text, now_ms)
     if time is None:
-        raise ConfigError(f"{text!r} is not a time: {TIME_FORMS}")
+        raise ConfigError(f"{text!r} is not a time: {_wrong_unit(text) or TIME_FORMS}")
     return time
+
+
+def _problem(place: str) -> str:
+    return (place.startswith("@") and _wrong_unit(place[1:])) or PLACE_FORMS
+
+
+def _wrong_unit(times: str) -> str | None:
+    """Return what is wrong with a number that is given as a time, or as one of two; None if there is none."""
+    for time in times.split(":"):
+        if _DIGITS.fullmatch(time):
+            is_seconds = len(time) < 12 and int(time) * 1000 >= MILLISECONDS_MIN
+            instead = f"; write these seconds as {int(time) * 1000}" if is_seconds else ""
+            return f"a time in digits is in milliseconds since 1970, 12 to 14 digits{instead}"
+    return None
 
 
 def _place(text: str, now_ms: int) -> Place | None:
@@ -134,7 +155,8 @@ def _place(text: str, now_ms: int) -> Place | None:
 
 def _time_ms(text: str, now_ms: int) -> int | None:
     if _NUMBER.fullmatch(text):
-        return int(text) if int(text) <= _OFFSET_MAX else None
+        time_ms = int(text)
+        return time_ms if time_ms == 0 or MILLISECONDS_MIN <= time_ms <= MILLISECONDS_MAX else None
     back = _BACK.fullmatch(text)
     if back is not None:
         ago = sum(int(number) * _UNIT_MS[unit] for number, unit in _PART.findall(back[1]))

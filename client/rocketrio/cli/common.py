@@ -67,7 +67,15 @@ from rocketrio.cluster.name_servers import (
 )
 from rocketrio.cluster.tls import TLS_CA_FILE_VARIABLE, TLS_VARIABLE, GivenTls
 from rocketrio.connect import ClientOptions
-from rocketrio.places import AtTime, Place, PlaceRange, place_of, range_of, time_ms_of
+from rocketrio.places import (
+    TIME_FORMS,
+    AtTime,
+    Place,
+    PlaceRange,
+    place_of,
+    range_of,
+    time_ms_of,
+)
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import LogFormat, log_to
@@ -178,8 +186,8 @@ class Time(click.ParamType[datetime]):
     ) -> datetime:
         try:
             return time_of(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is not a time like {TIME_EXAMPLE} or -1h30m", param, ctx)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class _PlaceType(click.ParamType[Place]):
@@ -235,12 +243,10 @@ def time_of(text: str) -> datetime:
     try:
         time_ms = time_ms_of(text, SystemWallClock().now_ms())
         return datetime.fromtimestamp(time_ms / 1000).astimezone()
-    except (
-        ConfigError,
-        OverflowError,
-        OSError,
-    ) as error:  # Its local time may be outside the years of datetime.
+    except ConfigError as error:
         raise ValueError(str(error)) from error
+    except (OverflowError, OSError) as error:  # Its local time is outside the years of datetime.
+        raise ValueError(f"{text!r} is not a time: {TIME_FORMS}") from error
 
 
 def local_text(time: datetime, *, timespec: str = "seconds") -> str:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocketrio.cli import main
-from rocketrio.cli.common import PLACE, Time, local_text, time_of, utc_text
+from rocketrio.cli.common import PLACE, RANGE, Time, local_text, time_of, utc_text
 from rocketrio.cli.offsets import _time
 from rocketrio.places import AtTime, FromLast
 
@@ -42,8 +42,16 @@ def test_times_that_are_shown_can_be_given_again(in_new_york: None) -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "0001-01-01T00:00"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="not a time like"):
+    with pytest.raises(click.BadParameter, match="is not a time: ISO 8601"):
         Time().convert(text, None, None)
+
+
+def test_seconds_are_not_taken_for_milliseconds() -> None:
+    for kind in (PLACE, RANGE):
+        with pytest.raises(click.BadParameter, match="write these seconds as 1700000000000"):
+            kind.convert("@1700000000", None, None)
+    with pytest.raises(click.BadParameter, match="write these seconds as 1700000000000"):
+        Time().convert("1700000000", None, None)
 
 
 def test_place_may_be_a_time_back_or_an_offset() -> None:

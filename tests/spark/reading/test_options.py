@@ -24,7 +24,7 @@ def test_options_without_values_are_the_defaults() -> None:
 
 def test_every_option_is_read_in_any_letter_case() -> None:
     given = {
-        "NAMESERVER": "h:1;h:2", "Subscribe": "a, b,a", "startingoffsets": "latest", "endingTimeStamp": "5",
+        "NAMESERVER": "h:1;h:2", "Subscribe": "a, b,a", "startingoffsets": "latest", "endingTimeStamp": "1700000000005",
         "failondataloss": "false", "COLUMNS": "body,tags", "properties": "String", "minpartitions": "2",
         "maxRecordsPerPartition": "10", "minrecordsperpartition": "3", "maxpartitions": "4",
         "pullBatchSize": "32", "pullPipelineDepth": "2", "pulltimeoutms": "1500", "readRetries": "0",
@@ -34,7 +34,7 @@ def test_every_option_is_read_in_any_letter_case() -> None:
         "FETCHOFFSET.RETRYINTERVALMS": "50", "connecttimeoutms": "700", "filterpushdown": "true",
     }  # fmt: skip
     assert parse_read_options(given) == ReadOptions(
-        name_servers=("h:1", "h:2"), topics=("a", "b"), starting="latest", ending=AtTimestamp(5, "latest"),
+        name_servers=("h:1", "h:2"), topics=("a", "b"), starting="latest", ending=AtTimestamp(1_700_000_000_005, "latest"),
         fail_on_data_loss=False, columns=("body", "tags"), properties="string", min_partitions=2,
         max_records_per_partition=10, min_records_per_partition=3, max_partitions=4, pull_batch_size=32,
         pull_pipeline_depth=2, pull_timeout=1.5, read_retries=0, batch_size=100, batch_rows=7,
@@ -281,14 +281,14 @@ def test_by_default_everything_is_read() -> None:
             ExplicitOffsets({_Q: 9}),
         ),
         (
-            {"startingTimestamp": "1970-01-01T00:00:00.007Z", "endingTimestamp": "7"},
+            {"startingTimestamp": "1970-01-01T00:00:00.007Z", "endingTimestamp": "1700000000007"},
             AtTimestamp(7, "error"),
-            AtTimestamp(7, "latest"),
+            AtTimestamp(1_700_000_000_007, "latest"),
         ),
         (
-            {"startingTimestamp": "7", "endingTimestamp": "7"},
-            AtTimestamp(7, "error"),
-            AtTimestamp(7, "latest"),
+            {"startingTimestamp": "1700000000007", "endingTimestamp": "1700000000007"},
+            AtTimestamp(1_700_000_000_007, "error"),
+            AtTimestamp(1_700_000_000_007, "latest"),
         ),
         (
             {"startingOffsetsByTimestamp": _TIMES, "endingOffsetsByTimestamp": _TIMES},
@@ -318,7 +318,7 @@ def test_one_time_wins_over_times_and_times_over_offsets_as_in_kafka(word: str) 
     assert _positions(**given)[which] == "latest"
     given[f"{word}OffsetsByTimestamp"] = _TIMES
     assert isinstance(_positions(**given)[which], AtTimestamps)
-    given[f"{word}Timestamp"] = "5"
+    given[f"{word}Timestamp"] = "1700000000005"
     assert isinstance(_positions(**given)[which], AtTimestamp)
 
 
@@ -345,14 +345,17 @@ def test_one_time_wins_over_times_and_times_over_offsets_as_in_kafka(word: str) 
                 "startingOffsets": "group",
                 "consumerGroup": "g",
                 "startingOffsetsFallback": "latest",
-                "startingTimestamp": "5",
+                "startingTimestamp": "1700000000005",
             },
             "has no effect without startingOffsets=group",
         ),
         ({"endingOffsets": "group"}, "endingOffsets='group' must be one of: latest"),
         ({"startingOffsetsByTimestampStrategy": "latest"}, "has no effect without"),
         (
-            {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "earliest"},
+            {
+                "startingTimestamp": "1700000000001",
+                "startingOffsetsByTimestampStrategy": "earliest",
+            },
             "startingOffsetsByTimestampStrategy='earliest' must be one of: error, latest",
         ),
         ({"startingOffsetsByTimestamp": "7"}, "startingOffsetsByTimestamp must be objects"),
@@ -363,11 +366,15 @@ def test_one_time_wins_over_times_and_times_over_offsets_as_in_kafka(word: str) 
         ),
         ({"endingOffsetsByTimestamp": '{"t":{"b":{"0":"x"}}}'}, "endingOffsetsByTimestamp has"),
         (
-            {"startingTimestamp": "5", "startingOffsets": "soon"},
+            {"startingTimestamp": "1700000000005", "startingOffsets": "soon"},
             "startingOffsets='soon'",
         ),
-        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "is later than endingTimestamp=8"),
+        (
+            {"startingTimestamp": "1700000000009", "endingTimestamp": "1700000000008"},
+            "is later than endingTimestamp=1700000000008",
+        ),
         ({"startingTimestamp": "-1"}, "startingTimestamp='-1' is not a time"),
+        ({"startingTimestamp": "1700000000"}, "milliseconds since 1970 (12 to 14 digits)"),
     ],
 )
 def test_start_or_end_that_cannot_be_is_refused(given: dict[str, str], why: str) -> None:
