@@ -395,10 +395,10 @@ def short_timeout(
 
 
 async def ask_each(
-    queues: Iterable[MessageQueue], question: Callable[[MessageQueue], Awaitable[int]]
-) -> dict[MessageQueue, int | Error]:
+    queues: Iterable[MessageQueue], question: Callable[[MessageQueue], Awaitable[T]]
+) -> dict[MessageQueue, T | Error]:
     """Ask about several queues concurrently; return each queue's answer, or its error if no broker answered."""
-    answers: dict[MessageQueue, int | Error] = {}
+    answers: dict[MessageQueue, T | Error] = {}
 
     async def ask(queue: MessageQueue) -> None:
         try:

@@ -10,9 +10,11 @@ from typing import Final, TypeVar
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.routing import subscribe_queues
+from rocketrio.client import ask_each as ask_each_queue
+from rocketrio.cluster.api import NOT_FOUND
+from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio_protocol.bodies.route import ClusterInfo
-from rocketrio_protocol.errors import ConfigError, Error, NoBrokerRegisteredError
+from rocketrio_protocol.errors import ConfigError, Error, NoBrokerRegisteredError, NotReachableError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import ungrouped
 
@@ -92,6 +94,31 @@ async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQue
     if not queues:
         raise not_readable(topic)
     return queues
+
+
+async def committed_in(
+    client: ClientInstance, group: str, queues: Sequence[MessageQueue]
+) -> dict[MessageQueue, int | Error | None]:
+    """Return what masters report that a group committed; None where it never did, an error where no master answers.
+
+    Brokers before 5.0 answer 0 for a group that never committed if the queue's first messages are still in memory.
+    """
+
+    async def ask(queue: MessageQueue) -> int | None:
+        async def of_master(found: FindBrokerResult) -> int | None:
+            if found.is_slave:  # It may have an older state.
+                raise NotReachableError(
+                    f"the master of {queue} cannot be reached, and only it knows what {group} committed",
+                    topic=queue.topic,
+                )
+            offset = await client.api.query_consumer_offset(
+                found.addr, group, queue, zero_if_young=False
+            )
+            return None if offset is NOT_FOUND else offset
+
+        return await client.ask_broker(queue, of_master, insist_on_master=True)
+
+    return await ask_each_queue(queues, ask)
 
 
 def not_readable(topic: str) -> ConfigError:

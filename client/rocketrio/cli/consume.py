@@ -3,15 +3,16 @@
 import json
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 
 import click
 import trio
+from click.core import ParameterSource
 
 from rocketrio.admin.admin import open_admin
 from rocketrio.admin.browse import TopicMessages
-from rocketrio.admin.cluster_questions import readable_queues
+from rocketrio.admin.cluster_questions import committed_in, readable_queues
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import (
     GROUP,
@@ -36,7 +37,7 @@ from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consuming.consumer_parts import COMMIT_GRACE
 from rocketrio.consuming.fetch import StartFrom
 from rocketrio.consuming.redelivered import RedeliveredMessage
-from rocketrio.places import LAST, AtTime, FromFirst, FromLast, Place, PlaceRange
+from rocketrio.places import FIRST, LAST, AtTime, Place, PlaceRange
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
@@ -53,7 +54,7 @@ from rocketrio_protocol.message import MessageExt, MessageQueue
     type=RANGE,
     default="first",
     show_default=True,
-    help=f"Where a group begins that never committed: {RANGE_HELP}.",
+    help=f"Where a group begins that never committed; others continue: {RANGE_HELP}.",
 )
 @click.option("--to", "until", type=PLACE, help="End before there, in each queue: as --from.")
 @click.option("--count", type=click.IntRange(1), help="End after this many messages.")
@@ -109,12 +110,14 @@ def consume(
     where = range_to(start, until)
     if until_caught_up and where.end is not None:
         raise click.UsageError("give --until-caught-up or an end, not both")
+    source = click.get_current_context().get_parameter_source("start")
+    is_given = source is not ParameterSource.DEFAULT
     goal = LAST if until_caught_up else where.end
 
     async def work() -> None:
         async with (
             open_client(**client) as shared,
-            _opened(shared, topic, group, tags, where.start) as consumer,
+            _opened(shared, topic, group, tags, where.start, is_given=is_given) as consumer,
         ):
             printer = _Printer(_json_line if as_json else _body_line, template)
             try:
@@ -134,38 +137,57 @@ def consume(
     run(work, verbose=verbose, interrupted_is_done=goal is None and count is None)
 
 
-def _opened(
-    client: ClientInstance, topic: str, group: str, tags: str | None, start: Place
-) -> AbstractAsyncContextManager[Consumer]:
-    """Open a consumer that begins at a place where its group never committed."""
-    start_from: StartFrom
-    match start:
-        case AtTime(time_ms):
-            start_from = datetime.fromtimestamp(time_ms / 1000, UTC)
-        case FromFirst(0):
-            start_from = "earliest"
-        case FromLast(0):
-            start_from = "latest"
-        case _:
-            return _opened_at(client, topic, group, tags, start)
-    return open_consumer(topic, group=group, tags=tags, start_from=start_from, client=client)
-
-
 @asynccontextmanager
-async def _opened_at(
-    client: ClientInstance, topic: str, group: str, tags: str | None, start: Place
+async def _opened(
+    client: ClientInstance,
+    topic: str,
+    group: str,
+    tags: str | None,
+    start: Place,
+    *,
+    is_given: bool,
 ) -> AsyncGenerator[Consumer]:
-    # Members know only ends and times as beginnings: any other one is committed for them.
+    """Open a consumer that begins at a place where its group never committed; report where a given one is not used."""
+    start_from: StartFrom = "earliest"
+    if isinstance(start, AtTime):
+        start_from = datetime.fromtimestamp(start.time_ms / 1000, UTC)
+    if is_given:
+        answers = await committed_in(client, group, await readable_queues(client, topic))
+        committed = [answer for answer in answers.values() if isinstance(answer, int)]
+        if committed:
+            where = f"{len(committed)} of {len(answers)} queues of {topic}"
+            click.echo(
+                f"note: {group} has committed in {where} and continues there, whatever --from says; "
+                "`rocketrio offsets reset` moves it",
+                err=True,
+            )
+        if start != FIRST and not isinstance(start, AtTime):
+            await _commit_start(client, topic, group, answers, start)
+    async with open_consumer(
+        topic, group=group, tags=tags, start_from=start_from, client=client
+    ) as consumer:
+        yield consumer
+
+
+async def _commit_start(
+    client: ClientInstance,
+    topic: str,
+    group: str,
+    committed: Mapping[MessageQueue, int | Error | None],
+    start: Place,
+) -> None:
+    """Commit a place where nothing is committed: members know only the first message and times as beginnings."""
+    for answer in committed.values():
+        if isinstance(answer, Error):  # Its queue may have an offset, which must not be replaced.
+            raise answer
     async with open_admin(client=client) as admin:
         messages = admin.messages(topic)
         targets = {
-            one.queue: await messages.offset_of(one.queue, start)
-            for one in await admin.offsets(topic, group)
-            if one.committed_offset is None
+            queue: await messages.offset_of(queue, start)
+            for queue, offset in committed.items()
+            if offset is None
         }
         await admin.reset_offsets(group, targets)
-    async with open_consumer(topic, group=group, tags=tags, client=client) as consumer:
-        yield consumer
 
 
 async def _commit(consumer: Consumer) -> None:

@@ -71,8 +71,8 @@ async def open_consumer(
     BrokerError is raised for an expression that it does not accept.
 
     A queue continues where the group committed. `start_from` applies only if a broker reports that the group never
-    committed: "earliest", "latest" (RocketMQ's rule: a young queue is still read from its beginning) or an aware
-    datetime.
+    committed: "earliest", "latest" (RocketMQ's rule: a young queue is still read from its beginning), "end" (the end,
+    however young the queue is) or an aware datetime.
 
     An unknown topic is an error after a second. With `wait_for_topic` the consumer waits that many seconds for the
     topic, and for the cluster if it is down, and logs that it waits; `math.inf` waits forever, as Java's consumers do.

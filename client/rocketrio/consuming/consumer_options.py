@@ -94,9 +94,9 @@ class ConsumerOptions:
         # A mistyped word that was taken for another one would skip messages.
         start = self.start_from
         is_time = isinstance(start, datetime) and start.tzinfo is not None
-        if not is_time and not (isinstance(start, str) and start in ("earliest", "latest")):
+        if not is_time and not (isinstance(start, str) and start in ("earliest", "latest", "end")):
             raise ConfigError(
-                f"start_from={start!r} is neither 'earliest', 'latest' nor a datetime with a time zone"
+                f"start_from={start!r} is neither 'earliest', 'latest', 'end' nor a datetime with a time zone"
             )
         if self.wait_for_topic is not None:
             seconds("wait_for_topic", self.wait_for_topic)

@@ -55,8 +55,8 @@ stops or is full."""
 NO_PROGRESS_PAUSE: Final = 1.0
 """Seconds to wait after an answer without messages and without progress; a lagging slave gives such answers."""
 
-StartFrom: TypeAlias = Literal["earliest", "latest"] | datetime
-"""Where a group begins on a queue on which it never committed."""
+StartFrom: TypeAlias = Literal["earliest", "latest", "end"] | datetime
+"""Where a group begins on a queue on which it never committed; "latest" is RocketMQ's rule, "end" is exact."""
 
 logger = logging.getLogger("rocketrio.consumer")
 
@@ -65,7 +65,8 @@ def consume_from_where(start_from: StartFrom) -> str:
     """Return the name that heartbeats use for `start_from`."""
     if start_from == "earliest":
         return "CONSUME_FROM_FIRST_OFFSET"
-    return "CONSUME_FROM_LAST_OFFSET" if start_from == "latest" else "CONSUME_FROM_TIMESTAMP"
+    is_time = isinstance(start_from, datetime)
+    return "CONSUME_FROM_TIMESTAMP" if is_time else "CONSUME_FROM_LAST_OFFSET"
 
 
 @attrs.define(eq=False)

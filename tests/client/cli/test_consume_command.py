@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.client.cli.test_commands import ROCKETRIO, in_shell
+from tests.client.cli.test_commands import ROCKETRIO, in_cluster, in_shell
 
 from rocketrio import open_admin
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -85,3 +85,25 @@ async def test_format_strings_carry_messages_from_one_topic_to_another() -> None
             assert done.out.startswith("stored 1 messages")
             assert "record 2 has b'b" in done.err
             assert "nothing was sent from this record on" in done.err
+
+
+@pytest.mark.real
+async def test_new_group_begins_at_the_end_and_a_note_names_a_place_that_is_not_used() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(120):
+            await run("produce", "orders", stdin=b"1\n2\n3\n")
+            for place in ("last", "latest", "-0"):
+                consume = ("consume", "orders", "--group", f"by-{place}", "--from", place)
+                done = await run(*consume, "--until-caught-up")
+                assert (done.code, done.out, done.err) == (0, "", ""), place
+            await run("produce", "orders", stdin=b"4\n")
+            done = await run("consume", "orders", "--group", "by-last", "--count", "1")
+            assert (done.out, done.err) == ("4\n", "")
+            for place in ("last", "first", "@-1h"):
+                consume = ("consume", "orders", "--group", "by-latest", "--from", place)
+                done = await run(*consume, "--count", "1")
+                assert done.out == "4\n", place
+                assert "note: by-latest has committed in 4 of 4 queues of orders" in done.err
+                assert done.err.count("\n") == 1
+                await run("produce", "orders", stdin=b"4\n")

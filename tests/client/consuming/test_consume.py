@@ -2,7 +2,8 @@
 
 import math
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -38,6 +39,25 @@ async def test_new_group_may_start_at_the_end(client: ClientInstance) -> None:
         with trio.move_on_after(3):
             raise AssertionError(await consumer.receive())
         assert [consumer.position(queue) for queue in queues] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("mode", ["clustering", "broadcasting"])
+async def test_end_is_exact_however_young_the_queues_are(
+    client: ClientInstance, mode: Literal["clustering", "broadcasting"], tmp_path: Path
+) -> None:
+    await send(client, 8)
+    async with open_consumer(
+        TOPIC,
+        group="g",
+        mode=mode,
+        client=client,
+        start_from="end",
+        offsets_path=tmp_path / "offsets" if mode == "broadcasting" else None,
+    ) as consumer:
+        with trio.move_on_after(3):
+            raise AssertionError(await consumer.receive())
+        await send(client, 4, start=8)
+        assert sorted(await receive(consumer, 4)) == [8, 9, 10, 11]
 
 
 async def test_time_decides_where_a_new_group_starts(client: ClientInstance) -> None:
