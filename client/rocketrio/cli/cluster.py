@@ -146,9 +146,7 @@ def status(
                 await _watch(admin, also, WATCH_INTERVAL if every is None else every, output)
                 return
             statuses = await admin.status(also=also)
-        output.show(
-            status_rows(statuses), STATUS_KEYS, people=status_table(statuses, width=console().width)
-        )
+        output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
 
     run(work, verbose=verbose, interrupted_is_done=watch)
 
@@ -216,6 +214,5 @@ async def _watch(admin: Admin, also: tuple[str, ...], interval: float, output: O
     # No refresh thread: each status is shown when it arrives.
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            shown = status_table(await admin.status(also=also), width=console().width)
-            live.update(shown, refresh=True)
+            live.update(status_table(await admin.status(also=also)), refresh=True)
             await trio.sleep(interval)

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rocketrio.admin.cluster_status import TAKES_WRITES, BrokerStatus
-from rocketrio.cli.output import UNKNOWN, records
+from rocketrio.cli.output import UNKNOWN
+from rocketrio.cli.tables import Cell, Fitted, Head
 from rocketrio_protocol.ha.status import LastWait
+from rocketrio_protocol.log_lines import printable
 
 _COLUMNS: Final = (
     *("broker", "id", "role", "address", "log end", "follows"),
@@ -25,8 +26,6 @@ _RIGHT: Final = frozenset({"id", "log end", "behind", "seconds"})
 _WELL: Final = frozenset({TAKES_WRITES, "following", "connected"})
 _COPYING_LEFT: Final = 1.0
 """Seconds: a slave that has at least this much time left is shown as copying."""
-NARROW: Final = 90
-"""Below this number of columns the table would fold until it cannot be read."""
 _NOT_THERE: Final = "-"
 _SHOWN_BY: Final = {
     "slaves": "slaves have not acknowledged the rest yet",
@@ -69,33 +68,15 @@ def status_rows(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
     ]
 
 
-def status_table(statuses: Sequence[BrokerStatus], *, width: int | None = None) -> RenderableType:
-    """Return the statuses as a table with notes; in a terminal of this width as records if it is narrow."""
-    notes = [Text(line, style=style) for line, style in _notes(statuses)]
-    if width is not None and width < NARROW:
-        shown: RenderableType = records(_COLUMNS, [list(_cells(one)) for one in statuses])
-    else:
-        shown = _table(statuses)
-    return Group(shown, *([Text("")] if notes else []), *notes)
+def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
+    """Return the statuses as a table, with notes."""
+    notes = [Text(printable(line), style=style) for line, style in _notes(statuses)]
+    heads = [Head(column, is_number=column in _RIGHT) for column in _COLUMNS]
+    table = Fitted(heads, [list(_cells(one)) for one in statuses])
+    return Group(table, *([Text("")] if notes else []), *notes)
 
 
-def _table(statuses: Sequence[BrokerStatus]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        right = column in _RIGHT
-        # On a narrow terminal addresses and states fold; folded numbers would be unreadable.
-        table.add_column(
-            column,
-            overflow="fold",
-            justify="right" if right else "left",
-            no_wrap=right or column == "role",
-        )
-    for one in statuses:
-        table.add_row(*_cells(one))
-    return table
-
-
-def _cells(one: BrokerStatus) -> Iterator[RenderableType]:
+def _cells(one: BrokerStatus) -> Iterator[Cell]:
     is_slave = one.role == "slave"
     yield one.broker_name
     yield str(one.broker_id)

@@ -25,7 +25,7 @@ from rocketrio.cli.common import (
 from rocketrio.cli.lag_table import (
     GROUP_KEYS,
     QUEUE_KEYS,
-    group_table,
+    GroupTable,
     queue_rows,
     queue_table,
     report_json,
@@ -36,10 +36,6 @@ from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
 
 WORST_ROWS: Final = 20
 """The rows that a table has if neither --worst nor --all is given."""
-WIDE: Final = 140
-"""From this number of columns on a table has the reasons in it; otherwise they stand below."""
-NARROW: Final = 90
-"""Below this number a table has only groups, topics, lag and verdicts."""
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SHORTEST_WINDOW: Final = 2 * SAMPLE_EVERY
 """Seconds: three samples."""
@@ -176,7 +172,4 @@ def _show(report: LagReport, output: Output, *, queues: bool) -> None:
 
 
 def _table(report: LagReport, *, queues: bool) -> RenderableType:
-    if queues:
-        return queue_table(report)
-    width = console().width
-    return group_table(report, is_wide=width >= WIDE, is_narrow=width < NARROW)
+    return queue_table(report) if queues else GroupTable(report)

@@ -1,21 +1,26 @@
 """Formats the output of `rocketrio lag`: for people and for programs."""
 
 import math
-from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+import attrs
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
 from rocketrio.cli.output import UNKNOWN
+from rocketrio.cli.tables import TEXT_WIDTH, Cell, Fitted, Head, text_of
 from rocketrio_protocol.lag import Judgement, Owner, Verdict, duration
 
 _GROUP_COLUMNS: Final = (
     *("group", "topic", "lag", "oldest", "in/s", "out/s", "eta", "members", "verdict", "why"),
 )
-_NARROW_COLUMNS: Final = ("group", "topic", "lag", "verdict")
+_SPARE: Final = {
+    "why": 5, "eta": 4, "in/s": 3, "out/s": 3, "members": 2, "oldest": 1, "stands for": 3,
+}  # fmt: skip
+"""The columns that are dropped where they have no room, from the first to the last by their ranks."""
+_WHY_WIDTH: Final = 50
+"""With less room the reasons stand below the table."""
 _QUEUE_COLUMNS: Final = (
     *("queue", "owner", "committed", "end", "lag", "oldest", "stands for", "verdict"),
 )
@@ -105,41 +110,49 @@ def _judgement_json(one: Judgement) -> dict[str, Any]:
     }
 
 
-def group_table(
-    report: LagReport, *, is_wide: bool = True, is_narrow: bool = False
-) -> RenderableType:
-    """Return a table of groups and topics for people, with notes on what is missing from it.
+@attrs.frozen
+class GroupTable:
+    """A table of groups and topics for people, with notes on what is missing from it.
 
-    Without `is_wide` the reasons stand below the table; if it `is_narrow` only what the eye needs first is in it.
+    Where the reasons have no room beside the numbers they stand below.
     """
-    is_counted = any(row.source == "counters" for row in report.rows)
-    columns = [
-        f"{name} counted" if is_counted and name.endswith("/s") else name
-        for name in (_GROUP_COLUMNS if is_wide else _GROUP_COLUMNS[:-1])
-    ]
-    rows: list[list[str | Text]] = [
-        [
-            row.group,
-            _topic(row),
-            _lag(row),
-            _length(row.oldest_seconds),
-            _rate(row.judgement.in_per_second),
-            _rate(row.judgement.out_per_second),
-            _eta(row.judgement.eta),
-            UNKNOWN if row.members is None else str(row.members),
-            _verdict(row.verdict),
-            *([row.judgement.why] if is_wide else []),
+
+    report: LagReport
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the table for the width that there is."""
+        rows = self.report.rows
+        mark = " counted" if any(row.source == "counters" for row in rows) else ""
+        heads = [
+            Head(
+                f"{name}{mark}" if name.endswith("/s") else name,
+                is_number=name in _RIGHT,
+                least=_WHY_WIDTH if name == "why" else TEXT_WIDTH,
+                spare=_SPARE.get(name, 0),
+            )
+            for name in _GROUP_COLUMNS
         ]
-        for row in report.rows
+        table = Fitted(heads, map(_group_cells, rows))
+        yield table
+        kept = table.kept(options.max_width)
+        if kept is not None and _GROUP_COLUMNS.index("why") not in kept:
+            yield from (_heading(row) for row in rows if row.verdict != Verdict.OK)
+        yield from _notes(self.report)
+
+
+def _group_cells(row: GroupLag) -> list[Cell]:
+    return [
+        row.group,
+        _topic(row),
+        _lag(row),
+        _length(row.oldest_seconds),
+        _rate(row.judgement.in_per_second),
+        _rate(row.judgement.out_per_second),
+        _eta(row.judgement.eta),
+        UNKNOWN if row.members is None else str(row.members),
+        _verdict(row.verdict),
+        row.judgement.why,
     ]
-    if is_narrow:
-        kept = [index for index, name in enumerate(columns) if name in _NARROW_COLUMNS]
-        columns = [columns[index] for index in kept]
-        rows = [[row[index] for index in kept] for row in rows]
-    notes = []
-    if not is_wide:
-        notes = [_heading(row) for row in report.rows if row.verdict != Verdict.OK]
-    return Group(_table(columns, rows), *notes, *_notes(report))
 
 
 def queue_table(report: LagReport) -> RenderableType:
@@ -159,31 +172,20 @@ def queue_table(report: LagReport) -> RenderableType:
             )
             for one in row.queues
         ]
-        parts += [_heading(row), _table(_QUEUE_COLUMNS, rows), Text()]
+        heads = [
+            Head(name, is_number=name in _RIGHT, spare=_SPARE.get(name, 0))
+            for name in _QUEUE_COLUMNS
+        ]
+        parts += [_heading(row), Fitted(heads, rows), Text()]
     return Group(*parts[:-1], *_notes(report))
 
 
 def _heading(row: GroupLag) -> Text:
-    return Text(f"{row.group} {_topic(row)}: {row.verdict.value}: {row.judgement.why}")
+    return text_of(f"{row.group} {_topic(row)}: {row.verdict.value}: {row.judgement.why}")
 
 
 def _topic(row: GroupLag) -> str:
     return _NOT_MEASURED if row.topic is None else row.topic
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        is_right = column.removesuffix(" counted") in _RIGHT
-        table.add_column(
-            column,
-            justify="right" if is_right else "left",
-            no_wrap=is_right or column == "verdict",
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*(text if isinstance(text, Text) else Text(text) for text in row))
-    return table
 
 
 def _notes(report: LagReport) -> list[Text]:

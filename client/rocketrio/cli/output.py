@@ -20,25 +20,21 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import click
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console, RenderableType
 
 from rocketrio.cli.format_strings import row_printer
 from rocketrio.cli.json_values import json_text, plain, utc_text
+from rocketrio.cli.tables import Cell, Fitted, Head
 from rocketrio_protocol.log_lines import printable
 
 __all__ = ["json_text", "utc_text"]  # for those who import them from here
 
 UNKNOWN: Final = "unknown"
-PIPED_WIDTH: Final = 240
-"""The width of a table that goes to a file or another program: wide enough not to fold."""
-TEXT_WIDTH: Final = 16
-"""A column of texts may fold, but not below this width."""
+PIPED_WIDTH: Final = 1_000_000
+"""The width of what goes to a file or another program: nothing folds there."""
 FORMS: Final = ("table", "json", "ndjson", "csv")
 
 Row: TypeAlias = Mapping[str, Any]
-Cell: TypeAlias = str | Text
 
 
 @attrs.frozen
@@ -198,23 +194,9 @@ class Output:
             column.key: column.right or any(_is_number(row.get(column.key)) for row in rows)
             for column in columns
         }
-        cells = [[_text(self._cell(row, column)) for column in columns] for row in rows]
-        headings = [Text(column.heading or column.key) for column in columns]
-        if sys.stdout.isatty() and _least_width(headings, cells, columns, right) > console().width:
-            _print(records(headings, cells))
-            return
-        table = Table(box=None, pad_edge=False, header_style="bold", show_header=self.headers)
-        for column, heading in zip(columns, headings, strict=True):
-            # On a narrow terminal texts fold; folded numbers would be unreadable.
-            table.add_column(
-                heading,
-                overflow="fold",
-                justify="right" if right[column.key] else "left",
-                no_wrap=right[column.key],
-            )
-        for line in cells:
-            table.add_row(*line)
-        _print(table)
+        heads = [Head(column.heading or column.key, right[column.key]) for column in columns]
+        cells = ([self._cell(row, column) for column in columns] for row in rows)
+        _print(Fitted(heads, cells, show_heads=self.headers))
 
     def _cell(self, row: Row, column: Column) -> Cell:
         if column.cell is not None:
@@ -223,33 +205,8 @@ class Output:
         return self.time(value) if isinstance(value, datetime) else _shown(value)
 
 
-def records(headings: Sequence[Cell], rows: Sequence[Sequence[RenderableType]]) -> RenderableType:
-    """Return the fields of each row below each other, for a terminal where columns have no room beside each other."""
-    parts: list[RenderableType] = []
-    for row in rows:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for heading, cell in zip(headings, row, strict=True):
-            table.add_row(heading, cell)
-        parts += [table, ""]
-    return Group(*parts[:-1])
-
-
-def _least_width(
-    headings: list[Text], cells: list[list[Text]], columns: list[Column], right: Mapping[str, bool]
-) -> int:
-    """Return the width that a table needs so that it can be read: numbers whole, texts folded a few times at most."""
-    width = 2 * (len(columns) - 1)
-    for index, column in enumerate(columns):
-        widest = max((line[index].cell_len for line in cells), default=0)
-        least = widest if right[column.key] else min(widest, TEXT_WIDTH)
-        width += max(headings[index].cell_len, least)
-    return width
-
-
 def console() -> Console:
-    """Return the console for people: as wide as the terminal, wide enough not to fold where there is none."""
+    """Return the console for people: as wide as the terminal, and so wide that nothing folds where there is none."""
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
 
 
@@ -278,11 +235,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(_shown(each) for each in value)
     return str(value)
-
-
-def _text(cell: Cell) -> Text:
-    """Return a cell in which nothing is markup, and nothing steers the terminal."""
-    return cell if isinstance(cell, Text) else Text(printable(cell))
 
 
 def _is_number(value: Any) -> bool:

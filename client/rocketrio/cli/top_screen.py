@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-from rich.table import Table
 from rich.text import Text
 
 from rocketrio.cli.output import UNKNOWN
+from rocketrio.cli.tables import TEXT_WIDTH, Cropped, Fitted, Head
 from rocketrio_protocol.log_lines import printable
 
 View: TypeAlias = Literal["cluster", "groups", "topics"]
@@ -21,6 +21,11 @@ _ENTER: Final = ("\r", "\n")
 _RUBOUT: Final = ("\x7f", "\x08")
 _FIRST_SORT: Final[Mapping[View, str]] = {"cluster": "", "groups": "", "topics": "in/s"}
 """Groups come with the worst first, and brokers by name."""
+_SPARE: Final = {
+    "in/s": 4, "out/s": 4, "queues": 3, "disk %": 3, "members": 2, "role": 2, "why": 1,
+}  # fmt: skip
+"""The columns that are dropped where they have no room, from the first to the last by their ranks."""
+_WHY_WIDTH: Final = 30
 _BAD: Final = {
     "behind": "yellow", "rewound": "yellow", "unknown": "dim",
     "stalled": "red", "stopped": "red", "losing": "bold red",
@@ -102,24 +107,28 @@ def keys_of(text: str) -> Iterator[str]:
         place += 1
 
 
-def table_of(screen: Screen, rows: Sequence[Mapping[str, Any]], height: int) -> Table:
+def table_of(screen: Screen, rows: Sequence[Mapping[str, Any]], height: int) -> Cropped:
     """Return the rows that fit in a number of lines, with a heading for each column."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
     columns = list(rows[0]) if rows else []
-    for column in columns:
-        mark = ("↓" if screen.reverse else "↑") if column == screen.sort else ""
-        is_number = any(isinstance(row[column], int | float) for row in rows)
-        is_last = column == columns[-1]
-        table.add_column(
-            Text(f"{column}{mark}"),
-            justify="right" if is_number else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if is_last and not is_number else None,
+    shown = screen.chosen(rows)[: max(0, height - 1)]
+    heads = [
+        Head(
+            f"{column}{_mark(screen, column)}",
+            is_number=any(isinstance(row[column], int | float) for row in rows),
+            spare=0 if column == screen.sort else _SPARE.get(column, 0),
+            is_one_line=column == "why",
+            least=_WHY_WIDTH if column == "why" else TEXT_WIDTH,
         )
-    for row in screen.chosen(rows)[: max(0, height - 1)]:
-        table.add_row(*(_cell(column, row[column]) for column in columns))
-    return table
+        for column in columns
+    ]
+    cells = [[_cell(column, row[column]) for column in columns] for row in shown]
+    return Cropped(Fitted(heads, cells), max(1, height))
+
+
+def _mark(screen: Screen, column: str) -> str:
+    if column != screen.sort:
+        return ""
+    return "↓" if screen.reverse else "↑"
 
 
 def _cell(column: str, value: Any) -> Text:

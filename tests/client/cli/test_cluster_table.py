@@ -65,11 +65,14 @@ def test_a_copy_shows_its_progress() -> None:
     assert "broker-a 1: 25% copied, 100.0 MB/s, 30 s left" in notes
 
 
-def test_numbers_can_be_read_on_a_narrow_terminal() -> None:
+def test_narrow_terminal_gets_the_fields_of_a_broker_below_each_other() -> None:
     lines = shown(MASTER, SLAVE, width=80)
-    assert any("4,000,000,000" in line for line in lines)
-    assert any("sync-master" in line for line in lines)
-    assert any("3.0 GB" in line and "61.2" in line for line in lines)
+    assert {"role     sync-master", "log end  4,000,000,000", "behind   3.0 GB"} <= {*lines}
+
+
+def test_names_of_strangers_are_no_markup_and_cannot_steer_the_terminal() -> None:
+    lines = shown(attrs.evolve(MASTER, broker_name="[bold]a\x1b[2J"))
+    assert lines[1].startswith(r"[bold]a\x1b[2J  ")
 
 
 def test_table_has_notes_on_what_sends_waited_for() -> None:

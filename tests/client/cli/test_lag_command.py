@@ -7,13 +7,13 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner
-from rich.console import Console
+from rich.console import Console, RenderableType
 from tests.client.cli.test_commands import LIMIT, in_cluster
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
 from rocketrio.admin import GroupLag, LagReport, Owner, QueueLag
 from rocketrio.cli import main
-from rocketrio.cli.lag_table import group_table, queue_table, report_json
+from rocketrio.cli.lag_table import GroupTable, queue_table, report_json
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.lag import Judgement, Verdict
 
@@ -45,15 +45,15 @@ NOTHING = GroupLag("idle", None, UNKNOWN, 0, None, [], "window")
 REPORT = LagReport([ROW, PARTLY, NOTHING], 9, {"broker-b": "away"}, 60.0, 13)
 
 
-def shown(table: object) -> list[str]:
-    console = Console(width=240)
+def shown(table: RenderableType, width: int = 240) -> list[str]:
+    console = Console(width=width)
     with console.capture() as capture:
         console.print(table)
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
 def test_table_has_a_row_for_each_group_and_topic_and_notes_what_it_omits() -> None:
-    assert shown(group_table(REPORT)) == [
+    assert shown(GroupTable(REPORT)) == [
         "group topic lag oldest in/s out/s eta members verdict why",
         "billing orders 7 120 min 1.2 0.0 never 2 stalled queue 3 of broker-a stands",
         "billing orders ≥7 unknown - - - unknown unknown broker-b did not answer: away",
@@ -63,7 +63,7 @@ def test_table_has_a_row_for_each_group_and_topic_and_notes_what_it_omits() -> N
 
 
 def test_reasons_are_below_a_narrow_table() -> None:
-    lines = shown(group_table(REPORT, is_wide=False))
+    lines = shown(GroupTable(REPORT), 80)
     assert lines[0].endswith("members verdict")
     assert lines[4:] == [
         "billing orders: stalled: queue 3 of broker-a stands",
@@ -89,13 +89,13 @@ def test_table_of_queues_names_owners() -> None:
 
 def test_report_without_groups_prints_a_note() -> None:
     empty = LagReport([], 0, {}, 0.0, 1)
-    assert shown(group_table(empty))[-1] == "no group has committed anything"
+    assert shown(GroupTable(empty))[-1] == "no group has committed anything"
     assert shown(queue_table(empty)) == ["no group has committed anything"]
 
 
 def test_columns_from_counters_are_marked() -> None:
     report = attrs.evolve(REPORT, rows=[attrs.evolve(ROW, source="counters")])
-    assert "in/s counted out/s counted" in shown(group_table(report))[0]
+    assert "in/s counted out/s counted" in shown(GroupTable(report))[0]
 
 
 def test_json_has_null_for_unknown_and_no_infinity() -> None:
