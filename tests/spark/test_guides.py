@@ -1,4 +1,4 @@
-"""Run the code of the Spark guides and of the README in one session; check what the recipes find."""
+"""Run the code of the Spark guides in one session; check what the recipes find."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,6 @@ from tests.support.running_cluster import (
     running_cluster,
 )
 
-from rocketrio.spark import from_rocketmq
 from rocketrio_protocol.message import Message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -60,7 +59,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 ],
             }
             async with channel_pool() as pool:
-                await create_topic(pool, running.master, "paid-orders", 1)
                 for topic, messages in topics.items():
                     await create_topic(pool, running.master, topic, 1)
                     await load_queue(pool, running.master, topic, 0, messages)
@@ -132,19 +130,6 @@ def test_a_day_is_a_range(named: dict[str, Any]) -> None:
 def test_sql_does_it_too(named: dict[str, Any]) -> None:
     rows = sorted(_rows(named["paid"]))
     assert rows == [(1, 999, True), (2, 800, True), (4, 1600, True), (6, 2400, True)]
-
-
-def test_readme_reads_orders_and_writes_those_that_are_paid(
-    spark: SparkSession, cluster: Running, tmp_path: Path
-) -> None:
-    replaced = {"127.0.0.1:9876": cluster.name_server, "/checkpoints": f"{tmp_path}/checkpoints"}
-    document = Document("README.md", tmp_path, replaced)
-    document.names["spark"] = spark
-    names = document.run(only=lambda source: "(spark" in source)
-    assert names["query"].awaitTermination(200), names["query"].status
-    found = from_rocketmq(spark, "paid-orders", name_servers=cluster.name_server).collect()
-    orders = sorted((row.keys, json.loads(bytes(row.body))["cents"]) for row in found)
-    assert orders == [("order-1", 999), ("order-2", 800), ("order-4", 1600), ("order-6", 2400)]
 
 
 @pytest.mark.parametrize("name", ["spark.md", "spark-streaming.md", "spark-writing.md"])
