@@ -49,7 +49,13 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.command_line import Group
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import LogFormat, log_to
-from rocketrio_protocol.remoting.ports import Listener, SystemWallClock, join_addr, split_addr
+from rocketrio_protocol.remoting.ports import (
+    Listener,
+    SystemWallClock,
+    join_addr,
+    name_server_addrs,
+    split_addr,
+)
 from rocketrio_protocol.remoting.server_limits import HOST_CONNECTION_LIMIT, ServerLimits
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.remoting.tcp import listen_tcp
@@ -67,14 +73,18 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class _Address(click.ParamType[str]):
+    """A text that `check` accepts: an address to serve on, or those of the name servers."""
+
     name = "HOST:PORT"
 
+    def __init__(self, check: Callable[[str], object] = split_addr) -> None:
+        self._check = check
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        for addr in value.split(";"):
-            try:
-                split_addr(addr.strip())
-            except ConfigError as error:
-                self.fail(str(error), param, ctx)
+        try:
+            self._check(value)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
         return value
 
 
@@ -297,7 +307,11 @@ def namesrv(
 
 
 @main.command()
-@click.option("--namesrv", type=_Address(), help="Addresses of the name servers, separated by `;`.")
+@click.option(
+    "--namesrv",
+    type=_Address(name_server_addrs),
+    help="Addresses of the name servers, separated by `;`.",
+)
 @click.option("--listen", type=_Address(), help="Address to serve clients on.")
 @click.option("--ha-listen", type=_Address(), help="Address to serve slaves on.")
 @click.option("--cluster", "cluster_name", help="Name of the cluster.")

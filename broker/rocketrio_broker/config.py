@@ -20,7 +20,7 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
 from rocketrio_protocol.names import topic_name_problem
-from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
+from rocketrio_protocol.remoting.ports import WallClock, join_addr, name_server_addrs, split_addr
 from rocketrio_protocol.remoting.server_limits import (
     CONNECTION_LIMIT,
     HOST_CONNECTION_LIMIT,
@@ -469,10 +469,10 @@ class BrokerConfig:
             self.address,
             self.ha_address,
             self.metrics_address,
-            *self.name_servers,
         ):
             if addr is not None:
                 split_addr(addr)
+        self.name_servers  # noqa: B018 - raises for a text that holds no address.
         self.metrics_labels  # noqa: B018 - raises for labels that cannot be used.
 
     @property
@@ -551,7 +551,7 @@ class BrokerConfig:
     @property
     def name_servers(self) -> tuple[str, ...]:
         """The name servers as separate addresses."""
-        return tuple(addr for part in self.namesrv.split(";") if (addr := part.strip()))
+        return name_server_addrs(self.namesrv)
 
     @property
     def config_directory(self) -> Path:

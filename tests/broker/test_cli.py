@@ -118,6 +118,8 @@ def invoked(*arguments: str) -> tuple[int, str]:
     ("arguments", "told"),
     [
         (["run", "--listen", "10911"], "host:port"),
+        (["run", "--listen", "127.0.0.1:1;127.0.0.1:2"], "host:port"),
+        (["run", "--namesrv", "a:9876;http://b"], "name server 'http://b' is not HOST:PORT"),
         (["run", "--role", "boss"], "async-master"),
         (["run", "--role", "slave"], "a master has id 0"),
         (["run", "--set", "store.flush_disk_typ=sync"], "store.flush_disk_type"),

@@ -64,6 +64,18 @@ def test_rocketmqs_own_variable_names_the_name_servers_last(tmp_path: Path) -> N
     assert load('namesrv = "c:3"', tmp_path=tmp_path, environment=environment).namesrv == "c:3"
 
 
+@pytest.mark.parametrize("place", ["NAMESRV_ADDR", "ROCKETRIO_NAMESRV", "file"])
+def test_name_servers_are_read_as_clients_read_them(tmp_path: Path, place: str) -> None:
+    def loaded(text: str) -> BrokerConfig:
+        if place == "file":
+            return load(f'namesrv = "{text}"', tmp_path=tmp_path)
+        return load(tmp_path=tmp_path, environment={place: text})
+
+    assert loaded("http://a:80/; ,b:2 ").name_servers == ("a:80", "b:2")
+    with pytest.raises(ConfigError, match=r"name server 'http://b' is not HOST:PORT"):
+        loaded("a:80;http://b")
+
+
 def test_a_relative_directory_in_a_file_is_relative_to_the_file(tmp_path: Path) -> None:
     assert load('data = "store"', tmp_path=tmp_path).data == tmp_path / "store"
 

@@ -42,7 +42,7 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
-from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.remoting.ports import name_server_addrs, split_addr
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable that RocketMQ users know: `host:port`, several separated by semicolons."""
@@ -61,21 +61,13 @@ def name_server_addresses(
 ) -> tuple[str, ...]:
     """Return the addresses to use: those given, else those of `NAMESRV_ADDR`, else the local one.
 
-    Raises ConfigError for anything that is not `host:port`.
+    Raises ConfigError for a text that holds no address, see `name_server_addrs`.
     """
     if given is None:
         given = (os.environ if environ is None else environ).get(NAME_SERVERS_VARIABLE, "")
-    if isinstance(given, str):
-        given = given.replace(",", ";").split(";")
-    texts = list_of(str, "name_servers", given)
-    addresses = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(
-                f"name server {address!r} is not HOST:PORT, as 10.0.0.1:9876; several are separated by semicolons"
-            )
-    return addresses or (DEFAULT_NAME_SERVER,)
+    if not isinstance(given, str):
+        given = ";".join(list_of(str, "name_servers", given))
+    return name_server_addrs(given) or (DEFAULT_NAME_SERVER,)
 
 
 @attrs.define

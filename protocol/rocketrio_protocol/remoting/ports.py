@@ -119,6 +119,7 @@ class Listen(Protocol):
         ...
 
 
+_HOST_TEXT: Final = re.compile(r"[^\s/;,@?#]+")
 _PORT_DIGITS: Final = 5  # int() refuses thousands of digits with its own error
 
 
@@ -126,11 +127,35 @@ def split_addr(addr: str) -> tuple[str, int]:
     """Return host and port of `host:port` or `[v6]:port`. Raises ConfigError that says what is wrong."""
     host, colon, port = addr.rpartition(":")
     is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
-    if not (colon and host and is_number and int(port) <= 65_535):
+    if not (colon and _HOST_TEXT.fullmatch(host) and is_number and int(port) <= 65_535):
         raise ConfigError(
             f"{addr!r} is not an address; write host:port, for example 127.0.0.1:9876"
         )
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+_SCHEME: Final = re.compile(r"\A\w+://")
+
+
+def name_server_addrs(text: str) -> tuple[str, ...]:
+    """Return the different addresses in a text as `host:port;host:port`; commas separate them too.
+
+    Clouds print endpoints as `http://host:port/`: the scheme says nothing, and is omitted as Java's and Go's clients
+    omit it. Raises ConfigError that names the part that is not an address.
+    """
+    addrs = []
+    for part in filter(None, map(str.strip, re.split("[;,]", text))):
+        addr = _SCHEME.sub("", part).rstrip("/")
+        try:
+            _, port = split_addr(addr)
+        except ConfigError:
+            port = 0
+        if not port:
+            raise ConfigError(
+                f"name server {part!r} is not HOST:PORT, as 10.0.0.1:9876; several are separated by semicolons"
+            )
+        addrs.append(addr)
+    return tuple(dict.fromkeys(addrs))
 
 
 _MAX_HOST_LENGTH: Final = 255

@@ -21,6 +21,8 @@ from rocketrio_protocol.errors import ConfigError, RequestCodeNotSupportedError
         (None, {}, ("127.0.0.1:9876",)),
         (["a:1", "a:1"], {"NAMESRV_ADDR": "other:1"}, ("a:1",)),
         ("[::1]:9876", {}, ("[::1]:9876",)),
+        (["http://a:1/", "b:2;c:3"], {}, ("a:1", "b:2", "c:3")),
+        (None, {"NAMESRV_ADDR": "http://a:1"}, ("a:1",)),
     ],
 )
 def test_addresses_are_the_given_ones_then_the_environments(

@@ -11,6 +11,7 @@ from rocketrio_protocol.remoting.ports import (
     SystemWallClock,
     VirtualWallClock,
     join_addr,
+    name_server_addrs,
     split_addr,
 )
 
@@ -31,6 +32,34 @@ def test_addresses_are_split_and_joined(addr: str, host: str, port: int) -> None
 def test_text_that_is_not_an_address_is_refused_with_an_example(addr: str) -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:9876"):
         split_addr(addr)
+
+
+@pytest.mark.parametrize(
+    ("text", "addrs"),
+    [
+        ("http://MQ_INST_1.mq.example.com:80", ("MQ_INST_1.mq.example.com:80",)),
+        ("https://a:80/", ("a:80",)),
+        ("rocketmq://a:80", ("a:80",)),
+        ("HTTP://a:80//;b:9876/", ("a:80", "b:9876")),
+        ("a:9876; ", ("a:9876",)),
+        (" ;a:1,, b:2 ;a:1;", ("a:1", "b:2")),
+        ("http://[::1]:9876/", ("[::1]:9876",)),
+        ("", ()),
+        (" ; ", ()),
+    ],
+)
+def test_name_servers_are_read_as_clouds_print_them(text: str, addrs: tuple[str, ...]) -> None:
+    assert name_server_addrs(text) == addrs
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["http://a", "http://", "http://a:80/path", "u@a:80", "a b:80", "a:0", "a:b:c", "http:a:80/x"],
+)
+def test_error_names_the_part_that_is_no_name_server(part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        name_server_addrs(f"b:9876; {part} ")
+    assert f"name server {part!r} is not HOST:PORT" in str(caught.value)
 
 
 def test_system_clock_returns_milliseconds() -> None:
