@@ -80,7 +80,8 @@ def main() -> None:
       rocketrio offsets orders --group billing
 
     To use other name servers, give --namesrv HOST:PORT or set the environment variable NAMESRV_ADDR (separate several
-    by semicolons), or name clusters by `rocketrio context add`, and choose one by --context NAME.
+    by semicolons), or name clusters by `rocketrio context add`, and choose one by --context NAME. Options of the
+    cluster may stand before the command or after it.
 
     To use a cluster with access control, give --credentials-file FILE, or set ROCKETRIO_ACCESS_KEY and
     ROCKETRIO_SECRET_KEY.

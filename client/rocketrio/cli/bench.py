@@ -24,6 +24,7 @@ from rocketrio.bench.runs import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import TOPIC, client_options, print_json, run, sends
+from rocketrio.cli.numbers import Duration, Rate, Whole
 from rocketrio.cli.shell import fail
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, open_client
@@ -41,12 +42,13 @@ def bench() -> None:
     """Measure how many messages a cluster takes and gives, and how long each one waits.
 
     A topic is made for the measurement and removed after it, also after Ctrl-C, which prints what was measured until
-    then. This program needs a processor of its own: one client sends some ten thousand messages per second at most.
+    then; a TOPIC that you name is kept. This program needs a processor of its own: one client sends some ten thousand
+    messages per second at most.
 
     \b
     Examples:
       rocketrio bench produce --messages 100000 --in-flight 64
-      rocketrio bench produce --rate 2000 --duration 60
+      rocketrio bench produce --rate 2000 --duration 1m
       rocketrio bench pingpong --messages 1000
       rocketrio bench replication --json
     """
@@ -55,19 +57,14 @@ def bench() -> None:
 def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
     """Add the options of all measurements; the function gets a `_Bench`, and returns the figures."""
 
-    @click.option("--topic", type=TOPIC, help="Use this topic, and keep it.  [default: a new one]")
-    @click.option(
-        "--queues", type=click.IntRange(1, 1024), default=QUEUES, help="Queues of a new topic."
-    )
-    @click.option(
-        "--messages", type=click.IntRange(1), help="Stop after this number.  [default: 10000]"
-    )
-    @click.option(
-        "--duration", type=click.FloatRange(0.1), help="Stop after this number of seconds."
-    )
+    @click.argument("topic", required=False, type=TOPIC, metavar="[TOPIC]")
+    @click.option("--topic", "also", type=TOPIC, help="The same as TOPIC.")
+    @click.option("--queues", type=Whole(1, 1024), default=QUEUES, help="Queues of a new topic.")
+    @click.option("--messages", type=Whole(1), help="Stop after this number.  [default: 10000]")
+    @click.option("--duration", type=Duration(0.1), help="Stop after this time, as 30s or 5m.")
     @click.option(
         "--size",
-        type=click.IntRange(1, MAX_MESSAGE_SIZE),
+        type=Whole(1, MAX_MESSAGE_SIZE),
         default=128,
         show_default=True,
         help="Bytes of a body; they are random.",
@@ -83,6 +80,7 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
     def command(
         *,
         topic: str | None,
+        also: str | None,
         queues: int,
         messages: int | None,
         duration: float | None,
@@ -96,6 +94,9 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
     ) -> None:
         if as_csv and as_json:
             raise click.UsageError("give --csv or --json, not both")
+        if topic is not None and also is not None:
+            raise click.UsageError("give the topic once: as TOPIC or with --topic")
+        topic = topic or also
         if messages is None and duration is None:
             messages = 10_000
         recorder = Recorder(click.get_current_context().info_name or "")
@@ -172,18 +173,18 @@ async def _remove(admin: Admin, topic: str | None, group: str) -> None:
 
 
 Measure = Callable[[_Bench], Awaitable[Figures]]
-_in_flight = functools.partial(click.option, "--in-flight", type=click.IntRange(1, 10_000))
+_in_flight = functools.partial(click.option, "--in-flight", type=Whole(1, 10_000))
 _clients = click.option(
     "--clients",
-    type=click.IntRange(1, 1_000),
+    type=Whole(1, 1_000),
     default=1,
     show_default=True,
     help="Clients with connections of their own.",
 )
 _rate = click.option(
     "--rate",
-    type=click.FloatRange(0.01),
-    help="Messages per second; a latency then counts from when a message was due.",
+    type=Rate(),
+    help="Messages per second, as 500/s; a latency then counts from when a message was due.",
 )
 
 
@@ -191,7 +192,7 @@ _rate = click.option(
 @_in_flight(default=8, show_default=True, help="Sends of one client that wait at the same time.")
 @click.option(
     "--batch",
-    type=click.IntRange(1, 10_000),
+    type=Whole(1, 10_000),
     default=1,
     show_default=True,
     help="Messages in one request.",
@@ -210,8 +211,9 @@ def produce(
     \b
     Examples:
       rocketrio bench produce
+      rocketrio bench produce orders --duration 30s
       rocketrio bench produce --size 1024 --batch 32 --clients 4
-      rocketrio bench produce --rate 500 --duration 30 --csv
+      rocketrio bench produce --rate 500 --duration 30s --csv
     """
 
     async def measure(on: _Bench) -> Figures:
@@ -228,13 +230,13 @@ def produce(
 def consume(*, clients: int, **load: Any) -> Measure:
     """Measure receipts by a new group, from the first message on.
 
-    Messages are stored first, which is not measured; with --topic those that are there are received. A latency is the
+    Messages are stored first, which is not measured; of TOPIC those that are there are received. A latency is the
     time for which a member waited for one message.
 
     \b
     Examples:
       rocketrio bench consume --messages 200000
-      rocketrio bench consume --topic orders --duration 10
+      rocketrio bench consume orders --duration 10s
     """
 
     async def measure(on: _Bench) -> Figures:
@@ -258,7 +260,7 @@ def pingpong(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
     \b
     Examples:
       rocketrio bench pingpong --messages 1000
-      rocketrio bench pingpong --rate 100 --in-flight 32 --duration 30
+      rocketrio bench pingpong --rate 100 --in-flight 32 --duration 30s
     """
 
     async def measure(on: _Bench) -> Figures:
@@ -281,7 +283,7 @@ def replication(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
     \b
     Examples:
       rocketrio bench replication --messages 1000
-      rocketrio bench replication --rate 200 --in-flight 16 --duration 30
+      rocketrio bench replication --rate 200 --in-flight 16 --duration 30s
     """
 
     async def measure(on: _Bench) -> Figures:

@@ -12,6 +12,7 @@ from rocketrio.cli.broker_show import clean, show, stats
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import ADDRESS, BROKER, changes, changes_with, client_options, reads, run
 from rocketrio.cli.cut import cut
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
@@ -52,7 +53,7 @@ broker.add_command(clean)
 @click.option(
     "--id",
     "broker_id",
-    type=click.IntRange(0),
+    type=Whole(0),
     help="Broker id: needed for a slave (1 and up, unique within the broker name); a master has 0.",
 )
 @changes
@@ -130,7 +131,7 @@ async def _show_role(admin: Admin, output: Output, address: str, role: str, want
 @click.argument("name", type=BROKER, metavar="NAME")
 @click.option(
     "--to",
-    type=click.IntRange(1),
+    type=Whole(1),
     help="Id of the slave; by default the slave that has most of the log.",
 )
 @changes
@@ -223,7 +224,7 @@ def settings(
 @click.argument("broker", metavar="ADDR|NAME")
 @click.option(
     "--rate",
-    type=click.IntRange(1),
+    type=Whole(1),
     help="Bytes of the log per second.  [default: 32 MiB]",
 )
 @reads

@@ -1,15 +1,17 @@
 """The commands `rocketrio broker show|stats|clean`."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import click
 
-from rocketrio.admin.admin import open_admin
+from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.broker_numbers import BrokerNumber, counts_of, state_of
 from rocketrio.admin.broker_upkeep import Cleaning, expected
 from rocketrio.admin.broker_upkeep import clean as clean_broker
+from rocketrio.admin.cluster_questions import ask_each
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import ADDRESS, changes, client_options, reads, run
+from rocketrio.cli.common import ADDRESS, BROKER, changes, client_options, reads, run, run_in_part
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
 
@@ -18,59 +20,83 @@ _RAW = click.option("--raw", is_flag=True, help="All keys, as the broker reports
 
 
 @click.command(cls=Command)
-@click.argument("address", type=ADDRESS, metavar="ADDR")
+@click.argument("broker", type=BROKER, metavar="ADDR|NAME")
 @_RAW
 @reads
 @client_options
-def show(address: str, raw: bool, output: Output, client: ClientOptions, verbose: int) -> None:
-    """Show which broker is at ADDR, how full its log and disk are, and what is not written yet.
+def show(broker: str, raw: bool, output: Output, client: ClientOptions, verbose: int) -> None:
+    """Show how full the log and disk of the broker at ADDR, or of all brokers of a NAME, are, and what is not written.
 
     \b
     Examples:
+      rocketrio broker show broker-a
       rocketrio broker show 10.0.0.1:10911
       rocketrio broker show 10.0.0.1:10911 --raw --json
     """
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            runtime = await admin.calls.runtime_info(address)
-            settings = {} if raw else await admin.calls.broker_config(address)
-        _show(_as_they_are(runtime) if raw else state_of(runtime, settings), output)
+    async def numbers(admin: Admin, address: str) -> list[BrokerNumber]:
+        runtime = await admin.calls.runtime_info(address)
+        if raw:
+            return _as_they_are(runtime)
+        return state_of(runtime, await admin.calls.broker_config(address))
 
-    run(work, verbose=verbose)
+    _show(broker, numbers, output, client, verbose)
 
 
 @click.command(cls=Command)
-@click.argument("address", type=ADDRESS, metavar="ADDR")
+@click.argument("broker", type=BROKER, metavar="ADDR|NAME")
 @_RAW
 @reads
 @client_options
-def stats(address: str, raw: bool, output: Output, client: ClientOptions, verbose: int) -> None:
-    """Show how many messages the broker at ADDR stores and delivers, and how long storing takes.
+def stats(broker: str, raw: bool, output: Output, client: ClientOptions, verbose: int) -> None:
+    """Show how many messages the broker at ADDR, or each of a NAME, stores and delivers, and how long storing takes.
 
     Rates are of the last 10 seconds, minute and 10 minutes. What a broker has not measured yet is unknown.
 
     \b
-    Example:
+    Examples:
+      rocketrio broker stats broker-a
       rocketrio broker stats 10.0.0.1:10911
     """
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            runtime = await admin.calls.runtime_info(address)
-        _show(_as_they_are(runtime) if raw else counts_of(runtime), output)
+    async def numbers(admin: Admin, address: str) -> list[BrokerNumber]:
+        runtime = await admin.calls.runtime_info(address)
+        return _as_they_are(runtime) if raw else counts_of(runtime)
 
-    run(work, verbose=verbose)
+    _show(broker, numbers, output, client, verbose)
 
 
 def _as_they_are(table: dict[str, str]) -> list[BrokerNumber]:
     return [BrokerNumber(key, value) for key, value in sorted(table.items())]
 
 
-def _show(numbers: list[BrokerNumber], output: Output) -> None:
-    output.show(
-        [{"key": one.key, "value": one.value, "unit": one.unit} for one in numbers], _COLUMNS
-    )
+def _show(
+    broker: str,
+    numbers: Callable[[Admin, str], Awaitable[list[BrokerNumber]]],
+    output: Output,
+    client: ClientOptions,
+    verbose: int,
+) -> None:
+    """Print the numbers of a broker, or of all of a name, each row with its address; name those that are silent."""
+
+    async def work(silent: dict[str, str]) -> None:
+        async with open_admin(**client) as admin:
+            is_address = ":" in broker
+            addresses = [broker] if is_address else await admin.broker_addresses(broker)
+            found, failed = await ask_each(
+                {addr: addr for addr in addresses}, lambda addr: numbers(admin, addr)
+            )
+        if not found:
+            raise next(iter(failed.values()))
+        silent.update((addr, error.what) for addr, error in failed.items())
+        rows = [
+            {"key": one.key, "value": one.value, "unit": one.unit, "address": addr}
+            for addr, each in found.items()
+            for one in each
+        ]
+        output.show(rows, _COLUMNS if len(addresses) == 1 else ("address", *_COLUMNS))
+
+    run_in_part(work, verbose=verbose)
 
 
 @click.command(cls=Command)

@@ -21,6 +21,7 @@ from rocketrio.cli.common import (
     reads,
     run,
 )
+from rocketrio.cli.numbers import Duration
 from rocketrio.cli.output import UNKNOWN, Column, Output, Row, console
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.lag import duration
@@ -103,8 +104,8 @@ def _short_address(row: Row) -> str:
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
-    type=click.FloatRange(0.1),
-    help=f"Seconds between reports (with --watch).  [default: {WATCH_INTERVAL:g}]",
+    type=Duration(0.1),
+    help=f"Time between reports (with --watch).  [default: {WATCH_INTERVAL:g}s]",
 )
 @click.option(
     "--broker",

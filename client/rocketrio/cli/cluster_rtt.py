@@ -9,17 +9,18 @@ from rocketrio.admin.round_trips import RoundTrips, round_trips
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import changes, client_options, run
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
 
 
 @click.command(cls=Command)
 @click.option(
-    "--count", type=click.IntRange(1), default=50, show_default=True, help="Sends to each broker."
+    "-n", "--count", type=Whole(1), default=50, show_default=True, help="Sends to each broker."
 )
 @click.option(
     "--size",
-    type=click.IntRange(0, 4 << 20),
+    type=Whole(0, 4 << 20),
     default=128,
     show_default=True,
     help="Bytes of a message.",

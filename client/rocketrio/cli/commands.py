@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import click
@@ -13,6 +14,26 @@ from rocketrio_protocol import command_line
 
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 _MARK: Final = "rocketrio_effect"
+GIVEN_BEFORE: Final = "rocketrio.given_before"
+"""The key in a context's `meta` of those options that stood before the command, as they were written."""
+_OTHER_WORDS: Final = {
+    "--limit": "--count",
+    "--max": "--count",
+    "--max-messages": "--count",
+    "--num": "--count",
+    "--number": "--count",
+    "--bootstrap-server": "--namesrv",
+    "--name-server": "--namesrv",
+    "--nameserver": "--namesrv",
+    "--server": "--namesrv",
+    "--consumer-group": "--group",
+    "-g": "--group",
+    "--offset": "--from",
+    "-o": "--from",
+    "--partition": "--queue",
+    "-p": "--queue",
+}
+"""What other programs call rocketrio's options; an error names the one that the command has."""
 Kind: TypeAlias = Literal["topics", "groups", "brokers", "addresses"]
 """What a name can be the name of."""
 
@@ -39,6 +60,40 @@ class Command(command_line.Command):
     def effect(self) -> Effect | None:
         """What the command does to the cluster; None if its function has no mark."""
         return getattr(self.callback, _MARK, None)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Understand also the options that stood before the command; let errors name what may be meant."""
+        args = [*ctx.meta.get(GIVEN_BEFORE, ()), *args]
+        given = list(args)  # click's parser empties the list.
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            ours = _OTHER_WORDS.get(error.option_name)
+            if ours not in self._options():
+                raise
+            text = f"{error.message} Did you mean {ours!r}?"
+            raise click.NoSuchOption(error.option_name, text, ctx=error.ctx) from error
+        except click.UsageError as error:
+            flag = self._flag_with_number(given)
+            if flag is None or type(error) is not click.UsageError:
+                raise
+            text = f"{error.message}; {flag} takes no number, give --count too"
+            raise click.UsageError(text, error.ctx) from error
+
+    def _options(self) -> dict[str, click.Option]:
+        return {
+            name: parameter
+            for parameter in self.params
+            if isinstance(parameter, click.Option)
+            for name in parameter.opts
+        }
+
+    def _flag_with_number(self, args: list[str]) -> str | None:
+        """Return the flag that a number follows, in a command that has --count."""
+        options = self._options()
+        flags = {name for name, option in options.items() if option.is_flag}
+        found = (name for name, value in pairwise(args) if name in flags and value.isdecimal())
+        return next(found, None) if "--count" in options else None
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help text, and what the command does to the cluster."""

@@ -52,6 +52,7 @@ from rocketrio.cli.contexts import (
     read_contexts,
 )
 from rocketrio.cli.format_strings import RecordReader, message_printer
+from rocketrio.cli.numbers import Duration, Whole
 from rocketrio.cli.output import FORMS, PIPED_WIDTH, UNKNOWN, Output, json_text, utc_text
 from rocketrio.cli.shell import fail
 from rocketrio.cluster.account import (
@@ -158,7 +159,7 @@ class _Address(click.ParamType[str]):
         try:
             split_addr(str(value))
         except ConfigError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(f"{error}; `rocketrio cluster list` shows them", param, ctx)
         return str(value)
 
 
@@ -313,15 +314,13 @@ def client_options(function: Callable[..., None]) -> Callable[..., None]:
     )
     @_cluster_option(
         "--timeout",
-        type=click.FloatRange(0, min_open=True),
-        metavar="SECONDS",
-        help="How long the whole command may take.",
+        type=Duration(),
+        help="How long the whole command may take, as 30s or 5m.",
     )
     @_cluster_option(
         "--per-broker",
-        type=click.FloatRange(0, min_open=True),
-        metavar="SECONDS",
-        help="How long a server may take to answer a question.  [default: 3, or 5]",
+        type=Duration(),
+        help="How long a server may take to answer a question.  [default: 3s, or 5s]",
     )
     @_cluster_option("-v", "--verbose", count=True, help="Log to standard error; twice for more.")
     @functools.wraps(function)
@@ -588,7 +587,7 @@ def _with_output(function: Callable[..., None], *, is_stream: bool = False) -> C
     order = option(
         "--sort", metavar="COLUMN", default="", help="Sort by a column; -COLUMN from the end."
     )
-    cut = option("--limit", type=click.IntRange(0), metavar="N", help="Only the first N rows.")
+    cut = option("--limit", type=Whole(0), metavar="N", help="Only the first N rows.")
     return order(cut(command))
 
 

@@ -29,6 +29,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.format_strings import Printer, message_printer
 from rocketrio.cli.message_output import message_row
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, open_client
@@ -57,7 +58,7 @@ from rocketrio_protocol.message import MessageExt, MessageQueue
     help=f"Where a group begins that never committed; others continue: {RANGE_HELP}.",
 )
 @click.option("--to", "until", type=PLACE, help="End before there, in each queue: as --from.")
-@click.option("--count", type=click.IntRange(1), help="End after this many messages.")
+@click.option("-n", "--count", type=Whole(1), help="End after this many messages.")
 @click.option(
     "--until-caught-up",
     is_flag=True,

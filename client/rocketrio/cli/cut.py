@@ -17,6 +17,7 @@ from rocketrio.admin.cut_log import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, client_options, reads, run
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
@@ -99,7 +100,7 @@ def show_command(directory: Path, file: str, output: Output) -> None:
 @click.argument("directory", type=_DIRECTORY)
 @click.argument("file")
 @click.option(
-    "--from", "first", type=click.IntRange(0), default=0,
+    "--from", "first", type=Whole(0), default=0,
     help="Begin at this physical offset, where an earlier resend ended.",
 )  # fmt: skip
 @changes

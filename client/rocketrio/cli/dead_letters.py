@@ -10,6 +10,7 @@ from rocketrio.admin.dead_letters import VIEW_MAX_MESSAGES
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import GROUP, TIME_HELP, Time, client_options, reads, run
 from rocketrio.cli.dead_letters_tools import count, export, resend
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.message import MessageExt
@@ -43,7 +44,7 @@ dead_letters.add_command(resend)
 @click.argument("group", type=GROUP, metavar="GROUP")
 @click.option("--since", type=Time(), help=f"Only those stored from this time on, {TIME_HELP}.")
 @click.option(
-    "--count", type=click.IntRange(1), default=VIEW_MAX_MESSAGES, show_default=True,
+    "-n", "--count", type=Whole(1), default=VIEW_MAX_MESSAGES, show_default=True,
     help="Maximum number, oldest first.",
 )  # fmt: skip
 @reads

@@ -26,6 +26,7 @@ from rocketrio.cli.common import (
     reads,
     run,
 )
+from rocketrio.cli.numbers import Rate
 from rocketrio.cli.output import Column, Output, json_text
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError, Error
@@ -200,25 +201,6 @@ def _write(message: MessageExt, path: Path, index: TextIO) -> None:
 # -------------------------------------------------------------------------------------------- resend
 
 
-class _Rate(click.ParamType[float]):
-    """A number of messages a second: 5/s, 300/m, or a number."""
-
-    name = "N/s"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number, _, unit = str(value).partition("/")
-        seconds = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit)
-        try:
-            rate = float(number) / seconds if seconds else 0.0
-        except ValueError:
-            rate = 0.0
-        if not 0 < rate < 1e9:
-            self.fail(f"{value!r} is not a rate like 5/s or 300/m", param, ctx)
-        return rate
-
-
 @click.command(cls=Command)
 @click.argument("group", type=GROUP)
 @click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
@@ -229,7 +211,7 @@ class _Rate(click.ParamType[float]):
     "--to", type=click.Choice(["group", "topic"]), default="group", show_default=True,
     help="Recipient: the group alone, or every group that reads the topic.",
 )  # fmt: skip
-@click.option("--rate", type=_Rate(), help="The most messages a second, as 5/s, or 300/m.")
+@click.option("--rate", type=Rate(), help="The most messages a second, as 5/s, or 300/m.")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),

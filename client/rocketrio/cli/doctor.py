@@ -27,6 +27,7 @@ from rocketrio.admin.events import BrokerEvent
 from rocketrio.admin.health import Finding, Severity, link_of
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import DONE_IN_PART, GROUP, TOPIC, client_options, reads, run
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
@@ -68,7 +69,7 @@ class _Doctor(Command):
 )
 @click.option(
     "--slaves",
-    type=click.IntRange(0),
+    type=Whole(0),
     metavar="N",
     help="How many slaves each master should have: one that was stopped is not registered any more.",
 )

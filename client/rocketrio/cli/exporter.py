@@ -8,6 +8,7 @@ import click
 
 from rocketrio.cli.commands import Command, Effect, mark
 from rocketrio.cli.common import client_options, run
+from rocketrio.cli.numbers import Duration
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.extras import how_to_install
@@ -38,10 +39,10 @@ class _Pattern(click.ParamType[str]):
 )
 @click.option(
     "--every",
-    type=click.FloatRange(_LEAST_PERIOD),
+    type=Duration(_LEAST_PERIOD),
     default=15.0,
-    show_default=True,
-    help="Seconds between two rounds.",
+    show_default="15s",
+    help="Time between two rounds.",
 )
 @click.option(
     "--names",

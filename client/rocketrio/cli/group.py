@@ -22,6 +22,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.group_mode import mode
 from rocketrio.cli.group_tables import LONG, MEMBERS, member_columns, member_row, overview_row
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output, Row
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
@@ -61,14 +62,14 @@ group.add_command(mode)
 @click.option("--cluster", help="Only on the masters of this cluster; by default on all.")
 @click.option(
     "--max-retries",
-    type=click.IntRange(-1),
+    type=Whole(-1),
     help="Redeliveries of a message until it goes to the dead-letter topic.",
 )
-@click.option("--retry-queues", type=click.IntRange(0), help="Queues of the retry topic.")
-@click.option("--reads-from", type=click.IntRange(0), help="Broker id that members read from.")
+@click.option("--retry-queues", type=Whole(0), help="Queues of the retry topic.")
+@click.option("--reads-from", type=Whole(0), help="Broker id that members read from.")
 @click.option(
     "--slow-reads-from",
-    type=click.IntRange(0),
+    type=Whole(0),
     help="Broker id that members read from when they are far behind; 1, the default, is any slave.",
 )
 @click.option("--consume/--no-consume", default=None, help="Whether members get messages.")

@@ -6,6 +6,7 @@ from rocketrio.admin.admin import open_admin
 from rocketrio.admin.group_overview import Mode, set_mode
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import GROUP, TOPIC, changes, client_options, run
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
 
@@ -16,7 +17,7 @@ from rocketrio.connect import ClientOptions
 @click.argument("mode", type=click.Choice(["pull", "pop"]), metavar="pull|pop")
 @click.option(
     "--share-queues",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=0,
     show_default=True,
     help="In pop mode: how many more members share the queues of one.",

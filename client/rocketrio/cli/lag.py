@@ -1,9 +1,8 @@
 """The command `rocketrio lag`."""
 
-import re
 import sys
 from contextlib import nullcontext
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 import trio
@@ -30,32 +29,15 @@ from rocketrio.cli.lag_table import (
     queue_table,
     report_json,
 )
+from rocketrio.cli.numbers import Duration, Whole
 from rocketrio.cli.output import Output, console
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
 
 WORST_ROWS: Final = 20
 """The rows that a table has if neither --worst nor --all is given."""
-_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SHORTEST_WINDOW: Final = 2 * SAMPLE_EVERY
 """Seconds: three samples."""
-
-
-class _Seconds(click.ParamType[float]):
-    name = "DURATION"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a duration like 60s, 5m or 1h", param, ctx)
-        seconds = float(match[1]) * _UNITS[match[2]]
-        if seconds < _SHORTEST_WINDOW:
-            self.fail(f"a window has at least {_SHORTEST_WINDOW:g} seconds", param, ctx)
-        return seconds
 
 
 @click.command(cls=Command)
@@ -63,14 +45,14 @@ class _Seconds(click.ParamType[float]):
 @click.option("--topic", type=TOPIC, help="Only this topic.")
 @click.option(
     "--worst",
-    type=click.IntRange(1),
+    type=Whole(1),
     metavar="N",
     help=f"Only the worst N rows; a table of all groups has {WORST_ROWS} otherwise.",
 )
 @click.option("--all", "every", is_flag=True, help="All rows, with RocketMQ's own groups.")
 @click.option(
     "--window",
-    type=_Seconds(),
+    type=Duration(_SHORTEST_WINDOW),
     help=f"How long to watch before a verdict, as 60s or 5m.  [default: {WINDOW:g}s]",
 )
 @click.option("--once", is_flag=True, help="Answer at once, by what brokers counted lately.")

@@ -23,6 +23,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.message_output import list_messages, print_message, show_message
 from rocketrio.cli.message_trace import deliver, show_id, status, trace
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
 from rocketrio.connect import ClientOptions
 from rocketrio.places import Place, PlaceRange
@@ -57,7 +58,7 @@ message.add_command(deliver)
 @click.option("--topic", type=TOPIC, help="The topic: ID is then the id that its producer gave.")
 @click.option(
     "--max-body",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=_BODY_BYTES,
     show_default=True,
     help="Bytes of the body to show.",
@@ -110,7 +111,7 @@ def get(
 @click.option("--key", required=True, help="One of the keys of the messages.")
 @click.option("--from", "since", type=Time(), help=f"Stored then or later, {TIME_HELP}.")
 @click.option("--to", "until", type=Time(), help=f"Stored then or earlier, {TIME_HELP}.")
-@click.option("--count", type=click.IntRange(1), default=_COUNT, show_default=True, help="At most.")
+@click.option("-n", "--count", type=Whole(1), default=_COUNT, show_default=True, help="At most.")
 @reads
 @client_options
 def find(
@@ -149,8 +150,8 @@ def find(
 @message.command()
 @click.argument("topic", type=TOPIC)
 @click.argument("queue", type=QUEUE, metavar="BROKER/QUEUE")
-@click.argument("offset", type=click.IntRange(0))
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="At most.")
+@click.argument("offset", type=Whole(0))
+@click.option("-n", "--count", type=Whole(1), default=1, show_default=True, help="At most.")
 @reads
 @client_options
 def at(
@@ -189,7 +190,7 @@ def at(
 @click.option("--from", "since", type=RANGE, default="first", help=f"From there on: {RANGE_HELP}.")
 @click.option("--to", "until", type=PLACE, help="Up to there, without it: as --from.")
 @click.option("--queue", type=QUEUE, help="Only this queue.")
-@click.option("--count", type=click.IntRange(1), default=_COUNT, show_default=True, help="At most.")
+@click.option("-n", "--count", type=Whole(1), default=_COUNT, show_default=True, help="At most.")
 @click.option("--last", is_flag=True, help="The newest instead of the oldest.")
 @reads
 @client_options

@@ -19,6 +19,7 @@ from rocketrio.cli.common import (
     time_of,
     without_bounds,
 )
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.offsets_files import delete, export
 from rocketrio.cli.offsets_reset import reset
 from rocketrio.cli.output import Column, Output
@@ -87,7 +88,7 @@ offsets.add_command(delete)
     help="Put the group there first: back to the oldest message, past the newest, to this offset, or to what was"
     f" stored from this time on ({TIME_HELP}).",
 )
-@click.option("--queue-id", type=int, help="Reset only the queues of this number.")
+@click.option("--queue-id", type=Whole(0), help="Reset only the queues of this number.")
 @changes_with("reset_to")
 @client_options
 def show(

@@ -28,6 +28,7 @@ from rocketrio.cli.common import (
     client_options,
     run,
 )
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
@@ -54,7 +55,9 @@ _NOT_YET: Final = Column("after", cell=lambda row: "-")
     metavar="PLACE",
     help=f"first, last, N, +N after the first, -N before the end, @TIME ({TIME_HELP}), or @-1h30m for a time ago.",
 )
-@click.option("--shift", type=int, metavar="±N", help="Messages after or before the committed one.")
+@click.option(
+    "--shift", type=Whole(), metavar="±N", help="Messages after or before the committed one."
+)
 @click.option("--to-group", type=GROUP, help="Where this group is.")
 @click.option(
     "--from-file",

@@ -21,6 +21,7 @@ from rocketrio.cli.common import (
     sends,
 )
 from rocketrio.cli.format_strings import RecordReader
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.produce_transactions import ANSWERS, produce_half_messages
 from rocketrio.cli.shell import fail
@@ -58,10 +59,10 @@ DELAYS: Final = {_shown_delay(delay): level for level, delay in enumerate(DELAY_
 
 @click.command(cls=Command)
 @click.argument("topic", type=TOPIC, metavar="TOPIC")
-@click.option("--count", type=click.IntRange(1), help="Send this many generated messages instead.")
+@click.option("-n", "--count", type=Whole(1), help="Send this many generated messages instead.")
 @click.option(
     "--size",
-    type=click.IntRange(0, MAX_MESSAGE_SIZE),
+    type=Whole(0, MAX_MESSAGE_SIZE),
     help=f"Body bytes of each generated message (with --count).  [default: {DEFAULT_SIZE}]",
 )
 @click.option("--keys", default="", help="Keys of every message, separated by spaces.")

@@ -5,6 +5,7 @@ Invariant: when the command ends with 0, all its output has left the process.
 
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator, Mapping
@@ -14,9 +15,25 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from rocketrio.cli.commands import Group
+from rocketrio.cli.commands import GIVEN_BEFORE, Group
 
 VERSION_AS_JSON: Final = "rocketrio.version_as_json"
+CLUSTER_OPTIONS: Final = {
+    "--namesrv": True,
+    "--context": True,
+    "--credentials-file": True,
+    "--access-key": True,
+    "--tls": False,
+    "--tls-ca": True,
+    "--tls-cert": True,
+    "--tls-key": True,
+    "--tls-insecure": False,
+    "--timeout": True,
+    "--per-broker": True,
+    "--verbose": False,
+    "-v": False,
+}
+"""The options of `common.client_options`, which may stand before the command too, and whether a value follows."""
 
 
 class Shell(Group):
@@ -46,8 +63,9 @@ class Shell(Group):
             formatter.write_dl(list(self._lines.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Understand `--version --json`, in both orders."""
+        """Understand `--version --json`, in both orders, and keep options of the cluster for the command."""
         ctx.meta[VERSION_AS_JSON] = is_json = set(args) == {"--version", "--json"}
+        ctx.meta[GIVEN_BEFORE], args = _cluster_options_first(args)
         return super().parse_args(ctx, ["--version"] if is_json else args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -70,6 +88,19 @@ class Shell(Group):
             if isinstance(error, BrokenPipeError):  # Its reader needs no more.
                 sys.exit(1)
             fail(f"standard output takes no more: {error.strerror}")
+
+
+def _cluster_options_first(args: list[str]) -> tuple[list[str], list[str]]:
+    """Return the options of the cluster that stand before the command, and the rest of the command line."""
+    end = 0
+    while end < len(args):
+        name, equals, _ = args[end].partition("=")
+        if re.fullmatch("-v+", name):
+            name = "-v"
+        if name not in CLUSTER_OPTIONS:
+            break
+        end += 2 if CLUSTER_OPTIONS[name] and not equals else 1
+    return args[:end], args[end:]
 
 
 @contextmanager

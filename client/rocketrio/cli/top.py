@@ -19,6 +19,7 @@ from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.top import ClusterSampler, GroupSampler, Sample, TopicSampler
 from rocketrio.cli.commands import CallableT, Command, Effect, mark
 from rocketrio.cli.common import client_options, run
+from rocketrio.cli.numbers import Duration
 from rocketrio.cli.top_screen import VIEWS, Screen, View, help_line, keys_of, table_of
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError, Error
@@ -46,10 +47,10 @@ def _reads(function: CallableT) -> CallableT:
 )
 @click.option(
     "--every",
-    type=click.FloatRange(0.2),
+    type=Duration(0.2),
     default=EVERY,
-    show_default=True,
-    help="Seconds between two samples.",
+    show_default=f"{EVERY:g}s",
+    help="Time between two samples.",
 )
 @client_options
 @_reads

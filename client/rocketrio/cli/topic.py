@@ -17,6 +17,7 @@ from rocketrio.cli.common import (
     run_in_part,
     without_bounds,
 )
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
 from rocketrio.cli.topic_tables import (
     LONG,
@@ -58,7 +59,7 @@ def topic() -> None:
 @click.argument("name", type=TOPIC, metavar="TOPIC")
 @click.option(
     "--queues",
-    type=click.IntRange(1, MAX_QUEUES),
+    type=Whole(1, MAX_QUEUES),
     help=f"Queues on each broker; {DEFAULT_TOPIC_QUEUE_NUMS} for a new topic.",
 )
 @click.option(
