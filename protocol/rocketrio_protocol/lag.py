@@ -30,6 +30,8 @@ SAMPLE_EVERY: Final = 5.0
 """Seconds between two samples: members commit that often."""
 SAMPLES_NEEDED: Final = 3
 """Fewer samples do not show that something never happened."""
+FRESH: Final = 2 * SAMPLE_EVERY
+"""Seconds: a younger message may be unread only because its commit is not due."""
 LOSING_PART: Final = 0.8
 """A message is about to be deleted if it is at least this part of the age of the log's first message old."""
 
@@ -156,7 +158,7 @@ def judge_queue(name: str, samples: Sequence[Sample], known: Circumstances = ORD
     if any(_fell(before, after) for before, after in pairwise(counted)):
         return judged(Verdict.OK, f"{name} has {lag:,} unread, and the lag falls at times")
     if len(counted) < SAMPLES_NEEDED:
-        why = f"{name} was sampled {len(counted)} times, and {SAMPLES_NEEDED} times are needed"
+        why = f"{name} has {len(counted)} of the {SAMPLES_NEEDED} samples that a verdict needs"
         return judged(Verdict.UNKNOWN, why)
     if len(set(commits)) == 1:
         return judged(*_standing(name, last, f"for {duration(span)}", known))
@@ -174,7 +176,8 @@ def judge_counters(
 ) -> Judgement:
     """Return the verdict on one sample, by what brokers counted in their last minute: messages stored, and delivered.
 
-    Deliveries are not commits, so members that receive messages and never finish them sample busy.
+    Deliveries are no commits: members may receive messages and never finish them. So a lag is ok only if no message is
+    unread for longer than commits take, and what one sample does not show is unknown.
     """
     lag = sample.lag
     eta = None if lag is None else _eta(lag, in_per_second, out_per_second)
@@ -189,12 +192,25 @@ def judge_counters(
         return judged(first.verdict, first.why)
     if in_per_second is None or out_per_second is None:
         return judged(Verdict.UNKNOWN, f"no broker counted the messages of {name}")
+    unread = f"{name} has {lag:,} unread"
+    age = known.oldest_age
     if out_per_second == 0:
-        return judged(*_standing(name, sample.committed, "in the last minute", known))
-    if out_per_second > in_per_second:
-        return judged(Verdict.OK, f"{name} has {lag:,} unread, and more are delivered than stored")
-    why = f"{name} has {lag:,} unread, and no more are delivered than stored"
-    return judged(Verdict.BEHIND, why)
+        if known.owner is Owner.NO_MEMBER or (age is not None and age >= WINDOW):
+            return judged(*_standing(name, sample.committed, "in the last minute", known))
+        why = (
+            "none was delivered in the last minute, and one sample does not show whether they wait"
+        )
+        return judged(Verdict.UNKNOWN, f"{unread}; {why}")
+    if known.owner is Owner.NO_MEMBER:
+        return judged(
+            Verdict.UNKNOWN, f"{unread}; some were delivered lately, but no member is left"
+        )
+    if age is not None and age < FRESH:
+        return judged(Verdict.OK, f"{unread}, and none is older than {duration(age)}")
+    if out_per_second <= in_per_second and (age is None or age >= WINDOW):
+        return judged(Verdict.BEHIND, f"{unread}, and no more are delivered than stored")
+    why = "some were delivered lately, and one sample does not show whether they are committed"
+    return judged(Verdict.UNKNOWN, f"{unread}; {why}")
 
 
 def together(judgements: Iterable[Judgement]) -> Judgement:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio_protocol.lag import (
+    FRESH,
     ORDINARY,
     SAMPLE_EVERY,
     SAMPLES_NEEDED,
@@ -150,17 +151,35 @@ def test_offset_that_moved_first_stands_since_its_last_change() -> None:
 # ---------------------------------------------------------------------------------------- counters
 
 
+NONE, SOME = Owner.NO_MEMBER, Owner.A_MEMBER
+
+
 @pytest.mark.parametrize(
-    ("into", "out", "expected"),
-    [(1, 5, "ok"), (5, 5, "behind"), (9, 5, "behind"), (0, 0, "stalled"), (None, 5, "unknown")],
+    ("into", "out", "owner", "age", "expected"),
+    [
+        (1, 0, NONE, 3, "stopped"),
+        (0, 0, NONE, None, "stopped"),
+        (1, 5, NONE, 3, "unknown"),  # Its members left within the minute.
+        (0, 0, SOME, 60, "stalled"),
+        (1, 0, SOME, 59, "unknown"),  # It may have come since the last commit.
+        (0, 0, SOME, None, "unknown"),
+        (5, 5, SOME, 9, "ok"),
+        (9, 5, SOME, 3, "ok"),
+        (5, 5, SOME, 10, "unknown"),  # Its members may hold it since then.
+        (1, 5, SOME, 60, "unknown"),  # A member that restarts again and again gets them, too.
+        (1, 5, SOME, None, "unknown"),
+        (5, 5, SOME, 60, "behind"),
+        (9, 5, SOME, None, "behind"),
+        (None, 5, SOME, 3, "unknown"),
+    ],
 )
-def test_counters_of_the_last_minute_judge_one_sample(
-    into: float | None, out: float | None, expected: str
+def test_one_sample_is_judged_by_what_counters_and_ages_prove(
+    into: float | None, out: float | None, owner: Owner, age: float | None, expected: str
 ) -> None:
+    known = Circumstances(owner=owner, oldest_age=age)
     sample = Sample(0, 3, 9)
-    found = judge_counters(QUEUE, sample, in_per_second=into, out_per_second=out)
-    assert found.verdict == expected
-    assert found.lag == 6
+    found = judge_counters(QUEUE, sample, known, in_per_second=into, out_per_second=out)
+    assert (found.verdict, found.lag) == (expected, 6)
 
 
 def test_counters_matter_only_where_a_lag_is_known_and_not_zero() -> None:
@@ -278,3 +297,15 @@ def test_counters_agree_with_the_window_where_one_sample_suffices(
     assert by_counters.lag == by_samples.lag
     if by_samples.verdict != Verdict.UNKNOWN:
         assert by_counters.verdict == by_samples.verdict
+
+
+@given(windows, circumstances, ages, ages)
+def test_lag_is_ok_at_once_only_with_a_member_and_fresh_messages(
+    window: list[Sample], known: Circumstances, into: float | None, out: float | None
+) -> None:
+    last = window[-1]
+    found = judge_counters(QUEUE, last, known, in_per_second=into, out_per_second=out)
+    if found.verdict == Verdict.OK and found.lag:
+        assert known.oldest_age is not None
+        assert known.oldest_age < FRESH
+        assert known.owner is not Owner.NO_MEMBER

@@ -1,6 +1,7 @@
 """How far behind consumer groups are, and whether that is a problem: `admin.lag()`.
 
 A window collects samples of all groups (lag_window.py), and rocketrio_protocol.lag judges each queue (lag_rows.py).
+As long as it has too few samples, what brokers counted in their last minute stands for the window.
 Only rows that are shown cost more requests (lag_details.py).
 
 Invariant: what is unknown is None, never zero, and a broker that is silent makes unknown what it stores.
@@ -20,7 +21,7 @@ from rocketrio.admin.lag_sample import GroupTopic
 from rocketrio.admin.lag_values import GroupLag, LagReport
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio_protocol.errors import GroupNotExistError
-from rocketrio_protocol.lag import SAMPLE_EVERY, Verdict
+from rocketrio_protocol.lag import SAMPLE_EVERY, SAMPLES_NEEDED, Verdict
 
 DETAILED_ROWS: Final = 200
 """The rows of a report for which brokers are asked for details; the worst come first."""
@@ -113,7 +114,7 @@ async def _explain(
         nursery.start_soon(details.ask_members, brokers)
         nursery.start_soon(details.ask_ages, behind)
         nursery.start_soon(details.ask_bounds, [(name, topic) for name, (_, topic) in behind])
-        if window.length == 0:
+        if len(window.times) < SAMPLES_NEEDED:
             nursery.start_soon(details.ask_rates, behind)
     again = [rows_of.again(row) for row in rows]
     rewound = [row for row in again if row.verdict == Verdict.REWOUND]

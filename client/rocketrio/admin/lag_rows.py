@@ -14,6 +14,7 @@ from rocketrio.admin.lag_sample import GroupTopic
 from rocketrio.admin.lag_values import GroupLag, QueueLag
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio_protocol.lag import (
+    SAMPLES_NEEDED,
     Circumstances,
     Judgement,
     Sample,
@@ -75,10 +76,7 @@ class LagRows:
         queues = [
             self._queue(group, queue, samples[queue]) for queue in sorted(samples, key=_place)
         ]
-        if self._source == "counters":
-            parts += self._counted(key, queues)
-        else:
-            parts += [one.judgement for one in queues]
+        parts += self._judged(key, queues)
         ages = [one.oldest_seconds for one in queues]
         return GroupLag(
             group,
@@ -87,7 +85,7 @@ class LagRows:
             self._members(group),
             None if None in ages else max((age for age in ages if age is not None), default=None),
             queues,
-            self._source,
+            self._source(queues),
         )
 
     def _queue(self, group: str, queue: MessageQueue, samples: Sequence[Sample]) -> QueueLag:
@@ -104,27 +102,34 @@ class LagRows:
             judgement,
         )
 
-    def _counted(self, key: GroupTopic, queues: Sequence[QueueLag]) -> Iterator[Judgement]:
-        """Yield the judgement on each broker's queues by its counters, and on queues whose lag is unknown."""
+    def _judged(self, key: GroupTopic, queues: Sequence[QueueLag]) -> Iterator[Judgement]:
+        """Yield the judgements on queues; those with too few samples are judged by each broker's counters, together."""
         by_broker: dict[str, list[QueueLag]] = defaultdict(list)
         for one in queues:
-            if one.lag is None or one.judgement.verdict == Verdict.LOSING:
-                yield one.judgement
-            else:
-                by_broker[one.queue.broker_name].append(one)
+            by_broker[one.queue.broker_name].append(one)
         for name, some in by_broker.items():
-            behind = [one for one in some if one.lag]
-            chosen = behind or some
-            # The sums stand for one queue: an empty one begins at 0 whether it was committed or not.
-            whole = Sample(
-                self.window.times[-1],
-                sum(one.committed_offset or 0 for one in chosen),
-                sum(one.max_offset or 0 for one in chosen),
-            )
-            into, out = self.details.rates.get((name, key), (None, None))
-            known = Circumstances(owner=self.details.owner(key[0], chosen[0].queue))
-            what = _name(behind[0].queue) if len(behind) == 1 else name
-            yield judge_counters(what, whole, known, in_per_second=into, out_per_second=out)
+            undecided = [one for one in some if self._is_undecided(one)]
+            if undecided:
+                yield self._counted(key, name, undecided)
+            for one in some:
+                # Counters are of all queues of a broker, so those with nothing unread are in them.
+                if not (undecided and (one in undecided or one.lag == 0)):
+                    yield one.judgement
+
+    def _counted(self, key: GroupTopic, name: str, some: Sequence[QueueLag]) -> Judgement:
+        whole = Sample(
+            self.window.times[-1],
+            sum(one.committed_offset or 0 for one in some),
+            sum(one.max_offset or 0 for one in some),
+        )
+        into, out = self.details.rates.get((name, key), (None, None))
+        ages = [one.oldest_seconds for one in some]
+        known = Circumstances(
+            owner=self.details.owner(key[0], some[0].queue),
+            oldest_age=None if None in ages else max(age for age in ages if age is not None),
+        )
+        what = _name(some[0].queue) if len(some) == 1 else name
+        return judge_counters(what, whole, known, in_per_second=into, out_per_second=out)
 
     def _without_topic(self, group: str) -> GroupLag:
         members = self._members(group)
@@ -136,11 +141,16 @@ class LagRows:
         elif members:
             why = self._uncountable(group, None) or "its members have committed nothing yet"
         judgement = Judgement(Verdict.UNKNOWN, why, None)
-        return GroupLag(group, None, judgement, members, None, [], self._source)
+        return GroupLag(group, None, judgement, members, None, [], self._source([]))
 
-    @property
-    def _source(self) -> Literal["window", "counters"]:
-        return "counters" if self.window.length == 0 else "window"
+    def _source(self, queues: Sequence[QueueLag]) -> Literal["window", "counters"]:
+        is_counted = self.window.length == 0 or any(map(self._is_undecided, queues))
+        return "counters" if is_counted else "window"
+
+    def _is_undecided(self, one: QueueLag) -> bool:
+        """Return whether a queue has unread messages, and the window too few samples for a verdict."""
+        is_young = len(self.window.times) < SAMPLES_NEEDED
+        return is_young and one.judgement.verdict == Verdict.UNKNOWN and bool(one.lag)
 
     # ------------------------------------------------------------------------------- circumstances
 

@@ -44,7 +44,7 @@ class GroupLag:
     """How long ago the first unread message of any queue was stored; 0 if nothing is unread."""
     queues: Sequence[QueueLag]
     source: Literal["window", "counters"]
-    """Whether the rates are differences of offsets, or what brokers counted in their last minute."""
+    """Whether rates and verdict are those of several samples, or of what brokers counted in their last minute."""
 
     @property
     def verdict(self) -> Verdict:

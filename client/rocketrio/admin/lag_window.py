@@ -46,7 +46,7 @@ class LagWindow:
     groups: Collection[str] = ()
     topic: str | None = None
     length: float = WINDOW
-    """Seconds; with 0 there is one sample, judged by what brokers counted."""
+    """Seconds; with 0 there is one sample."""
     include_system: bool = False
     masters: dict[str, str] = attrs.field(init=False, factory=dict)
     """Addresses by broker name."""

@@ -165,7 +165,7 @@ async def test_reset_by_an_operator_is_not_rewound(
         await admin.reset_offsets("billing", {QUEUE: 2})
         await window.sample()
         report = await lag_report(window)
-    assert row(report, "billing").verdict == "unknown"  # Two samples are too few for more.
+    assert row(report, "billing").verdict == "stopped"
 
 
 async def test_queue_in_which_nothing_was_committed_is_unknown(
@@ -569,11 +569,33 @@ async def test_group_of_which_no_broker_reports_members_counts_as_having_some(
     assert found.queues[0].owner is Owner.A_MEMBER
 
 
-async def test_counters_decide_whether_more_is_delivered_than_stored() -> None:
-    found = row(await reported(window_of(FakeCalls(), "a", length=0)), "billing")
-    assert (found.verdict, found.source) == ("ok", "counters")
+def member(client_id: str) -> ConsumerConnection:
+    return ConsumerConnection([Connection(client_id, "10.0.0.9:1", "PYTHON", 407)])
+
+
+@pytest.mark.parametrize(("delay_ms", "expected"), [(3_000, "ok"), (90_000, "unknown")])
+async def test_at_once_a_group_with_unread_messages_is_ok_only_if_it_read_what_is_older(
+    delay_ms: int, expected: str
+) -> None:
+    calls = FakeCalls(members=member("app-7"), delay_ms=delay_ms)
+    found = row(await reported(window_of(calls, "a", length=0)), "billing")
+    assert (found.verdict, found.source) == (expected, "counters")
     assert (found.judgement.in_per_second, found.judgement.out_per_second) == (1, 2)
     assert (found.judgement.eta, found.catches_up) == (4, True)
+
+
+async def test_counters_stand_for_a_window_that_has_too_few_samples(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    window = window_of(FakeCalls(), "a")
+    found = []
+    for _ in range(4):
+        await window.sample()
+        found.append(row(await lag_report(window), "billing"))
+        await trio.sleep(5)
+    assert [(one.verdict, one.source) for one in found] == [
+        ("unknown", "counters"), ("unknown", "counters"), ("stopped", "window"), ("stopped", "window")
+    ]  # fmt: skip
 
 
 async def test_report_counts_the_rows_that_it_omits(
