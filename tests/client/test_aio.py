@@ -27,7 +27,6 @@ from rocketrio import (
 from rocketrio.aio import TrioSide, open_trio
 from rocketrio_broker.embedded import EmbeddedCluster
 
-
 LIMIT = 120.0
 """Seconds after which a test that hangs has failed."""
 
@@ -257,10 +256,13 @@ def test_context_manager_sees_a_cancel_as_a_cancel() -> None:
     held = Held()
 
     async def main(side: TrioSide) -> None:
-        with pytest.raises(TimeoutError):
+        async def hold() -> None:
             async with asyncio.timeout(None) as limit, side.open(held.open()):
                 limit.reschedule(0)  # It is long past.
                 await asyncio.Event().wait()
+
+        with pytest.raises(TimeoutError):
+            await hold()
         assert isinstance(held.left_by, BaseExceptionGroup)
         assert {type(error) for error in held.left_by.exceptions} == {trio.Cancelled}
 

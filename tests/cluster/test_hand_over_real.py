@@ -15,7 +15,7 @@ from rocketrio.admin import Admin
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SETTINGS = ("ha_hand_over_on_stop=true", "slave_timeout=1")
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 async def roles(admin: Admin) -> dict[str, str]:
@@ -38,10 +38,8 @@ async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: OurPair) 
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(load.run)
-        await trio.sleep(2)
+        await load.continues(100)
         assert await trio.to_thread.run_sync(first.stop) == 0
-        by_first = set(load.acknowledged)
-        assert len(by_first) > 100
         load.addr = second.address
         # Its settings say sync-master; what it holds is the slave's role.
         await ready(first)
@@ -51,14 +49,17 @@ async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: OurPair) 
             return await roles(admin) == wanted
 
         await eventually(are_changed, LIMIT)
-        await eventually(lambda: len(load.acknowledged) >= len(by_first) + 100, LIMIT)
+        await load.continues(100)
         nursery.cancel_scope.cancel()
     await trio.to_thread.run_sync(pair.assert_same_logs)
     assert numbers_in(first.store) >= load.acknowledged
 
 
 @pytest.mark.parametrize("who", ["master", "follower"])
-@pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.04, 0.08])
+@pytest.mark.parametrize(
+    "after",
+    [0.0, 0.02, 0.08, *(pytest.param(each, marks=pytest.mark.long) for each in (0.01, 0.04))],
+)
 async def test_process_that_is_killed_in_the_middle_leaves_one_master(
     pair: OurPair, who: str, after: float
 ) -> None:
@@ -71,7 +72,7 @@ async def test_process_that_is_killed_in_the_middle_leaves_one_master(
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(load.run)
-        await trio.sleep(1)
+        await load.continues(50)
 
         async def hand_over() -> None:
             try:
@@ -91,8 +92,8 @@ async def test_process_that_is_killed_in_the_middle_leaves_one_master(
                 found = await roles(admin)
         master = first if found[first.address] == "sync-master" else second
         slave = second if master is first else first
-        load.addr, before = master.address, len(load.acknowledged)
-        await eventually(lambda: len(load.acknowledged) >= before + 50, LIMIT)
+        load.addr = master.address
+        await load.continues(50)
         nursery.cancel_scope.cancel()
     await trio.to_thread.run_sync(pair.assert_same_logs)
     assert numbers_in(slave.store) >= load.acknowledged

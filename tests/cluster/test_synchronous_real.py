@@ -92,11 +92,11 @@ class Sender:
 
     async def until(self, code: int) -> None:
         """Send until this is the answer."""
-        with trio.move_on_after(LIMIT):
-            while await self.send() != code:
-                await trio.sleep(0.05)
-            return
-        raise AssertionError(f"no {code}, but {sorted(set(self.answers))}")
+
+        async def is_answered() -> bool:
+            return await self.send() == code
+
+        await eventually(is_answered, LIMIT, interval=0.05)
 
     def log_end(self) -> int:
         return wire.max_physical_offset(self.addr)

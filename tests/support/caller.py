@@ -82,17 +82,17 @@ class Caller:
 
     async def commit(self, addr: str, offset: int, *, queue_id: int = 0) -> RemotingCommand:
         header = UpdateConsumerOffsetRequestHeader("billing", "orders", queue_id, offset)
-        return await self.pool.call(addr, header)
+        return await self.pool.call(addr, header, timeout=30.0)
 
     async def committed(self, addr: str, *, queue_id: int = 0) -> int:
         header = QueryConsumerOffsetRequestHeader("billing", "orders", queue_id)
-        return int((await self.pool.call(addr, header)).ext_fields["offset"])
+        return int((await self.pool.call(addr, header, timeout=30.0)).ext_fields["offset"])
 
     async def create_topic(self, addr: str, topic: str = "orders", queues: int = 4) -> None:
         header = CreateTopicRequestHeader(
             topic, "TBW102", queues, queues, 6, "SINGLE_TAG", order=False
         )
-        accepted(await self.pool.call(addr, header))
+        accepted(await self.pool.call(addr, header, timeout=30.0))
 
     async def change_role(self, addr: str, role: str, broker_id: int) -> RemotingCommand:
         """Return the broker's answer, which comes once its role has changed."""

@@ -11,6 +11,7 @@ import attrs
 import trio
 from tests.support.caller import Caller
 from tests.support.ours import OurBroker
+from tests.support.waiting import eventually
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
@@ -19,6 +20,8 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 
 SENDERS = 8
 QUEUES = 4
+CONTINUE_LIMIT = 90.0
+"""Seconds after which a load that nobody acknowledges fails the test."""
 NUMBER = re.compile(rb"#(\d+)#x")
 PAYLOAD = b"x" * 2000
 """Some hundred of them fill a commit-log file of 1 MiB, so that a kill also meets the making of files."""
@@ -48,6 +51,11 @@ class Load:
     addr: str
     acknowledged: set[int] = attrs.field(factory=set)
     _next: int = 0
+
+    async def continues(self, count: int) -> None:
+        """Wait until so many more are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        await eventually(lambda: len(self.acknowledged) >= wanted, CONTINUE_LIMIT)
 
     async def run(self) -> None:
         async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.slow
 
 TRIO = """
 import os
-import time
 
 import pytest
 import trio
@@ -27,14 +26,13 @@ async def receive():
 
 @pytest.mark.rocketmq_cluster(slaves=1)
 async def test_five_minutes_pass_at_once_and_a_slave_takes_over(rocketmq_cluster):
-    started = time.monotonic()
     assert rocketmq_cluster.network == "memory"
     async with open_producer() as producer:
         await producer.send(Message("orders", b"{}"))
     await trio.sleep(300)
     await rocketmq_cluster.kill_master()
     assert await receive() == b"{}"
-    assert time.monotonic() - started < 300
+    assert isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
 
 
 async def test_finds_none_of_the_messages_before(rocketmq_cluster):
