@@ -22,9 +22,9 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[1]
 PACKAGES = "ca-certificates,git,make,python3,python3-venv"
 SUITES = {
-    "bookworm": "openjdk-17-jre-headless",  # Python 3.11.2
-    "trixie": "openjdk-21-jre-headless",  # Python 3.13
-    "sid": "openjdk-21-jre-headless",  # Python 3.14
+    "bookworm": "default-jre-headless",  # Python 3.11.2, Java 17
+    "trixie": "default-jre-headless",  # Python 3.13, Java 21
+    "sid": "openjdk-21-jre-headless",  # Python 3.14; its default is Java 25
 }
 USER = "stranger"
 LIMIT_S = 75 * 60

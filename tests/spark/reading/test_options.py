@@ -34,7 +34,8 @@ def test_every_option_is_read_in_any_letter_case() -> None:
         "FETCHOFFSET.RETRYINTERVALMS": "50", "connecttimeoutms": "700", "filterpushdown": "true",
     }  # fmt: skip
     assert parse_read_options(given) == ReadOptions(
-        name_servers=("h:1", "h:2"), topics=("a", "b"), starting="latest", ending=AtTimestamp(1_700_000_000_005, "latest"),
+        name_servers=("h:1", "h:2"), topics=("a", "b"), starting="latest",
+        ending=AtTimestamp(1_700_000_000_005, "latest"),
         fail_on_data_loss=False, columns=("body", "tags"), properties="string", min_partitions=2,
         max_records_per_partition=10, min_records_per_partition=3, max_partitions=4, pull_batch_size=32,
         pull_pipeline_depth=2, pull_timeout=1.5, read_retries=0, batch_size=100, batch_rows=7,
