@@ -308,13 +308,21 @@ _OF_VERDICT: Final = {
 def check_lag(
     report: LagReport, messages: Thresholds | None = None, age: Thresholds | None = None
 ) -> CheckResult:
-    """Judge how groups keep up: by the verdicts, and by thresholds on messages and seconds if they are given."""
+    """Judge how groups keep up: by the verdicts, and by thresholds on messages and seconds if they are given.
+
+    A verdict that is unknown only because it needs more samples leaves the judgement to the thresholds.
+    """
     found: list[tuple[Status, str]] = []
     values: list[Value] = []
+    open_verdicts: list[str] = []
     for row in report.rows:
         where = row.group if row.topic is None else f"{row.group} in {row.topic}"
         labels = {"group": row.group, "topic": row.topic or ""}
-        found.append((_OF_VERDICT[row.verdict], f"{where} is {row.verdict}: {row.judgement.why}"))
+        verdict = _OF_VERDICT[row.verdict], f"{where} is {row.verdict}: {row.judgement.why}"
+        if row.needs_samples and (messages or age):
+            open_verdicts.append(where)
+        else:
+            found.append(verdict)
         values.append(Value("lag", row.lag, "", messages, labels))
         values.append(Value("oldest_unread", row.oldest_seconds, "s", age, labels))
         if messages is not None:
@@ -329,7 +337,12 @@ def check_lag(
     found += [
         (Status.UNKNOWN, f"{name} did not answer: {why}") for name, why in report.silent.items()
     ]
-    return joined("lag", found, f"{len(report.rows)} groups and topics keep up", values)
+    count = f"{len(report.rows)} groups and topics"
+    well = f"{count} keep up"
+    if open_verdicts:
+        them = ", ".join(open_verdicts)
+        well = f"{count} are within the thresholds; only a window shows whether {them} keeps up"
+    return joined("lag", found, well, values)
 
 
 def check_errors(answers: ClusterAnswers) -> CheckResult:

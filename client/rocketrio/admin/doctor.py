@@ -88,7 +88,7 @@ class Diagnosis:
 
     findings: Sequence[Finding]
     unknown: Mapping[str, str]
-    """What could not be asked, and why: whether it is well is not known."""
+    """What could not be asked, or needs more samples, and why: whether it is well is not known."""
     not_judged: Mapping[str, str]
     """What was asked and cannot be judged, and why."""
     brokers: int
@@ -118,9 +118,10 @@ def diagnosis_of(answers: DoctorAnswers) -> Diagnosis:
         *topics_created_automatically(answers),
     ]
     rows = () if answers.lag is None else answers.lag.rows
+    undecided = {f"lag of {_group(row)}": row.judgement.why for row in rows if row.needs_samples}
     return Diagnosis(
         worst_first(found),
-        dict(sorted(answers.unknown.items())),
+        dict(sorted({**answers.unknown, **undecided}.items())),
         dict(_not_judged(answers)),
         len(answers.cluster.brokers),
         len({row.group for row in rows}),
@@ -130,7 +131,7 @@ def diagnosis_of(answers: DoctorAnswers) -> Diagnosis:
 def _not_judged(answers: DoctorAnswers) -> Iterator[tuple[str, str]]:
     silent = set() if answers.lag is None else set(answers.lag.silent)
     for row in () if answers.lag is None else answers.lag.rows:
-        if row.verdict == Verdict.UNKNOWN and not silent:
+        if row.verdict == Verdict.UNKNOWN and not (silent or row.needs_samples):
             yield f"lag of {_group(row)}", row.judgement.why
     for one in answers.cluster.brokers:
         if one.clock_ahead is None and one.state not in UNKNOWN_STATES:

@@ -31,6 +31,8 @@ TOPICS_ASKED: Final = 2_000
 PARALLEL_GROUPS: Final = 4
 PARALLEL_ROUTES: Final = 16
 
+_LAG_AT: Final = "lag at "
+
 T = TypeVar("T")
 
 
@@ -56,6 +58,11 @@ class DoctorAnswers:
     """What could not be asked, and why."""
     slaves_wanted: int | None = None
     """How many slaves each name should have; None if the caller did not say."""
+
+    def with_lag(self, lag: LagReport) -> "DoctorAnswers":
+        """Return the answers with a later report on the lag of groups."""
+        kept = {what: why for what, why in self.unknown.items() if not what.startswith(_LAG_AT)}
+        return attrs.evolve(self, lag=lag, unknown=kept | _silent(lag))
 
 
 @attrs.define
@@ -178,7 +185,7 @@ async def _asked(doctor: _Doctor, window: LagWindow | None) -> DoctorAnswers:
 
     lag = None if window is None else await doctor.ask("lag of groups", ask_lag(window))
     if lag is not None:
-        doctor.unknown |= {f"lag at {name}": why for name, why in lag.silent.items()}
+        doctor.unknown |= _silent(lag)
         await doctor.ask_groups(lag)
     return DoctorAnswers(
         cluster,
@@ -192,6 +199,10 @@ async def _asked(doctor: _Doctor, window: LagWindow | None) -> DoctorAnswers:
         doctor.transactions,
         doctor.unknown,
     )
+
+
+def _silent(lag: LagReport) -> dict[str, str]:
+    return {f"{_LAG_AT}{name}": why for name, why in lag.silent.items()}
 
 
 async def _each(parallel: int, items: Sequence[str], ask: Callable[[str], Awaitable[None]]) -> None:

@@ -117,19 +117,24 @@ class LagRows:
                     yield one.judgement
 
     def _counted(self, key: GroupTopic, name: str, some: Sequence[QueueLag]) -> Judgement:
-        whole = Sample(
-            self.window.times[-1],
-            sum(one.committed_offset or 0 for one in some),
-            sum(one.max_offset or 0 for one in some),
-        )
+        """Judge each queue by the counters of its broker; the numbers are those of all of them."""
         into, out = self.details.rates.get((name, key), (None, None))
-        ages = [one.oldest_seconds for one in some]
-        known = Circumstances(
-            owner=self.details.owner(key[0], some[0].queue),
-            oldest_age=None if None in ages else max(age for age in ages if age is not None),
-        )
-        what = _name(some[0].queue) if len(some) == 1 else name
-        return judge_counters(what, whole, known, in_per_second=into, out_per_second=out)
+
+        def judged(queues: Sequence[QueueLag]) -> Judgement:
+            [first, *_] = queues
+            sample = Sample(
+                self.window.times[-1],
+                sum(one.committed_offset or 0 for one in queues),
+                sum(one.max_offset or 0 for one in queues),
+            )
+            owner = self.details.owner(key[0], first.queue)
+            known = Circumstances(owner=owner, oldest_age=first.oldest_seconds)
+            return judge_counters(
+                _name(first.queue), sample, known, in_per_second=into, out_per_second=out
+            )
+
+        worst = together(judged([one]) for one in some)
+        return attrs.evolve(judged(some), verdict=worst.verdict, why=worst.why)
 
     def _without_topic(self, group: str) -> GroupLag:
         members = self._members(group)

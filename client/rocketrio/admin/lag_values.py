@@ -62,6 +62,13 @@ class GroupLag:
         return sum(queue.lag for queue in self.queues if queue.lag is not None)
 
     @property
+    def needs_samples(self) -> bool:
+        """Whether the verdict is unknown although all numbers are known: one sample does not show it."""
+        return (
+            self.verdict == Verdict.UNKNOWN and self.source == "counters" and self.lag is not None
+        )
+
+    @property
     def catches_up(self) -> bool | None:
         """Whether the group will have caught up at some time, at these rates."""
         eta = self.judgement.eta

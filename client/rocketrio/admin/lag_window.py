@@ -65,10 +65,19 @@ class LagWindow:
     async def run(self) -> None:
         """Take samples until the window is full, or until no more samples can change a verdict."""
         await self.sample()
-        begin = self.times[0]
-        while self.times[-1] < begin + self.length and not self.is_decided:
-            await trio.sleep_until(self.times[-1] + min(SAMPLE_EVERY, self.length))
+        while not self.is_full:
+            await trio.sleep_until(self.next_at)
             await self.sample()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the samples cover the window, or no more of them can change a verdict."""
+        return self.times[-1] >= self.times[0] + self.length or self.is_decided
+
+    @property
+    def next_at(self) -> float:
+        """When the next sample is due."""
+        return self.times[-1] + min(SAMPLE_EVERY, self.length)
 
     @property
     def is_decided(self) -> bool:

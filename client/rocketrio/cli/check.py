@@ -38,6 +38,7 @@ from rocketrio.admin.checks import (
 )
 from rocketrio.admin.doctor_answers import ask_routes
 from rocketrio.admin.health import ClusterAnswers
+from rocketrio.admin.lag import lag_report
 from rocketrio.cli.commands import Effect, Group, mark
 from rocketrio.cli.common import (
     ADDRESS,
@@ -49,6 +50,7 @@ from rocketrio.cli.common import (
     sends,
     whole_timeout,
 )
+from rocketrio.cli.refining import refined, seconds_of, window_options
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import Error
@@ -104,7 +106,7 @@ def check() -> None:
     Examples:
       rocketrio check connection
       rocketrio check replication broker-a --seconds 10:60
-      rocketrio check lag --group billing --once
+      rocketrio check lag --group billing --age 60:300
       rocketrio check dead-letters --group billing --state-file /var/tmp/billing.json
     """
 
@@ -357,7 +359,7 @@ def routes() -> Work:
     help="A group; several are possible.  [default: all]",
 )
 @click.option("--topic", type=TOPIC, help="Only this topic.")
-@click.option("--once", is_flag=True, help="Ask once, and judge by what brokers counted lately.")
+@window_options
 @click.option(
     "--messages", type=_LIMITS, help="Thresholds on unread messages, beside the verdicts."
 )
@@ -368,21 +370,22 @@ def routes() -> Work:
 def lag(
     groups: tuple[str, ...],
     topic: str | None,
+    window: float | None,
     once: bool,
     messages: Thresholds | None,
     age: Thresholds | None,
 ) -> Work:
     """Check how groups keep up, by the verdicts of `rocketrio lag`.
 
-    `behind` and `rewound` are warnings; `stalled`, `stopped` and `losing` are critical. Without --once it watches for
-    up to a minute.
+    `behind` and `rewound` are warnings; `stalled`, `stopped` and `losing` are critical. The check answers at once; a
+    verdict that one sample does not show is unknown then, unless --messages or --age decide. With --window it watches
+    for so long, or until every group is ok.
     """
+    length = seconds_of(window, once=once)
 
     async def work(admin: Admin) -> CheckResult:
-        report = await (
-            admin.lag(*groups, topic=topic, seconds=0) if once else admin.lag(*groups, topic=topic)
-        )
-        return check_lag(report, messages, age)
+        samples = admin.lag_window(*groups, topic=topic, seconds=length)
+        return check_lag(await refined(samples, lambda: lag_report(samples)), messages, age)
 
     return work
 

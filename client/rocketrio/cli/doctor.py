@@ -1,20 +1,20 @@
 """The command `rocketrio doctor`: numbered findings about a whole cluster, and a bundle for someone who helps.
 
-Exit codes: 0 nothing is wrong, 1 warnings, 2 errors, 3 nothing was found but something could not be asked. Wrong usage
-has 3 too, because 2 would be read as errors.
+Exit codes: 0 nothing is wrong, 1 warnings, 2 errors, 3 nothing was found but something could not be asked, or needs
+more samples. Wrong usage has 3 too, because 2 would be read as errors.
 """
 
 import io
 import logging
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import trio
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
@@ -23,16 +23,19 @@ from rocketrio.admin.bundle import bundle_of, write_bundle
 from rocketrio.admin.bundle_answers import more_for_bundle
 from rocketrio.admin.clocks import compare_clocks, with_clocks
 from rocketrio.admin.doctor import CODES, Diagnosis, diagnosis_of
+from rocketrio.admin.doctor_answers import DoctorAnswers
 from rocketrio.admin.events import BrokerEvent
 from rocketrio.admin.health import Finding, Severity, link_of
+from rocketrio.admin.lag import lag_report
+from rocketrio.admin.lag_window import LagWindow
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import DONE_IN_PART, GROUP, TOPIC, client_options, reads, run
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
+from rocketrio.cli.refining import refined, seconds_of, window_options
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError, Error
-from rocketrio_protocol.lag import WINDOW
 from rocketrio_protocol.log_lines import LineFormatter, printable
 
 _EXIT: Final = {None: 0, Severity.WARNING: 1, Severity.ERROR: 2}
@@ -80,7 +83,7 @@ class _Doctor(Command):
     metavar="TOPIC",
     help="Compare clocks by a message to each master of this topic: Apache's brokers report none.",
 )
-@click.option("--once", is_flag=True, help="Answer at once, by what brokers counted lately.")
+@window_options
 @click.option(
     "--ignore",
     "ignored",
@@ -100,6 +103,7 @@ def doctor(
     groups: tuple[str, ...],
     slaves: int | None,
     probe: str | None,
+    window: float | None,
     once: bool,
     ignored: tuple[str, ...],
     as_list: bool,
@@ -110,14 +114,16 @@ def doctor(
 ) -> None:
     """Find what is wrong with a cluster: name servers, brokers, replication, storage, groups, settings.
 
-    Everything is asked once, only by requests that read, unless --send stores messages; groups are watched for up to a
-    minute, unless all keep up before. The exit code is 0 if nothing is wrong, 1 after warnings, 2 after errors, and 3
-    if nothing was found and something could not be asked, also after wrong usage. docs/doctor.md explains each code.
+    Everything is asked once, only by requests that read, unless --send stores messages, and the answer comes at once.
+    In a terminal groups are then watched for up to a minute, unless all keep up before; elsewhere only --window
+    watches. The exit code is 0 if nothing is wrong, 1 after warnings, 2 after errors, and 3 if nothing was found and
+    something could not be asked or needs a window, also after wrong usage. docs/doctor.md explains each code.
 
     \b
     Examples:
       rocketrio doctor
       rocketrio doctor --once --slaves 1 --ignore C02
+      rocketrio doctor --window 60s > findings.txt
       rocketrio doctor --group billing --json
       rocketrio doctor --bundle case.tar.gz
     """
@@ -132,6 +138,7 @@ def doctor(
             raise click.UsageError(f"there is no code {code!r}; --list shows them")
     if bundle is not None and bundle.exists():
         raise click.UsageError(f"{bundle} exists; name another file")
+    length = seconds_of(window, once=once, output=output)
     found: list[Diagnosis] = []
 
     async def work() -> None:
@@ -142,19 +149,24 @@ def doctor(
         except Error as error:
             fail(str(error), code=DONE_IN_PART)
 
+    async def watched(samples: LagWindow, answers: DoctorAnswers) -> DoctorAnswers:
+        async def answer() -> DoctorAnswers:
+            return answers.with_lag(await lag_report(samples))
+
+        return await refined(
+            samples, answer, lambda so_far: _people(_without(diagnosis_of(so_far), ignored))
+        )
+
     async def ask() -> None:
         events: Sequence[BrokerEvent] = ()
         more: dict[str, Any] = {}
         with _kept_log(wanted=bundle is not None) as log:
             async with open_admin(**client) as admin:
-                if not once and output.for_people and sys.stderr.isatty():
-                    click.echo(
-                        "watching groups for up to a minute; --once answers at once", err=True
-                    )
-                seconds = 0.0 if once else WINDOW
-                answers = await admin.doctor_answers(*groups, seconds=seconds, slaves=slaves)
+                answers = await admin.doctor_answers(*groups, seconds=0, slaves=slaves)
                 if probe is not None:
                     answers = with_clocks(answers, await compare_clocks(admin, probe))
+                if length and answers.lag is not None:
+                    answers = await watched(admin.lag_window(*groups, seconds=length), answers)
                 if bundle is not None:
                     events = await admin.events().poll()
                     more.update(await more_for_bundle(admin, answers))
@@ -212,8 +224,21 @@ def _show(found: Diagnosis, output: Output) -> None:
         }
 
     rows = [_row(one) for one in found.findings]
-    people = Group(*(part for one in found.findings for part in _lines(one)))
-    notes = [
+    people = Group(*_findings(found))
+    output.show(rows, _COLUMNS, document=document, people=people, notes=_notes(found))
+
+
+def _people(found: Diagnosis) -> Group:
+    return Group(*_findings(found), *map(Text, _notes(found)))
+
+
+def _findings(found: Diagnosis) -> Iterator[RenderableType]:
+    for one in found.findings:
+        yield from _lines(one)
+
+
+def _notes(found: Diagnosis) -> list[str]:
+    return [
         *(f"not known: {printable(what)}: {printable(why)}" for what, why in found.unknown.items()),
         *(
             f"not judged: {printable(what)}: {printable(why)}"
@@ -221,7 +246,6 @@ def _show(found: Diagnosis, output: Output) -> None:
         ),
         _summary(found),
     ]
-    output.show(rows, _COLUMNS, document=document, people=people, notes=notes)
 
 
 _COLUMNS: Final = ("severity", "code", "where", "what", "advice", "link")
@@ -257,7 +281,7 @@ def _summary(found: Diagnosis) -> str:
         warnings = len(found.findings) - errors
         return f"{_count(errors, 'error')} and {_count(warnings, 'warning')} about {asked}"
     if found.unknown:
-        return f"nothing was found about {asked}, but not everything could be asked"
+        return f"nothing was found about {asked}, but not everything is known"
     return f"nothing is wrong with {asked}"
 
 

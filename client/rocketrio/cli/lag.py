@@ -29,15 +29,14 @@ from rocketrio.cli.lag_table import (
     queue_table,
     report_json,
 )
-from rocketrio.cli.numbers import Duration, Whole
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output, console
+from rocketrio.cli.refining import refined, seconds_of, window_options
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
 
 WORST_ROWS: Final = 20
 """The rows that a table has if neither --worst nor --all is given."""
-_SHORTEST_WINDOW: Final = 2 * SAMPLE_EVERY
-"""Seconds: three samples."""
 
 
 @click.command(cls=Command)
@@ -50,12 +49,7 @@ _SHORTEST_WINDOW: Final = 2 * SAMPLE_EVERY
     help=f"Only the worst N rows; a table of all groups has {WORST_ROWS} otherwise.",
 )
 @click.option("--all", "every", is_flag=True, help="All rows, with RocketMQ's own groups.")
-@click.option(
-    "--window",
-    type=Duration(_SHORTEST_WINDOW),
-    help=f"How long to watch before a verdict, as 60s or 5m.  [default: {WINDOW:g}s]",
-)
-@click.option("--once", is_flag=True, help="Answer at once, by what brokers counted lately.")
+@window_options
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--queues", is_flag=True, help="A row for each queue, with its owner.")
 @reads
@@ -84,29 +78,31 @@ def lag(
     stopped   the group commits nothing, and has no members
     losing    the next message is about to be deleted, or was deleted
 
-    The brokers are asked every 5 seconds for a minute, or until every group is ok. With --once they are asked once, and
-    what they counted in their last minute replaces the window. What is unknown is `unknown`, in JSON null, and never 0.
-    `≥7` is the lag of those queues whose lag is known.
+    The answer comes at once: by one sample, and by what brokers counted in their last minute. A verdict that needs more
+    samples is `unknown` then. In a terminal the answer is refined every 5 seconds for a minute, or until every group is
+    ok; elsewhere only --window watches. What is unknown is `unknown`, in JSON null, and never 0. `≥7` is the lag of
+    those queues whose lag is known.
 
     The exit code is 3 if a broker did not answer; standard error says which.
 
     \b
     Examples:
       rocketrio lag
-      rocketrio lag --once --worst 5
+      rocketrio lag --worst 5 --once
+      rocketrio lag billing --window 60s > lag.txt
       rocketrio lag billing --queues
       rocketrio lag --topic orders --watch
       rocketrio lag --all --json
     """
-    if once and (watch or window is not None):
-        raise click.UsageError("--once is one sample without a window: omit --watch and --window")
+    if once and watch:
+        raise click.UsageError("--once is one sample, and --watch repeats: give one of them")
     if every and worst is not None:
         raise click.UsageError("give --worst or --all, not both")
     if queues and not groups:
         raise click.UsageError("--queues needs a GROUP")
     if worst is None and not (every or groups) and output.is_plain:
         worst = WORST_ROWS
-    length = 0.0 if once else WINDOW if window is None else window
+    length = WINDOW if watch and window is None else seconds_of(window, once=once, output=output)
 
     async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
@@ -115,11 +111,11 @@ def lag(
             )
             if watch:
                 await _watch(samples, worst, output, queues=queues)
-            if not once and sys.stderr.isatty():
-                text = f"watching for up to {length:g} s; --once answers at once"
-                click.echo(text, err=True)
-            await samples.run()
-            report = await lag_report(samples, worst=worst, owners=queues)
+            report = await refined(
+                samples,
+                lambda: lag_report(samples, worst=worst, owners=queues),
+                lambda found: _table(found, queues=queues),
+            )
         _show(report, output, queues=queues)
         silent.update(report.silent)
 
@@ -130,7 +126,7 @@ async def _watch(
     samples: LagWindow, worst: int | None, output: Output, *, queues: bool
 ) -> NoReturn:
     # No refresh thread: each report is shown when it arrives.
-    is_screen = output.is_plain
+    is_screen = output.is_plain and sys.stdout.isatty()
     screen = Live(console=console(), auto_refresh=False) if is_screen else nullcontext()
     with screen as live:
         while True:

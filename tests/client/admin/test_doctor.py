@@ -254,6 +254,21 @@ def test_group_whose_lag_cannot_be_judged_is_neither_well_nor_a_finding() -> Non
     assert list(diagnosis_of(apache).not_judged) == ["clock of broker-a 0 (h:1)"]
 
 
+def test_verdict_that_needs_more_samples_is_not_known_until_a_later_report_has_it() -> None:
+    answers = changed(
+        lag=report(row(Verdict.UNKNOWN, source="counters"), silent={"broker-b": "away"}),
+        unknown={"lag at broker-b": "away", "topics of broker-b": "away"},
+    )
+    found = diagnosis_of(answers)
+    assert (found.findings, found.not_judged) == ([], {})
+    assert list(found.unknown) == [
+        "lag at broker-b", "lag of billing in orders", "topics of broker-b"
+    ]  # fmt: skip
+    later = diagnosis_of(answers.with_lag(report(row(Verdict.STOPPED))))
+    assert [one.code for one in later.findings] == ["G03"]
+    assert list(later.unknown) == ["topics of broker-b"]
+
+
 ALL_WRONG: Final = DoctorAnswers(
     attrs.evolve(FIRES["S04"].cluster, runtimes=FIRES["V01"].cluster.runtimes),
     NOW,

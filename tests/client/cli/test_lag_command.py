@@ -155,7 +155,8 @@ async def test_lag_and_health_of_a_cluster_are_shown_and_a_dead_master_is_report
                 done = await run("lag")
                 assert (done.code, "stopped" in done.out) == (0, False)
             done = await run("cluster", "health", "-e")
-            assert (done.code, done.out) == (0, "nothing is wrong; 2 brokers answered\n"), done
+            assert done.code == 0
+            assert done.out.startswith("nothing is wrong; 2 brokers answered\n"), done
             done = await run("lag", "nothing")
             assert done.code == 1
             assert "no master knows the group 'nothing'" in done.err

@@ -5,7 +5,6 @@ import os
 import pty
 import signal
 import struct
-import subprocess
 import termios
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -55,16 +54,17 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(*arguments: str, namesrv: str) -> AsyncIterator[Terminal]:
+async def terminal(*arguments: str, namesrv: str, width: int = 100) -> AsyncIterator[Terminal]:
     end, other = pty.openpty()
-    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     process = await trio.lowlevel.open_process(
-        [ROCKETRIO, "top", *arguments],
+        [ROCKETRIO, *arguments],
         stdin=other,
         stdout=other,
-        stderr=subprocess.DEVNULL,
+        stderr=other,
         start_new_session=True,
-        env={**os.environ, "NAMESRV_ADDR": namesrv, "TERM": "xterm-256color"},
+        env={**env, "NAMESRV_ADDR": namesrv, "TERM": "xterm-256color"},
     )
     try:
         yield Terminal(end, other, process, termios.tcgetattr(other))
@@ -83,7 +83,7 @@ async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
             run = in_cluster(cluster)
             assert (await run("topic", "create", "orders")).code == 0
             namesrv = cluster.name_servers[0]
-            async with terminal(namesrv=namesrv) as tty:
+            async with terminal("top", namesrv=namesrv) as tty:
                 await tty.until(lambda seen: b"takes writes" in seen)
                 assert ALTERNATE in tty.seen
                 assert not tty.is_as_before
@@ -95,13 +95,13 @@ async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
                 assert await tty.ended() == 0
                 assert BACK in tty.seen
                 assert tty.is_as_before
-            async with terminal("groups", namesrv=namesrv) as tty:
+            async with terminal("top", "groups", namesrv=namesrv) as tty:
                 await tty.until(lambda seen: b"window" in seen)
                 tty.process.send_signal(signal.SIGINT)
                 assert await tty.ended() == 0
                 assert BACK in tty.seen
                 assert tty.is_as_before
-            async with terminal("--every", "0.2", namesrv=namesrv) as tty:
+            async with terminal("top", "--every", "0.2", namesrv=namesrv) as tty:
                 await tty.until(lambda seen: b"takes writes" in seen)
                 await cluster.kill_master()
                 tty.seen = b""
@@ -114,7 +114,7 @@ async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
 @pytest.mark.slow
 async def test_top_without_a_name_server_is_an_error_and_leaves_the_terminal_alone() -> None:
     with trio.fail_after(LIMIT):
-        async with terminal(namesrv="127.0.0.1:1") as tty:
+        async with terminal("top", namesrv="127.0.0.1:1") as tty:
             assert await tty.ended() == 1
             assert ALTERNATE not in tty.seen
             assert tty.is_as_before
