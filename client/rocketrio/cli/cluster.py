@@ -45,6 +45,7 @@ _SINCE = Column(
     "since",
     lambda row: "-" if row["seconds"] is None else duration(row["seconds"]),
 )
+_GROUPS_NOTE: Final = "groups were not looked at: see `rocketrio doctor`"
 WATCH_INTERVAL: Final = 2.0
 """Seconds between two updates."""
 
@@ -163,7 +164,8 @@ def health(
     """Show what is wrong with name servers, brokers and replication, one finding per line, the worst first.
 
     A number that a broker does not report leads to no finding; a broker that does not answer is one, and the exit code
-    is then 3. `rocketrio lag` shows what is wrong with groups. With --watch and --json each update is one line.
+    is then 3. Groups are not looked at: `rocketrio doctor` and `rocketrio lag` do that. With --watch and --json each
+    update is one line.
 
     \b
     Examples:
@@ -204,13 +206,15 @@ def _show_health(found: Health, output: Output) -> None:
             "silent": dict(found.silent),
         },
         people=None if found.findings else well,
+        notes=[_GROUPS_NOTE],
     )
 
 
 async def _watch(admin: Admin, also: tuple[str, ...], interval: float, output: Output) -> None:
-    if not output.is_plain:
+    if not (output.is_plain and sys.stdout.isatty()):
         while True:
-            output.show(status_rows(await admin.status(also=also)), STATUS_KEYS)
+            statuses = await admin.status(also=also)
+            output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
             await trio.sleep(interval)
     # No refresh thread: each status is shown when it arrives.
     with Live(console=console(), auto_refresh=False) as live:

@@ -1,5 +1,6 @@
 """The commands `rocketrio offsets show`; `offsets_reset.py` has `reset`."""
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -7,6 +8,7 @@ import click
 
 from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.admin_values import QueueOffsets
+from rocketrio.admin.offset_files import committed_offsets
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     GROUP,
@@ -22,9 +24,9 @@ from rocketrio.cli.common import (
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.offsets_files import delete, export
 from rocketrio.cli.offsets_reset import reset
-from rocketrio.cli.output import Column, Output
+from rocketrio.cli.output import UNKNOWN, Column, Output
 from rocketrio.connect import ClientOptions
-from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.errors import ConfigError, Error, GroupNotExistError
 from rocketrio_protocol.message import MessageQueue
 
 COLUMNS: tuple[str, ...] = (
@@ -35,6 +37,8 @@ COLUMNS: tuple[str, ...] = (
     "committed_offset",
     "lag",
 )
+
+logger = logging.getLogger("rocketrio.cli")
 
 
 # Queues that are not reset have no target: it is not unknown.
@@ -105,7 +109,8 @@ def show(
 
     `committed_offset` is the next message to consume; `lag` is the number of messages from there to `max_offset`. An
     unknown value, such as the committed offset of a group that never committed, is `unknown`, in JSON null, and never
-    0. (Brokers before 5.0 themselves answer 0 for such a group on a young queue.)
+    0. (Brokers before 5.0 themselves answer 0 for such a group on a young queue.) A group that no broker knows is an
+    error.
 
     A reset replaces what members committed, on master and slaves. Stop the members first: running members keep their
     position, and commit nothing more for a queue that was set back until one of them takes it over again.
@@ -124,6 +129,7 @@ def show(
     async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
             found = await admin.offsets(topic, group)
+            await _refuse_unknown(admin, group)
             targets: dict[MessageQueue, int] = {}
             if reset_to is not None:
                 targets = await _targets(admin, topic, group, _chosen(found, queue_id), reset_to)
@@ -142,13 +148,27 @@ def show(
             | ({"target_offset": targets.get(queue.queue)} if dry_run else {})
             for queue in found
         ]
-        lags = [one.lag for one in found]
-        known = sum(filter(None, lags))
-        total = f"lag in all: {known}" + (" and what is unknown" if None in lags else "")
-        output.show(rows, (*COLUMNS, *([_TARGET] if dry_run else [])), notes=[total])
+        output.show(rows, (*COLUMNS, *([_TARGET] if dry_run else [])), notes=[_total(found)])
         silent.update(without_bounds(found))
 
     run_in_part(work, verbose=verbose)
+
+
+async def _refuse_unknown(admin: Admin, group: str) -> None:
+    """Raise GroupNotExistError if all masters answer, and none knows the group."""
+    try:
+        await committed_offsets(admin, group)
+    except GroupNotExistError:
+        raise
+    except Error as error:  # A master that does not answer, or may not be asked, may know it.
+        logger.info("not known whether the group exists group=%s error=%s", group, error)
+
+
+def _total(found: Sequence[QueueOffsets]) -> str:
+    known = [one.lag for one in found if one.lag is not None]
+    if not known:
+        return f"lag in all: {UNKNOWN}"
+    return f"lag in all: {sum(known)}" + (" and what is unknown" if len(known) < len(found) else "")
 
 
 def _chosen(found: Sequence[QueueOffsets], queue_id: int | None) -> list[QueueOffsets]:

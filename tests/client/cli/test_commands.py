@@ -113,6 +113,7 @@ async def _topics(run: Run) -> None:
 
 async def _messages(run: Run) -> None:
     group = ("--group", "billing")
+    assert (await run("group", "create", "billing")).code == 0
     done: Done = await run("offsets", "orders", *group, "--json")
     [queues] = done.json
     assert [queue["committed_offset"] for queue in queues] == [None, None]

@@ -198,6 +198,7 @@ async def test_commands_answer_at_once_outside_a_terminal_and_are_refined_inside
                 *_, result = tty.seen.split(b"s left")
                 assert {b"billing", b"orders", b"stopped"} <= words(result)
                 assert b"for 10 s" in result
+            await _misspelt(run)
 
 
 async def _outside(run: Run) -> None:
@@ -214,3 +215,17 @@ async def _outside(run: Run) -> None:
     assert "in the last minute" in done.out
     done = await run("check", "lag", "--age", "1000:2000")
     assert (done.code, done.out.split()[0], done.err) == (2, "CRITICAL", ""), done
+    done = await run("cluster", "health")
+    assert done.out.splitlines()[-1] == "groups were not looked at: see `rocketrio doctor`"
+    done = await run("cluster", "health", "--json")
+    assert "groups" not in done.json[0]
+
+
+async def _misspelt(run: Run) -> None:
+    for more in ((), ("--reset-to", "latest"), ("--json",)):
+        done = await run("offsets", "orders", "--group", "biling", *more)
+        assert (done.code, done.out) == (1, ""), done
+        assert "no master knows the group 'biling'" in done.err
+    assert (await run("group", "create", "new")).code == 0
+    done = await run("offsets", "orders", "--group", "new")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "lag in all: unknown"), done
