@@ -122,10 +122,14 @@ class GroupSampler:
 
 @attrs.define
 class TopicSampler:
-    """Samples the ends of the topics."""
+    """Samples the ends of the topics, and how far behind the group is that is furthest behind in each."""
 
     admin: Admin
     _rates: Rates = attrs.Factory(Rates)
+    _window: LagWindow = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._window = self.admin.lag_window(seconds=0)
 
     async def sample(self) -> Sample:
         """Ask the masters for the ends of all topics. Raises NotReachableError without a name server."""
@@ -160,12 +164,15 @@ class TopicSampler:
         async with trio.open_nursery() as nursery:
             for _ in range(PARALLEL_TOPICS):
                 nursery.start_soon(ask)
+        await self._window.sample()
+        lags = furthest_behind(self._window)
         now = trio.current_time()
         rows = [
             {
                 "topic": topic,
                 "queues": queues[topic],
                 "messages": count,
+                "lag": lags.get(topic, "-"),
                 "in/s": self._rates.of(topic, count, now),
             }
             for topic, count in sorted(counts.items())
@@ -183,6 +190,18 @@ class TopicSampler:
                 return None
             total += sum(one.max_offset for one in table.offset_table.values())
         return total
+
+
+def furthest_behind(window: LagWindow) -> dict[str, int | None]:
+    """Return the greatest lag that a group is known to have, by topic; None if no group's lag there is known."""
+    lags: dict[str, list[int]] = {}
+    for (_, topic), queues in window.samples.items():
+        found = [samples[-1].lag for samples in queues.values()]
+        known = [lag for lag in found if lag is not None]
+        lags.setdefault(window.client.namespace.unwrapped(topic), [])
+        if len(known) == len(found):
+            lags[window.client.namespace.unwrapped(topic)].append(sum(known))
+    return {topic: max(found, default=None) for topic, found in lags.items()}
 
 
 def _whole(number: float | None) -> int | None:

@@ -32,8 +32,6 @@ except ImportError:  # Windows
     termios = None  # type: ignore[assignment]
 
 EVERY: Final = 2.0
-_LINES_AROUND: Final = 3
-"""Lines of the title, of a warning, and of help."""
 
 
 def _reads(function: CallableT) -> CallableT:
@@ -57,8 +55,10 @@ def _reads(function: CallableT) -> CallableT:
 def top(view: View, every: float, client: ClientOptions, verbose: int) -> None:
     """Show brokers, groups or topics (VIEW: cluster, groups, topics) live, in the whole terminal.
 
-    Rates are the difference of two samples. What is unknown is `unknown`, never 0; what did not answer is named. Keys:
-    c, g and t change the view, s sorts by the next column, r the other way round, / filters, q quits.
+    The lag of a topic is that of the group that is furthest behind. Rates are the difference of two samples. What is
+    unknown is `unknown`, never 0; what did not answer is named. Columns that have no room are left out, numbers and
+    verdicts never. Keys: c, g and t change the view, s sorts by the next column, r the other way round, / filters, q
+    quits.
 
     \b
     Examples:
@@ -114,7 +114,7 @@ class _Top:
                 nursery.start_soon(self._sample)
                 while True:
                     self._changed = trio.Event()
-                    live.update(self._drawn(console.height), refresh=True)
+                    live.update(self._drawn(console), refresh=True)
                     await self._changed.wait()
 
     async def _listen(self, scope: trio.CancelScope) -> None:
@@ -161,7 +161,7 @@ class _Top:
                 with trio.move_on_after(self.every):
                     await self._switched.wait()
 
-    def _drawn(self, height: int) -> Group:
+    def _drawn(self, console: Console) -> Group:
         title = Text.assemble(
             ("rocketrio top ", "bold"), (self.screen.view, "bold cyan"),
             f"  {time.strftime('%H:%M:%S')}  {len(self.sample.rows)} rows  {self.sample.note}",
@@ -171,9 +171,11 @@ class _Top:
             age = "" if self.looked_at is None else "; what is below is old"
             warnings.insert(0, f"{self.problem}{age}")
         lines = [Text(printable(one), "red", no_wrap=True, overflow="ellipsis") for one in warnings]
-        room = height - _LINES_AROUND - len(lines)
+        last = help_line(self.screen)
+        around = console.render_lines(Group(title, *lines, last), pad=False)
+        room = console.height - len(around) - 1
         if self.looked_at is None and not self.problem:
             table: RenderableType = Text("looking …", "dim")
         else:
             table = table_of(self.screen, self.sample.rows, room)
-        return Group(title, *lines, table, help_line(self.screen))
+        return Group(title, *lines, table, last)
