@@ -27,6 +27,8 @@ TEXT_WIDTH: Final = 16
 """A column of texts may fold, but not below this width."""
 NAME_WIDTH: Final = 32
 """Texts get this width before there is room for columns that are spare."""
+NUMBER_WIDTH: Final = 40
+"""No number is wider, so a longer text among numbers folds as texts do."""
 _GAP: Final = 2
 _NUMBER: Final = re.compile(r"\(?([\w.-]{1,24}=)?[≥~+-]?\d[\d.,:/%TZ+-]{0,38}[;)]*")
 """A word of a text that is a number, a time or an address: in two lines it would be another one."""
@@ -68,7 +70,8 @@ class Fitted:
             title = self._titles[index].cell_len
             widest = max([title, *(cell.cell_len for cell in cells)])
             numbers = 0 if head.is_one_line else max(map(_widest_number, cells), default=0)
-            least = widest if head.is_number else max(title, numbers, min(widest, head.least))
+            is_whole = head.is_number and widest <= NUMBER_WIDTH
+            least = widest if is_whole else max(title, numbers, min(widest, head.least))
             wished = least if head.spare else max(least, min(widest, NAME_WIDTH))
             self._least.append(least)
             self._wished.append(wished)
@@ -108,7 +111,7 @@ class Fitted:
             table.add_column(
                 self._titles[index],
                 justify="right" if head.is_number else "left",
-                no_wrap=head.is_number or head.is_one_line,
+                no_wrap=head.is_one_line,
                 overflow="fold",
                 width=widths[index],
             )

@@ -100,6 +100,14 @@ def test_records_have_the_value_below_its_heading_if_beside_it_has_no_room() -> 
     assert drawn(table, 31) == ["committed_offset", "  a", "n", f"  {number}", "m", f"  {number}"]
 
 
+def test_long_text_among_numbers_folds_and_the_numbers_do_not() -> None:
+    path = "/a long folder" * 9
+    rows = [["size", f"{LARGE:,}"], ["path", path]]
+    lines = drawn(Fitted([Head("key"), Head("value", is_number=True)], rows), 60)
+    assert lines[1].split() == ["size", f"{LARGE:,}"]
+    assert "".join("".join(lines[2:]).split()) == "path" + path.replace(" ", "")
+
+
 def test_crop_keeps_the_first_lines() -> None:
     table = Fitted([Head("n")], [[str(number)] for number in range(9)])
     assert drawn(Cropped(table, 3), 80) == ["n", "0", "1"]
