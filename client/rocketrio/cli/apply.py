@@ -13,6 +13,7 @@ from rocketrio.admin.reset_plan import PlanChangedError
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import DONE_IN_PART, REFUSED, changes, client_options, run
 from rocketrio.cli.output import Column, Output
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError
@@ -80,7 +81,10 @@ def apply(
     refused: list[str] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with (
+            open_admin(**client) as admin,
+            showing_progress("comparing and changing the cluster"),
+        ):
             plan = await plan_apply(admin, wanted, prune=prune)
             plans.append(plan)
             if digest is not None and plan.digest != digest:

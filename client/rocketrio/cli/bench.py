@@ -24,7 +24,8 @@ from rocketrio.bench.runs import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import TOPIC, client_options, print_json, run, sends
-from rocketrio.cli.numbers import Duration, Rate, Whole
+from rocketrio.cli.numbers import Duration, Rate, Whole, counted
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, open_client
@@ -105,7 +106,15 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
         async def work() -> None:
             async with open_admin(**client) as admin:
                 try:
-                    async with _places(admin, topic, queues, keep=keep) as (used, group):
+                    async with (
+                        _places(admin, topic, queues, keep=keep) as (used, group),
+                        showing_progress(
+                            f"bench {recorder.what}",
+                            lambda: recorder.messages + recorder.errors,
+                            total=messages,
+                            share=lambda: _part_of(recorder, duration),
+                        ),
+                    ):
                         await measure(_Bench(admin, client, used, group, recorder))
                 finally:
                     if recorder.began is not None:
@@ -326,7 +335,9 @@ def _show(found: Figures, *, as_csv: bool, as_json: bool) -> None:
     shown = "unknown" if rate is None else f"{rate:,.0f} messages/s"
     if megabytes is not None:
         shown += f", {megabytes / 1e6:,.2f} MB/s"
-    click.echo(f"{found.what}: {found.messages:,} messages in {found.seconds:.2f} s: {shown}")
+    click.echo(
+        f"{found.what}: {counted(found.messages, 'message')} in {found.seconds:.2f} s: {shown}"
+    )
     parts = [
         f"{name} {_milliseconds(value)}"
         for name, value in (
@@ -340,6 +351,12 @@ def _show(found: Figures, *, as_csv: bool, as_json: bool) -> None:
     if not found.is_whole:
         click.echo("interrupted: this is a part", err=True)
     sys.stdout.flush()
+
+
+def _part_of(recorder: Recorder, duration: float | None) -> float | None:
+    if duration is None or recorder.began is None:
+        return None
+    return (trio.current_time() - recorder.began) / duration
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -10,6 +10,7 @@ from rocketrio.admin.drain import QUIET_SECONDS, Unread, WritePermission, unread
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import BROKER, changes, client_options, run_in_part, whole_timeout
 from rocketrio.cli.output import Column, Output
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.lag import SAMPLE_EVERY
@@ -59,10 +60,11 @@ def drain(
                 if output.for_people:
                     _show(done)
                 with trio.move_on_after(timeout) as limit:
-                    if wait or until_consumed:
-                        await admin.wait_quiet(name)
-                    if until_consumed:
-                        await _until_consumed(admin, name)
+                    async with showing_progress(f"waiting until {name} is not used"):
+                        if wait or until_consumed:
+                            await admin.wait_quiet(name)
+                        if until_consumed:
+                            await _until_consumed(admin, name)
             else:
                 await admin.broker_addresses(name)  # Raises an error if it is not registered.
             unread = await _unread(admin, name, silent)

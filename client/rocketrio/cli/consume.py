@@ -29,8 +29,9 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.format_strings import Printer, message_printer
 from rocketrio.cli.message_output import message_row
-from rocketrio.cli.numbers import Whole
+from rocketrio.cli.numbers import Whole, counted
 from rocketrio.cli.outages import reporting_outages
+from rocketrio.cli.progress import showing_progress, writes_to_file
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, open_client
 from rocketrio.consuming.consume import open_consumer
@@ -96,7 +97,8 @@ def consume(
 
     Ends with --count, --to, --until-caught-up or Ctrl-C; the next run of the group continues from there. With --json a
     body that is not UTF-8 is printed as base64, with `"encoding": "base64"` in the object; keys and tags that a message
-    lacks are null. While a broker cannot be reached, standard error says so.
+    lacks are null. While a broker cannot be reached, standard error says so. If the messages go to a file, it ends with
+    their number.
 
     \b
     Examples:
@@ -114,6 +116,7 @@ def consume(
     source = click.get_current_context().get_parameter_source("start")
     is_given = source is not ParameterSource.DEFAULT
     goal = LAST if until_caught_up else where.end
+    to_file = writes_to_file()
 
     async def work() -> None:
         async with (
@@ -121,10 +124,16 @@ def consume(
             _opened(shared, topic, group, tags, where.start, is_given=is_given) as consumer,
         ):
             printer = _Printer(_json_line if as_json else _body_line, template)
+            shows_count = to_file
             try:
                 # For a topic that may not be read the consumer would wait for ever, or find nothing and end.
                 queues = await readable_queues(consumer.client, topic)
-                async with reporting_outages(consumer.client, topic, writes=False):
+                async with (
+                    reporting_outages(consumer.client, topic, writes=False),
+                    showing_progress(
+                        f"consuming {topic}", lambda: printer.printed, total=count, when=to_file
+                    ),
+                ):
                     if goal is None:
                         await _forever(consumer, printer, count)
                     else:
@@ -132,8 +141,13 @@ def consume(
                         ends = {queue: await messages.offset_of(queue, goal) for queue in queues}
                         await _until(consumer, printer, count, ends)
                 consumer._settle()
+            except OSError:  # The output: there is nothing to count.
+                shows_count = False
+                raise
             finally:
                 await _commit(consumer)
+                if shows_count:
+                    click.echo(f"consumed {counted(printer.printed, 'message')}", err=True)
 
     run(work, verbose=verbose, interrupted_is_done=goal is None and count is None)
 

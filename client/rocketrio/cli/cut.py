@@ -19,6 +19,7 @@ from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, client_options, reads, run
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.produce import open_producer
@@ -129,7 +130,10 @@ def resend_command(
     async def work() -> None:
         sent, problem = 0, None
         if not dry_run:
-            async with open_producer(**client) as producer:
+            async with (
+                open_producer(**client) as producer,
+                showing_progress(f"sending {file}", lambda: sent, total=len(wanted)),
+            ):
                 for record in wanted:
                     try:
                         await producer.send(message_again(cut_off, record))

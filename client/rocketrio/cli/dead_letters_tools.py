@@ -26,8 +26,9 @@ from rocketrio.cli.common import (
     reads,
     run,
 )
-from rocketrio.cli.numbers import Rate
+from rocketrio.cli.numbers import Rate, counted
 from rocketrio.cli.output import Column, Output, json_text
+from rocketrio.cli.progress import showing_progress
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageExt
@@ -150,13 +151,16 @@ def export(
                 await admin.group(group)  # Fails if no broker knows the group.
             bodies = _prepared(directory)
             with (directory / "messages.ndjson").open("x", encoding="utf-8") as index:
-                async with aclosing(letters.pages(since=since)) as pages:
+                async with (
+                    showing_progress(f"dead letters of {group}", lambda: written),
+                    aclosing(letters.pages(since=since)) as pages,
+                ):
                     async for page in pages:
                         for message in page:
                             if chosen is None or chosen(message):
                                 written += 1
                                 _write(message, bodies / f"{written:06}.bin", index)
-        click.echo(f"wrote {written} messages to {directory}")
+        click.echo(f"wrote {counted(written, 'message')} to {directory}")
 
     run(work, verbose=verbose)
 
@@ -267,7 +271,10 @@ def resend(
             journal: Journal | None = None
             if state is not None and (is_there or not dry_run):
                 journal = stack.enter_context(open_journal(state))
-            async with open_admin(**client) as admin:
+            async with (
+                open_admin(**client) as admin,
+                showing_progress(f"dead letters of {group}", outcomes.total),
+            ):
                 letters = admin.dead_letters(group)
                 named = None
                 if not is_all:

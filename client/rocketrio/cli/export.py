@@ -10,6 +10,7 @@ from rocketrio.admin.declared import KINDS, Field, Kind, Place, to_toml
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import client_options, reads, replace_file, run
 from rocketrio.cli.output import Output
+from rocketrio.cli.progress import showing_progress
 from rocketrio.connect import ClientOptions
 
 
@@ -54,7 +55,7 @@ def export(
     state: dict[Place, dict[str, Field]] = {}
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with open_admin(**client) as admin, showing_progress("reading the cluster"):
             state.update(await read_state(admin, chosen, namespaces=namespaces))
 
     run(work, verbose=verbose)

@@ -9,7 +9,7 @@ _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[dhms]))+", re.ASCII)
 _PART: Final = re.compile(r"([\d.]+)(ms|[dhms])", re.ASCII)
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_IRREGULAR: Final = {"query": "queries", "entry": "entries", "reply": "replies"}
+_PLURALS: Final = {"query": "queries", "entry": "entries"}
 
 
 class Whole(click.IntRange):
@@ -70,8 +70,12 @@ class Rate(click.ParamType[float]):
 
 def counted(number: int, noun: str) -> str:
     """Return a count with its noun, in the plural unless it is one: `1 message`, `5,000 messages`."""
-    plural = _IRREGULAR.get(noun, f"{noun}s")
-    return f"{number:,} {noun if number == 1 else plural}"
+    return f"{number:,} {plural(number, noun)}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a noun as it stands after a number."""
+    return noun if number == 1 else _PLURALS.get(noun, f"{noun}s")
 
 
 def rate_text(per_second: float | None) -> str:

@@ -30,6 +30,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError
@@ -110,7 +111,7 @@ def reset(
     changed: list[str] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with open_admin(**client) as admin, showing_progress(f"resetting {group}"):
             named: list[str] = [*topics]
             if all_topics:
                 named = await admin.topics_of_group(group)

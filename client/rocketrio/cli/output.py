@@ -24,6 +24,7 @@ from rich.console import Console, RenderableType
 
 from rocketrio.cli.format_strings import row_printer
 from rocketrio.cli.json_values import json_text, plain, utc_text
+from rocketrio.cli.numbers import rate_text
 from rocketrio.cli.tables import Cell, Fitted, Head
 from rocketrio_protocol.log_lines import printable
 
@@ -48,6 +49,11 @@ class Column:
     """What a table shows of a row, if that is not simply the value."""
     right: bool = False
     """Align to the right, and never fold; numbers do that anyway."""
+
+
+def rate_column(key: str, heading: str) -> Column:
+    """Return a column of rates, of which a table shows one digit after the point."""
+    return Column(key, heading, lambda row: rate_text(row[key]), right=True)
 
 
 @attrs.frozen(kw_only=True)

@@ -21,9 +21,10 @@ from rocketrio.cli.common import (
     sends,
 )
 from rocketrio.cli.format_strings import RecordReader
-from rocketrio.cli.numbers import Whole
+from rocketrio.cli.numbers import Whole, counted, plural
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.produce_transactions import ANSWERS, produce_half_messages
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.delays import DELAY_LEVELS
@@ -176,6 +177,10 @@ def produce(
     async def work() -> None:
         not_stored = _NotStored()
         pipeline: SendPipeline | None = None
+
+        def stored() -> int:
+            return 0 if pipeline is None else sum(pipeline.statistics().stored.values())
+
         is_reported = False
         wrong: str | None = None
         started = trio.current_time()
@@ -194,6 +199,13 @@ def produce(
             async with (
                 open_producer(**client, auto_create_topic=not no_create) as producer,
                 reporting_outages(producer.client, topic, writes=True),
+                showing_progress(
+                    f"producing {topic}",
+                    stored,
+                    total=count,
+                    share=_part_read,
+                    when=count is not None or not sys.stdin.isatty(),
+                ),
             ):
                 try:
                     async with producer.pipeline() as pipeline:
@@ -228,7 +240,10 @@ def produce(
             fail(f"{wrong}; nothing was sent from this record on")
         if not_stored:
             not_stored.show(what)
-            fail(f"{failed} messages were not stored; the first one: {not_stored.first}")
+            verb = "was" if failed == 1 else "were"
+            fail(
+                f"{counted(failed, 'message')} {verb} not stored; the first one: {not_stored.first}"
+            )
 
     run(work, verbose=verbose)
 
@@ -268,10 +283,8 @@ class _NotStored:
             ranges = _ranges(sorted(numbers))
             shown = ", ".join(ranges[:RANGES_SHOWN])
             more = f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
-            plural = "s" if len(numbers) > 1 else ""
-            click.echo(
-                f"not stored: {what}{plural} {shown}{more}: {' '.join(reason.split())}", err=True
-            )
+            lines = plural(len(numbers), what)
+            click.echo(f"not stored: {lines} {shown}{more}: {' '.join(reason.split())}", err=True)
         if not self.is_whole:
             click.echo(f"not sent: {what}s from {self.lines} on", err=True)
 
@@ -331,6 +344,15 @@ async def _chunks() -> AsyncIterator[bytes]:
         yield chunk
 
 
+def _part_read() -> float | None:
+    """Return which part of standard input was read, from 0 to 1; None if it is not a file."""
+    try:
+        size = os.fstat(sys.stdin.fileno()).st_size
+        return os.lseek(sys.stdin.fileno(), 0, os.SEEK_CUR) / size if size else None
+    except OSError:  # A pipe has no position.
+        return None
+
+
 async def _lines() -> AsyncIterator[bytes]:
     """Yield the lines; of a line that is too long only as much as shows that it is."""
     rest = b""
@@ -368,7 +390,8 @@ def _summarise(
             }
         )
         return
-    click.echo(f"stored {total} messages in {topic} in {seconds:.2f} s ({rate:.0f} messages/s)")
+    what = plural(total, "message")
+    click.echo(f"stored {total} {what} in {topic} in {seconds:.2f} s ({rate:.0f} messages/s)")
     for status, number in stored.items():
         if status != "SEND_OK":
             click.echo(f"  {number} of them {status}")

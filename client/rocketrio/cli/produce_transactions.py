@@ -9,6 +9,7 @@ With it an operator sees that a broker asks, and what consumers get then. The pr
 because a broker asks any producer of a group.
 """
 
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from typing import Final
@@ -18,7 +19,9 @@ import click
 import trio
 
 from rocketrio.cli.common import print_json
+from rocketrio.cli.numbers import counted
 from rocketrio.cli.outages import reporting_outages
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.produce import open_producer
@@ -84,6 +87,11 @@ async def produce_half_messages(
             check_transaction=halves.check,
         ) as producer,
         reporting_outages(producer.client, topic, writes=True),
+        showing_progress(
+            f"half messages of {topic}: asked for",
+            lambda: halves.asked,
+            when=not (sys.stdin and sys.stdin.isatty()),
+        ),
     ):
         try:
             try:
@@ -95,7 +103,7 @@ async def produce_half_messages(
                 failure = error
             if halves.stored:
                 click.echo(
-                    f"stored {halves.stored} half messages; waiting until the broker asks for them: "
+                    f"stored {counted(halves.stored, 'half message')}; waiting until the broker asks for them: "
                     "by default a minute at most",
                     err=True,
                 )
@@ -121,6 +129,6 @@ def _summarise(topic: str, halves: _HalfMessages, seconds: float, *, as_json: bo
         )
         return
     click.echo(
-        f"stored {halves.stored} half messages in {topic}; the broker asked for {halves.asked} of them, "
+        f"stored {counted(halves.stored, 'half message')} in {topic}; the broker asked for {halves.asked} of them, "
         f"and was answered {answer}"
     )

@@ -19,6 +19,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
+from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.topic_tables import (
     LONG,
     PERMISSIONS,
@@ -172,7 +173,7 @@ def list_topics(
     """
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
+        async with open_admin(**client) as admin, showing_progress("asking about topics"):
             if is_long:
                 found, without = await topic_overviews(admin, include_system=include_system)
                 silent.update(without)

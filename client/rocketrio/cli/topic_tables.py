@@ -26,7 +26,8 @@ from rocketrio.cli.common import (
     run_in_part,
 )
 from rocketrio.cli.namesrv import change_text
-from rocketrio.cli.output import Column, Output
+from rocketrio.cli.output import Column, Output, rate_column
+from rocketrio.cli.progress import showing_progress
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import ConfigError, Error
@@ -230,7 +231,7 @@ def stats(
     """
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
+        async with open_admin(**client) as admin, showing_progress("asking about topics"):
             names = [name] if name is not None else await admin.topics()
             found, without = await topic_counts_and_failures(admin, names, period=window)
         silent.update(without)
@@ -250,8 +251,8 @@ def stats(
             (
                 "topic",
                 dashed("group"),
-                Column("messages_per_second", "messages/s"),
-                Column("bytes_per_second", "bytes/s"),
+                rate_column("messages_per_second", "messages/s"),
+                rate_column("bytes_per_second", "bytes/s"),
                 Column("messages_today", "today"),
             ),
         )
@@ -265,7 +266,7 @@ def _rate(count: int | None, seconds: int) -> float | None:
 
 LONG = (
     "topic", "queues", "perm", "brokers", "message_type", "messages",
-    Column("messages_per_second", "in/s"),
+    rate_column("messages_per_second", "in/s"),
     "last_stored", dashed("groups", unknown=True),
 )  # fmt: skip
 """The columns of `topic list --long`."""

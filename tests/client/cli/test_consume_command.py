@@ -82,7 +82,7 @@ async def test_format_strings_carry_messages_from_one_topic_to_another() -> None
             assert done.out == "two words\n"
             done = await shell(rf"printf '<k> a\nb\n' | {ROCKETRIO} produce orders -f '<%k> %v\n'")
             assert done.code == 1
-            assert done.out.startswith("stored 1 messages")
+            assert done.out.startswith("stored 1 message")
             assert "record 2 has b'b" in done.err
             assert "nothing was sent from this record on" in done.err
 
@@ -107,3 +107,15 @@ async def test_new_group_begins_at_the_end_and_a_note_names_a_place_that_is_not_
                 assert "note: by-latest has committed in 4 of 4 queues of orders" in done.err
                 assert done.err.count("\n") == 1
                 await run("produce", "orders", stdin=b"4\n")
+
+
+@pytest.mark.real
+async def test_messages_that_go_to_a_file_are_counted_on_standard_error(tmp_path: Path) -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        shell = in_shell(cluster)
+        with trio.fail_after(60):
+            done = await shell(f"echo a | {ROCKETRIO} produce orders")
+            assert done.out.startswith("stored 1 message in orders in ")
+            consume = f"{ROCKETRIO} consume orders --group g --count 1"
+            done = await shell(f"{consume} > {tmp_path}/got; cat {tmp_path}/got")
+            assert (done.out, done.err) == ("a\n", "consumed 1 message\n")
