@@ -13,7 +13,8 @@ from rocketrio.cli.acl_common import AclCall, acl_options
 from rocketrio.cli.acl_import import import_accounts
 from rocketrio.cli.acl_users import RIGHTS, right_as_json, user
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import FunctionT, changes, client_options, reads, run
+from rocketrio.cli.common import FunctionT, changes, client_options, may_be_lost, reads, run
+from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Output
 from rocketrio.cli.shell import fail
 from rocketrio.cluster.account import open_account
@@ -188,6 +189,9 @@ def revoke(
                 fail(f"{name} has no right on {', '.join(wanted) or 'anything'}")
             if call.dry_run and call.output.for_people:
                 call.output.show(map(right_as_json, removed), RIGHTS)
+            if not call.dry_run:
+                on = ", ".join(sorted({each.resource for each in removed}))
+                await may_be_lost(f"{name} loses {counted(len(removed), 'right')}: on {on}")
 
             async def remove() -> list[str]:
                 addrs: list[str] = []
@@ -197,7 +201,7 @@ def revoke(
 
             await call.changed(
                 access,
-                f"{len(removed)} rights of {name}",
+                f"{counted(len(removed), 'right')} of {name}",
                 "removed",
                 remove,
                 user=name,

@@ -9,7 +9,7 @@ from rocketrio.cli.acl_common import (
     read_password,
 )
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, reads
+from rocketrio.cli.common import changes, may_be_lost, reads
 from rocketrio.cli.output import Column
 from rocketrio_protocol.commands.access import UpdateAccessConfigRequestHeader
 
@@ -93,6 +93,8 @@ def delete(name: str, call: AclCall) -> None:
 
     async def work() -> None:
         async with call.access() as access:
+            if not call.dry_run:
+                await may_be_lost(f"the account {name} is lost with its secret and permissions")
             await call.changed(
                 access,
                 f"account {name}",

@@ -13,7 +13,8 @@ from rocketrio.cli.acl_common import (
     read_password,
 )
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, reads
+from rocketrio.cli.common import changes, may_be_lost, reads
+from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column
 from rocketrio.cli.shell import fail
 
@@ -164,6 +165,9 @@ def delete(name: str, call: AclCall) -> None:
     async def work() -> None:
         async with call.access() as access:
             await known_user(access, name)
+            if not call.dry_run:
+                rights = counted(len(await access.rights_of(name)), "right")
+                await may_be_lost(f"{name} is lost with its password and {rights}")
             await call.changed(
                 access,
                 name,

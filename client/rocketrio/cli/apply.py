@@ -11,7 +11,7 @@ from rocketrio.admin.apply import apply_plan, plan_apply
 from rocketrio.admin.declared import EXISTS, ApplyPlan, Change, Field, from_toml
 from rocketrio.admin.reset_plan import PlanChangedError
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import DONE_IN_PART, REFUSED, changes, client_options, run
+from rocketrio.cli.common import DONE_IN_PART, REFUSED, changes, client_options, may_be_lost, run
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
@@ -90,6 +90,13 @@ def apply(
             if digest is not None and plan.digest != digest:
                 refused.append(f"the plan is {plan.digest} now, not {digest}: nothing was changed")
             elif not dry_run:
+                removed = [
+                    f"{one.place.kind} {one.place.name}"
+                    for one in plan.changes
+                    if one.field == EXISTS and not one.is_new
+                ]
+                if removed:
+                    await may_be_lost(f"{', '.join(dict.fromkeys(removed))}: these are removed")
                 try:
                     failed.update(await apply_plan(admin, plan))
                 except PlanChangedError as error:

@@ -94,6 +94,8 @@ REFUSED: Final = 4
 """The exit code if what a plan was made for has changed, and nothing was done."""
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C, as shells have it."""
+ANSWER_SIZE_MAX: Final = 1024
+"""Bytes of a line that a person types."""
 _CHOICE: Final = "rocketrio.cluster"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 TIME_EXAMPLE: Final = "2026-11-21T08:00+01:00"
@@ -395,6 +397,28 @@ def _confirm(*, yes: bool) -> None:
         fail(f"nothing was done: {typed!r} is not {name}", code=REFUSED)
 
 
+async def may_be_lost(what: str) -> None:
+    """Ask a person at a terminal whether something may be lost for good; end the command unless the answer is yes.
+
+    Programs, which have no terminal, are not asked, nor with --yes, nor where a protected context has asked already.
+    """
+    context = chosen_cluster().context
+    is_asked = context is not None and context.protected
+    if is_asked or click.get_current_context().params.get("yes") or not _is_terminal():
+        return
+    click.echo(f"{what}. Go on? [y/N] ", nl=False, err=True)
+    # In a thread: Ctrl-C must end it. Not by Python's buffer, whose lock an abandoned thread would hold.
+    answer = await trio.to_thread.run_sync(
+        os.read, sys.stdin.fileno(), ANSWER_SIZE_MAX, abandon_on_cancel=True
+    )
+    if answer.strip().lower() not in (b"y", b"yes"):
+        fail("nothing was done", code=REFUSED)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def _tls(
     wanted: bool,
     authority: str | None,
@@ -471,7 +495,11 @@ def _changing(
     function: Callable[..., None], does: Callable[[Mapping[str, Any]], bool]
 ) -> Callable[..., None]:
     @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
-    @_yes_option
+    @click.option(
+        "--yes",
+        is_flag=True,
+        help="Do not ask; in a protected context with --context NAME.",
+    )
     @functools.wraps(function)
     def command(*args: Any, dry_run: bool, yes: bool, **options: Any) -> None:
         if does(options) and not dry_run:

@@ -16,6 +16,7 @@ from rocketrio.cli.common import (
     changes,
     client_options,
     end_in_part,
+    may_be_lost,
     reads,
     run,
     run_in_part,
@@ -308,18 +309,32 @@ def delete(
     client: ClientOptions,
     verbose: int,
 ) -> None:
-    """Delete GROUP and its commits. Stop its members first: their heartbeats create it again."""
+    """Delete GROUP and its commits. Stop its members first: their heartbeats create it again.
+
+    In a terminal it asks first, and says what is lost.
+    """
 
     async def work() -> None:
         async with open_admin(**client) as admin:
             if dry_run:
                 brokers = sorted(await admin.group(name))
             else:
+                if not keep_offsets:
+                    topics = await _committed_topics(admin, name)
+                    await may_be_lost(f"{name} loses its settings, and its progress in {topics}")
                 brokers = await admin.delete_group(name, with_offsets=not keep_offsets)
         done = f"{name} would be deleted" if dry_run else f"deleted {name}"
         _show_brokers(output, name, brokers, f"{done} from {', '.join(brokers)}")
 
     run(work, verbose=verbose)
+
+
+async def _committed_topics(admin: Admin, name: str) -> str:
+    await admin.group(name)  # Fails if no broker knows the group.
+    try:
+        return ", ".join(await admin.topics_of_group(name)) or "no topic"
+    except Error:  # The right to delete does not need the right to read.
+        return "topics that are not known"
 
 
 def _show_brokers(output: Output, name: str, brokers: Sequence[str], text: str) -> None:

@@ -15,7 +15,15 @@ from rocketrio.admin.name_server_admin import (
 )
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, client_options, end_in_part, reads, run, run_in_part
+from rocketrio.cli.common import (
+    changes,
+    client_options,
+    end_in_part,
+    may_be_lost,
+    reads,
+    run,
+    run_in_part,
+)
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import Error
@@ -252,6 +260,8 @@ def change_text(
         async with open_admin(**client) as admin:
             before = await texts(admin, namespace)
             refused: Mapping[str, Error] = {}
+            if value is None and not dry_run:
+                await may_be_lost(f"the text under {namespace} {key} is lost at every name server")
             if not dry_run:
                 refused = (
                     await delete_text(admin, namespace, key)

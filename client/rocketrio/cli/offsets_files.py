@@ -6,7 +6,8 @@ import click
 from rocketrio.admin.admin import open_admin
 from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import GROUP, changes, client_options, reads, run
+from rocketrio.cli.common import GROUP, changes, client_options, may_be_lost, reads, run
+from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Output
 from rocketrio.connect import ClientOptions
 
@@ -57,6 +58,9 @@ def delete(group: str, dry_run: bool, output: Output, client: ClientOptions, ver
 
     async def work() -> None:
         async with open_admin(**client) as admin:
+            if not dry_run:
+                lost = counted(len(await committed_offsets(admin, group)), "committed offset")
+                await may_be_lost(f"{group} loses {lost}; `rocketrio offsets export` keeps them")
             found.extend(await delete_offsets(admin, group, dry_run=dry_run))
 
     run(work, verbose=verbose)
@@ -64,5 +68,5 @@ def delete(group: str, dry_run: bool, output: Output, client: ClientOptions, ver
         [attrs.asdict(one) for one in found],
         _COLUMNS,
         people=None if found else f"{group} has committed nothing",
-        notes=["nothing was deleted" if dry_run else f"deleted {len(found)} offsets"],
+        notes=["nothing was deleted" if dry_run else f"deleted {counted(len(found), 'offset')}"],
     )

@@ -4,20 +4,21 @@ from typing import Any, Final
 
 import click
 
-from rocketrio.admin.admin import MAX_QUEUES, open_admin
+from rocketrio.admin.admin import MAX_QUEUES, Admin, open_admin
 from rocketrio.admin.admin_values import TopicDescription
-from rocketrio.admin.topic_admin import MESSAGE_TYPE, topic_overviews
+from rocketrio.admin.topic_admin import MESSAGE_TYPE, readers_of, topic_overviews
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     TOPIC,
     changes,
     client_options,
+    may_be_lost,
     reads,
     run,
     run_in_part,
     without_bounds,
 )
-from rocketrio.cli.numbers import Whole
+from rocketrio.cli.numbers import Whole, counted
 from rocketrio.cli.output import Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.topic_tables import (
@@ -32,6 +33,7 @@ from rocketrio.cli.topic_tables import (
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio_protocol.bodies.route import QueueData
+from rocketrio_protocol.errors import Error, NoBrokerRegisteredError, RouteNotFoundError
 
 _TYPES: Final = ("normal", "fifo", "delay", "transaction")
 
@@ -212,7 +214,7 @@ def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None
 @changes
 @client_options
 def delete(name: str, dry_run: bool, output: Output, client: ClientOptions, verbose: int) -> None:
-    """Delete TOPIC with all its messages.
+    """Delete TOPIC with all its messages. In a terminal it asks first, and says what is lost.
 
     \b
     Examples:
@@ -225,13 +227,47 @@ def delete(name: str, dry_run: bool, output: Output, client: ClientOptions, verb
             if dry_run:
                 _show(await admin.topic(name), output)
                 return
+            messages, groups = await _content(admin, name)
+            lost = "an unknown number of messages"
+            if messages is not None:
+                lost = counted(sum(messages.values()), "message")
+            if groups:
+                lost += f", which {', '.join(groups)} {'reads' if len(groups) == 1 else 'read'}"
+            await may_be_lost(f"{name} has {lost}; they are lost with it")
             brokers = await admin.delete_topic(name)
         output.show(
-            [{"topic": name, "broker_name": broker} for broker in brokers],
-            people=f"deleted {name} on {', '.join(brokers)}",
+            [
+                {
+                    "topic": name,
+                    "broker_name": broker,
+                    "messages": None if messages is None else messages.get(broker, 0),
+                }
+                for broker in brokers
+            ],
+            people=f"deleted {name} on {', '.join(brokers)}: {lost}",
         )
 
     run(work, verbose=verbose)
+
+
+async def _content(admin: Admin, name: str) -> tuple[dict[str, int] | None, list[str]]:
+    """Return the messages of a topic on each broker, None if they are not known, and the groups that read it."""
+    messages: dict[str, int] = {}
+    try:
+        for one in (await admin.topic(name)).queues:
+            if one.max_offset is None or one.min_offset is None:
+                return None, []
+            broker = one.queue.broker_name
+            messages[broker] = messages.get(broker, 0) + one.max_offset - one.min_offset
+        # A topic that may not be read reports no queues.
+        return messages or None, sorted(await readers_of(admin, name))
+    except NoBrokerRegisteredError:
+        raise
+    except RouteNotFoundError as error:
+        remedy = "`rocketrio topic list` shows what there is to delete"
+        raise RouteNotFoundError(error.what, topic=name, remedy=remedy) from error
+    except Error:  # The right to delete does not need the right to read.
+        return None, []
 
 
 def _as_json(described: TopicDescription) -> dict[str, Any]:
