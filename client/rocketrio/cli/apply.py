@@ -12,6 +12,7 @@ from rocketrio.admin.declared import EXISTS, ApplyPlan, Change, Field, from_toml
 from rocketrio.admin.reset_plan import PlanChangedError
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import DONE_IN_PART, REFUSED, changes, client_options, may_be_lost, run
+from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
@@ -110,7 +111,7 @@ def apply(
     if refused:
         fail(refused[0], code=REFUSED)
     if failed:
-        fail(f"{len(failed)} of {len(plan.changes)} changes were not done")
+        fail(f"{len(failed)} of {counted(len(plan.changes), 'change')} were not done")
     if plan.unknown_brokers:
         sys.exit(DONE_IN_PART)
 
@@ -166,11 +167,11 @@ def _show(
     if not plan.changes:
         note = "nothing differs"
     elif dry_run:
-        note = f"{len(rows)} changes; nothing was changed. With --plan {plan.digest} exactly these are made"
+        note = f"{counted(len(rows), 'change')}; nothing was changed. With --plan {plan.digest} exactly these are made"
     elif is_refused:
-        note = f"{len(rows)} changes; nothing was changed"
+        note = f"{counted(len(rows), 'change')}; nothing was changed"
     else:
-        note = f"{len(rows) - len(failed)} of {len(rows)} changes are done"
+        note = f"{len(rows) - len(failed)} of {counted(len(rows), 'change')} {'is' if len(rows) == 1 else 'are'} done"
     problems = [
         f"not done: {one.place.name} {one.place.at} {_change(one)}: {why}"
         for one, why in failed.items()

@@ -12,7 +12,7 @@ from rocketrio.cli.broker_show import clean, show, stats
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import ADDRESS, BROKER, changes, changes_with, client_options, reads, run
 from rocketrio.cli.cut import cut
-from rocketrio.cli.numbers import Whole
+from rocketrio.cli.numbers import Whole, counted
 from rocketrio.cli.output import Output
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
@@ -288,7 +288,7 @@ def _check_json(address: str, status: LogCheckStatus) -> dict[str, object]:
 
 def _check_text(address: str, status: LogCheckStatus) -> str:
     lines = [
-        f"{address}: {status.end - status.begin:,} bytes checked, {status.problem_count} problems"
+        f"{address}: {status.end - status.begin:,} bytes checked, {counted(status.problem_count, 'problem')}"
     ]
     if status.master_addr is not None:
         lines.append(f"  compared with {status.master_addr}: {status.compared_bytes:,} bytes")

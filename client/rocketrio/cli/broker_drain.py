@@ -9,6 +9,7 @@ from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.drain import QUIET_SECONDS, Unread, WritePermission, unread_at
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import BROKER, changes, client_options, run_in_part, whole_timeout
+from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
@@ -126,7 +127,7 @@ def undrain(name: str, dry_run: bool, output: Output, client: ClientOptions, ver
 def _show(done: WritePermission) -> None:
     what = "may be written again" if done.writable else "take no more messages"
     for server, topics in done.topics.items():
-        click.echo(f"{server}: {topics} topics of {done.broker_name} {what}")
+        click.echo(f"{server}: {counted(topics, 'topic')} of {done.broker_name} {what}")
 
 
 async def _until_consumed(admin: Admin, name: str) -> None:

@@ -17,7 +17,7 @@ from rocketrio.admin.cut_log import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, client_options, reads, run
-from rocketrio.cli.numbers import Whole
+from rocketrio.cli.numbers import Whole, counted
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
@@ -187,7 +187,10 @@ def _read(file: CutFile) -> tuple[list[CutRecord], list[CutDamage]]:
 
 def _report_damage(damage: list[CutDamage]) -> None:
     for one in damage:
-        click.echo(f"damaged: {one.size} bytes at {one.physical_offset}: {one.problem}", err=True)
+        click.echo(
+            f"damaged: {counted(one.size, 'byte')} at {one.physical_offset}: {one.problem}",
+            err=True,
+        )
     if damage:
         fail(f"{sum(one.size for one in damage)} bytes are no messages; all others were read")
 

@@ -23,7 +23,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.group_mode import mode
 from rocketrio.cli.group_tables import LONG, MEMBERS, member_columns, member_row, overview_row
-from rocketrio.cli.numbers import Whole
+from rocketrio.cli.numbers import Whole, counted
 from rocketrio.cli.output import Column, Output, Row
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
@@ -254,7 +254,7 @@ def check(name: str, output: Output, client: ClientOptions, verbose: int) -> Non
         well = (
             "whether anything is wrong is not known"
             if result.answers.silent
-            else f"nothing is wrong with {len(members)} members"
+            else f"nothing is wrong with {counted(len(members), 'member')}"
         )
     output.show(
         [attrs.asdict(one) for one in result.findings],

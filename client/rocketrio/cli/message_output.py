@@ -7,10 +7,13 @@ import click
 
 from rocketrio.cli.common import body_fields
 from rocketrio.cli.format_strings import message_printer
-from rocketrio.cli.output import Column, Output, utc_text
+from rocketrio.cli.numbers import counted
+from rocketrio.cli.output import Column, Output, Row, utc_text
 from rocketrio_protocol.message import MessageExt
 
 _ABSENT: Final = "-"
+BODY_SHOWN: Final = 40
+"""Characters of a body in a table; `message get` shows it whole."""
 
 
 def message_row(one: MessageExt) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def message_row(one: MessageExt) -> dict[str, Any]:
 
 
 def list_messages(output: Output, messages: Sequence[MessageExt]) -> None:
-    """Print messages: a table without their bodies, one JSON object per line, or by a format string."""
+    """Print messages: a table with the beginning of their bodies, one JSON object per line, or by a format string."""
     if output.template is not None:
         for one in messages[: output.limit]:
             print_message(output, one, "")
@@ -51,8 +54,18 @@ def list_messages(output: Output, messages: Sequence[MessageExt]) -> None:
         Column("broker_name", "broker", lambda row: row["broker_name"] or ""),
         Column("queue_id", "queue"),
         Column("queue_offset", "offset"),
+        Column("body", cell=_cut_body),
     )
     output.show(map(message_row, messages), columns, lines=True)
+
+
+def _cut_body(row: Row) -> str:
+    """Return the beginning of a body on one line; the size of one that is not text."""
+    if "encoding" in row:
+        return f"({counted(row['body_size'], 'byte')}, not text)"
+    text = " ".join(row["body"][: 4 * BODY_SHOWN].split())
+    is_whole = len(text) <= BODY_SHOWN and len(row["body"]) <= 4 * BODY_SHOWN
+    return text if is_whole else f"{text[: BODY_SHOWN - 1]}…"
 
 
 def print_message(output: Output, message: MessageExt, text: str) -> None:

@@ -13,6 +13,7 @@ from rocketrio.admin.message_trace import MessageTrace, TraceStep
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import GROUP, TOPIC, changes, client_options, reads, run
+from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column, Output, Row
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
@@ -84,7 +85,9 @@ def _show_trace(found: MessageTrace, output: Output) -> None:
     for problem in found.problems:
         click.echo(f"warning: {problem}", err=True)
     if found.damaged:
-        click.echo(f"warning: {found.damaged} records of the trace cannot be read", err=True)
+        click.echo(
+            f"warning: {counted(found.damaged, 'record')} of the trace cannot be read", err=True
+        )
     if found.is_cut:
         click.echo("warning: there may be more: brokers return 64 trace messages at most", err=True)
     if not found.steps:

@@ -28,7 +28,7 @@ from rocketrio.cli.common import (
     client_options,
     run,
 )
-from rocketrio.cli.numbers import Whole
+from rocketrio.cli.numbers import Whole, counted
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
@@ -197,10 +197,12 @@ def _show(plan: ResetPlan, output: Output, *, dry_run: bool) -> None:
         return
     ways = {
         Way.OFFLINE: "offsets are committed; the group has no members",
-        Way.ONLINE: f"{plan.members} members are directed there",
+        Way.ONLINE: f"{counted(plan.members, 'member')} {'is' if plan.members == 1 else 'are'} directed there",
     }
     if plan.way is Way.OFFLINE and plan.members:
-        click.echo(f"offsets are committed; {plan.members} members may commit theirs again")
+        click.echo(
+            f"offsets are committed; {counted(plan.members, 'member')} may commit theirs again"
+        )
     else:
         click.echo(ways[plan.way])
     if dry_run:

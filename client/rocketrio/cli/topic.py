@@ -18,7 +18,7 @@ from rocketrio.cli.common import (
     run_in_part,
     without_bounds,
 )
-from rocketrio.cli.numbers import Whole, counted
+from rocketrio.cli.numbers import Whole, counted, plural
 from rocketrio.cli.output import Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.topic_tables import (
@@ -326,7 +326,9 @@ def _show(described: TopicDescription, output: Output) -> None:
 def _shape(data: QueueData, attributes: dict[str, str] | None) -> str:
     """Describe the number of queues, missing permissions, and the attributes."""
     reads, writes = data.read_queue_nums, data.write_queue_nums
-    words = [f"{reads} queues" if reads == writes else f"{reads} queues to read, {writes} to write"]
+    words = [f"{reads} {plural(reads, 'queue')}"]
+    if reads != writes:
+        words = [f"{reads} {plural(reads, 'queue')} to read, {writes} to write"]
     if not data.is_readable:
         words.append("may not be read")
     if not data.is_writable:

@@ -18,6 +18,7 @@ takes too long is cancelled; Java's handler keeps running beside the one that ge
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import Context, copy_context
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -308,7 +309,11 @@ class HandlerRun:
             except LocalProtocolError as error:
                 failure = error
             else:
-                logger.info("consume later message_id=%s delay=%s", first.message_id, failure.delay)
+                logger.info(
+                    "consume later message_id=%s delay=%s",
+                    first.message_id,
+                    _text_of(failure.delay),
+                )
                 for work in works[: failure.done]:
                     work.done()
                 counts.failed += len(works[failure.done :])
@@ -538,8 +543,15 @@ class Handlers:
                 await self._last.ended.wait()
 
 
-def _hint(failure: Exception) -> str | None:
+def _text_of(delay: RetryDelay) -> str:
+    """Return a delay as a line of the log shows it."""
+    if delay is None:
+        return "longer each time"
+    return f"{delay.total_seconds():g} s" if isinstance(delay, timedelta) else delay.value
+
+
+def _hint(failure: Exception) -> str:
     """Return what to do about a handler that calls asyncio; asyncio's own error does not explain it."""
     if not isinstance(failure, RuntimeError) or "no running event loop" not in str(failure):
-        return None
+        return "the traceback says what failed"
     return "handlers run under trio; what needs asyncio goes by rocketrio.aio, see docs/asyncio.md"

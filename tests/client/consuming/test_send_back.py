@@ -31,6 +31,7 @@ from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeade
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError, NotReachableError
 from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.log_lines import LineFormatter
 from rocketrio_protocol.names import dead_letter_topic, retry_topic
 
 
@@ -214,6 +215,41 @@ async def test_handler_that_asks_for_too_long_a_delay_has_failed(
     [failed] = [record for record in caplog.records if "handler failed" in record.message]
     assert failed.exc_info
     assert "longest, 2:00:00" in str(failed.exc_info[1])
+
+
+@pytest.mark.parametrize(
+    ("delay", "shown"),
+    [(GIVE_UP, '"give up"'), (None, '"longer each time"'), (timedelta(seconds=10), '"10 s"')],
+)
+async def test_delay_is_logged_in_words(
+    delay: RetryDelay, shown: str, client: ClientInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    await send(client, 1, queues=1)
+
+    async def handle(message: MessageExt) -> None:
+        raise ConsumeLater(delay)
+
+    with caplog.at_level("INFO", "rocketrio.consumer"):
+        async with open_consumer(TOPIC, group="g", client=client) as consumer:
+            with trio.move_on_after(3):
+                await consumer.run(handle)
+    later = [record for record in caplog.records if "consume later" in record.message]
+    assert LineFormatter("%(message)s").format(later[0]).endswith(f"delay={shown}")
+
+
+async def test_handler_that_fails_is_logged_without_words_of_python(
+    client: ClientInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    await send(client, 1, queues=1)
+
+    async def handle(message: MessageExt) -> None:
+        raise ValueError("no such order")
+
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with trio.move_on_after(3):
+            await consumer.run(handle)
+    [failed] = [record for record in caplog.records if "handler failed" in record.message]
+    assert "None" not in failed.message
 
 
 async def test_copy_of_a_redelivered_message_is_one_too(
