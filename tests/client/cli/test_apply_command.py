@@ -13,6 +13,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 NOBODY = "127.0.0.1:1"
 
 
+@pytest.mark.real
 @pytest.mark.slow
 async def test_export_is_changed_shown_and_applied(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"

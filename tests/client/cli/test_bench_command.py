@@ -15,6 +15,7 @@ from rocketrio.cli import main
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
+@pytest.mark.real
 @pytest.mark.slow
 async def test_measurements_clean_up_also_after_an_interrupt() -> None:
     with trio.fail_after(LIMIT):

@@ -15,6 +15,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 NOBODY = "127.0.0.1:1"
 
 
+@pytest.mark.real
 @pytest.mark.slow
 async def test_checks_of_a_cluster_that_is_well_and_then_loses_its_master(tmp_path: Path) -> None:
     with trio.fail_after(LIMIT):

@@ -13,6 +13,7 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner
+from tests.support.waiting import eventually
 
 from rocketrio import Message, MessageQueue, open_producer
 from rocketrio.cli import main
@@ -432,6 +433,10 @@ async def test_interrupted_consumer_that_cannot_commit_reports_it() -> None:
     assert [line.split(b":")[0] for line in waiting] in ([], [b"waiting for the cluster"])
 
 
+def _sleeps(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 @pytest.mark.real
 async def test_interrupted_producer_reports_which_messages_are_stored() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
@@ -450,7 +455,9 @@ async def test_interrupted_producer_reports_which_messages_are_stored() -> None:
             store = cluster.master.broker.store
             while _stored(store) < 3:
                 await store.appended.wait_past(store.appended.value)
-            await trio.sleep(0.2)  # The answer to the last one is on its way.
+            # The answer to the last one is on its way; a process that sleeps has read it.
+            await trio.sleep(0.2)
+            await eventually(lambda: _sleeps(process.pid))
             process.send_signal(signal.SIGINT)
             assert await process.wait() == 130
             assert await process.stderr.receive_some() == b"error: interrupted\n"

@@ -1,5 +1,6 @@
 """The commands `rocketrio broker drain|undrain`."""
 
+import pytest
 import trio
 from tests.client.cli.test_commands import LIMIT, in_cluster
 
@@ -7,6 +8,8 @@ from rocketrio import Message, open_producer
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
+@pytest.mark.real
+@pytest.mark.slow
 async def test_broker_is_drained_and_put_back() -> None:
     with trio.fail_after(LIMIT):
         async with EmbeddedCluster(network="loopback") as cluster:

@@ -40,7 +40,7 @@ def test_version_for_programs(arguments: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("argument", ["--help", "--version"])
-def test_start_takes_less_than_150_ms_of_cpu(argument: str) -> None:
+def test_start_takes_less_than_twice_the_cpu_time_of_click_alone(argument: str) -> None:
     def seconds(program: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         arguments = [sys.executable, "-c", program, argument]
@@ -48,8 +48,11 @@ def test_start_takes_less_than_150_ms_of_cpu(argument: str) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    # CPU time, because the machine may be busy with other tests.
-    assert min(seconds("from rocketrio.cli import main; main()") for _ in range(5)) < 0.15
+    alone, ours = (
+        min(seconds(program) for _ in range(5))
+        for program in ("import click", "from rocketrio.cli import main; main()")
+    )
+    assert ours < 2 * alone
 
 
 def test_help_has_the_line_of_each_command() -> None:

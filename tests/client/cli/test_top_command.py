@@ -76,6 +76,7 @@ async def terminal(*arguments: str, namesrv: str, width: int = 100) -> AsyncIter
         os.close(other)
 
 
+@pytest.mark.real
 @pytest.mark.slow
 async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
     with trio.fail_after(LIMIT):
@@ -111,6 +112,7 @@ async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
                 assert tty.is_as_before
 
 
+@pytest.mark.real
 @pytest.mark.slow
 async def test_top_without_a_name_server_is_an_error_and_leaves_the_terminal_alone() -> None:
     with trio.fail_after(LIMIT):
