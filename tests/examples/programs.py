@@ -37,15 +37,11 @@ async def run_until(cluster: EmbeddedCluster, said: str, name: str, *arguments: 
     return program.said
 
 
-async def shell(
-    cluster: EmbeddedCluster, line: str, *, limit: float, java_options: str | None = None
-) -> str:
+async def shell(cluster: EmbeddedCluster, line: str, *, limit: float) -> str:
     """A line of a shell in which `python` and `rocketrio` are ours; what it prints."""
     variables = environment(cluster)
     variables.pop("PYSPARK_PYTHON", None)
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
-    if java_options is not None:
-        variables["JDK_JAVA_OPTIONS"] = java_options
     with trio.fail_after(limit):
         done = await trio.run_process(
             ["bash", "-o", "pipefail", "-c", line],

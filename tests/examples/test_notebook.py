@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 from tests.examples.programs import EXAMPLES
-from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import quick_home
 
 NOTEBOOK = EXAMPLES / "flights_in_spark.ipynb"
 FLIGHTS = 10_000
@@ -35,7 +35,6 @@ async def test_notebook_runs_to_its_end(tmp_path: Path) -> None:
         **os.environ,
         "IPYTHONDIR": str(tmp_path / "ipython"),
         "TMPDIR": str(tmp_path),
-        "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
     }
     for name in ("NAMESRV_ADDR", "PYSPARK_PYTHON"):
         variables.pop(name, None)

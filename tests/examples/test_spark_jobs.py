@@ -1,9 +1,9 @@
-"""The Spark jobs among the examples, run as a user would run them, on a pair of brokers."""
+"""The Spark programs among the examples, run as a user would run them, on a pair of brokers; they share one JVM."""
 
 import re
-import subprocess
+import runpy
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 import trio
 from tests.examples import programs
 from tests.examples.programs import run, started
-from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import quick_home, shared_jvm
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -22,29 +22,43 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TIME_LIMIT = 400.0
 """Seconds for one job; Spark alone takes ten to start, and many on a busy machine."""
-shell = partial(programs.shell, limit=TIME_LIMIT, java_options=JAVA_OPTIONS)
+ENRICHED, HOURLY = 6000, 15_000
+"""Flights."""
+shell = partial(programs.shell, limit=TIME_LIMIT)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(scope="module")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     quick_home(tmp_path_factory.mktemp("spark"))
+    with shared_jvm():
+        yield
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
+async def cluster(jvm: None) -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(slaves=1, network="loopback", slave_read_enable=True) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", ["backfill", "dead_letters", "enrich", "hourly_delays"])
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("a", "b", "c")])
-def test_job_with_wrong_arguments_prints_its_usage(name: str, arguments: tuple[str, ...]) -> None:
-    program = programs.EXAMPLES / f"spark_{name}.py"
-    command = [sys.executable, str(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    assert f"python examples/spark_{name}.py" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_job_with_wrong_arguments_ends_with_its_usage(
+    monkeypatch: pytest.MonkeyPatch, name: str, arguments: tuple[str, ...]
+) -> None:
+    program = str(programs.EXAMPLES / f"spark_{name}.py")
+    monkeypatch.setattr(sys, "argv", [program, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(program, run_name="__main__")
+    assert f"python examples/spark_{name}.py" in str(ended.value.code)
+
+
+async def test_orders_of_the_producer_example_are_summed_by_tag(cluster: EmbeddedCluster) -> None:
+    await run(cluster, "produce.py")
+    said = await shell(cluster, "python examples/spark_batch.py")
+    cents = {"open": range(2, 1010, 2), "paid": range(1, 1010, 2)}
+    assert said.splitlines() == [
+        f"{tag}: {len(numbers)} orders, {sum(numbers):.2f}" for tag, numbers in cents.items()
+    ]
 
 
 async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
@@ -92,13 +106,8 @@ async def test_dead_letters_are_distinguished_by_sql(cluster: EmbeddedCluster) -
 async def test_hourly_delays_are_those_of_pandas_over_two_runs(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    lines = await shell(cluster, "python examples/demo/flights.py 15000")
-    source = tmp_path / "flights.jsonl"
-    source.write_text(lines)
-    for part in (f"head -n 9000 {source}", f"tail -n +9001 {source}"):
-        await shell(cluster, f"{part} | rocketrio produce flights")
-        said = await shell(cluster, f"python examples/spark_hourly_delays.py {tmp_path}/delays")
-    flights = await trio.to_thread.run_sync(partial(pd.read_json, source, lines=True))
+    job = f"python examples/spark_hourly_delays.py {tmp_path}/delays"
+    flights, said = await flights_in_two_parts(cluster, tmp_path, HOURLY, 9000, job)
     flights["hour"] = pd.to_datetime(flights["time_hour"])
     expected = flights.groupby(["hour", "origin"])["dep_delay"].agg(["size", "count", "mean"])
     last = expected.index.get_level_values("hour").max()
@@ -113,3 +122,35 @@ async def test_hourly_delays_are_those_of_pandas_over_two_runs(
     assert (same["size"] == found["flights"]).all()
     assert (same["count"] == found["departures"]).all()
     assert (same["mean"] - found["mean_delay"]).abs().max() < 1e-9
+
+
+async def test_flights_are_enriched_into_two_topics_over_two_runs(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    job = f"python examples/spark_enrich.py {tmp_path}/enriched"
+    flights, said = await flights_in_two_parts(cluster, tmp_path, ENRICHED, 4000, job)
+    late = int((flights["dep_delay"] >= 60).sum())
+    assert said.splitlines()[:2] == [
+        f"flights-late: {late} flights",
+        f"flights-on-time: {ENRICHED - late} flights",
+    ]
+    most = flights["carrier"].value_counts()
+    names = {
+        "UA": "United Air Lines Inc.",
+        "B6": "JetBlue Airways",
+        "EV": "ExpressJet Airlines Inc.",
+    }
+    assert said.splitlines()[2:] == [f"{names[code]}: {most[code]}" for code in most.index[:3]]
+
+
+async def flights_in_two_parts(
+    cluster: EmbeddedCluster, folder: Path, count: int, first: int, job: str
+) -> tuple[pd.DataFrame, str]:
+    """Run the job after the first flights were sent, and again after the rest; return all, and what it printed last."""
+    source = folder / "flights.jsonl"
+    source.write_text(await shell(cluster, f"python examples/demo/flights.py {count}"))
+    for part in (f"head -n {first} {source}", f"tail -n +{first + 1} {source}"):
+        await shell(cluster, f"{part} | rocketrio produce flights")
+        said = await shell(cluster, job)
+    flights = await trio.to_thread.run_sync(partial(pd.read_json, source, lines=True))
+    return flights, said

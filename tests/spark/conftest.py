@@ -1,13 +1,11 @@
 """One Spark session for all tests here, and Hypothesis without a deadline: a busy machine is no failure of the code."""
 
-import os
-import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
-from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import quick_home
 
 settings.register_profile("rocketrio", deadline=None)
 settings.load_profile("rocketrio")
@@ -16,16 +14,11 @@ settings.load_profile("rocketrio")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two slots, in a time zone that is not UTC; a start costs seconds, so there is one."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     quick_home(tmp_path_factory.mktemp("spark"))
     session = (
         SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "America/New_York")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        .config("spark.sql.streaming.noDataProgressEventInterval", "200")
         .getOrCreate()
     )
     yield session

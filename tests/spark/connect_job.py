@@ -1,13 +1,13 @@
-"""What a Spark Connect client does: `python connect_job.py KIND REMOTE NAME_SERVER TOPIC FOLDER` prints JSON.
+"""What a Spark Connect client does: `python connect_job.py REMOTE NAME_SERVER FOLDER KIND ...` prints JSON by kind.
 
-A program of its own, since one process has either a Connect session or one with a JVM. It has no rocketrio: only the
-server needs that, and so whatever a test here reads or writes was done over there.
+A program of its own, since one process has either a Connect session or one with a JVM. It has no rocketrio, except for
+the kind `helper`: only the server needs that, and so whatever a test here reads or writes was done over there.
 """
 
 import json
 import sys
 
-if __name__ == "__main__" and sys.argv[1] != "helper":
+if __name__ == "__main__" and "helper" not in sys.argv:
     for name in ("rocketrio", "rocketrio_protocol", "pyspark_rocketmq"):
         sys.modules[name] = None  # type: ignore[assignment]  # an import of it fails
 
@@ -103,17 +103,27 @@ def _bodies(frame: DataFrame) -> list[str]:
 
 
 KINDS = {
-    job.__name__.replace("_", "-"): job
-    for job in (read, helper, wrong, stream, write, stream_write)
+    "read": (read, "orders"),
+    "helper": (helper, "orders"),
+    "wrong": (wrong, "orders"),
+    "stream": (stream, "orders"),
+    "write": (write, "written"),
+    "stream-write": (stream_write, "streamed"),
 }
+"""What each does, and with which topic."""
 
 
-def main(kind: str, remote: str, name_server: str, topic: str, folder: str) -> None:
+def main(remote: str, name_server: str, folder: str, *kinds: str) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
+    results: dict[str, object] = {}
     try:
-        print(
-            "RESULT " + json.dumps(KINDS[kind](spark, {"nameServer": name_server}, topic, folder))
-        )
+        for kind in kinds:
+            work, topic = KINDS[kind]
+            try:
+                results[kind] = work(spark, {"nameServer": name_server}, topic, folder)
+            except Exception as error:
+                results[kind] = f"failed: {error!r}"
+        print("RESULT " + json.dumps(results))
     finally:
         spark.stop()
 

@@ -5,16 +5,14 @@
 FOLDER gets the event log, a checkpoint and a sink; standard output gets plans, representations and errors.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import quick_home
 
 
 def main(name_server: str, topic: str, folder: str, secret: str) -> int:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     home = Path(folder)
     quick_home(home / "spark")
     (home / "events").mkdir()
@@ -22,13 +20,9 @@ def main(name_server: str, topic: str, folder: str, secret: str) -> int:
 
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "INFO")
         .config("spark.eventLog.enabled", "true")
         .config("spark.eventLog.dir", str(home / "events"))
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .getOrCreate()
     )
     account = {

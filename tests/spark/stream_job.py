@@ -7,13 +7,12 @@ FOLDER keeps the checkpoint and the sink; `finish` leaves `rows.json` there: que
 """
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import quick_home
 
 STARTS: int = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not."""
@@ -24,19 +23,11 @@ MOST_ROWS: dict[str, int] = {"run": 400, "finish": 20_000}
 
 
 def main(name_server: str, topic: str, folder: str, mode: str) -> int:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     home = Path(folder)
     quick_home(home / "spark")
     from pyspark.sql import SparkSession
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     query = _started(spark, name_server, topic, home, mode)
     print("reading", flush=True)
     query.awaitTermination()

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.spark.limits import needs_limits
 from tests.support.benchmarks import BENCHMARKS, figures
+from tests.support.quick_start import quick_home
 
 TIME_LIMIT = 500
 """Seconds; three minutes were seen on two cores that many shared."""
@@ -32,7 +34,8 @@ def test_spark_benchmark_measures_the_reader_with_small_and_large_answers() -> N
 @pytest.mark.real
 @pytest.mark.spark
 @needs_limits
-def test_stream_benchmark_measures_small_and_large_batches() -> None:
+def test_stream_benchmark_measures_small_and_large_batches(tmp_path: Path) -> None:
+    quick_home(tmp_path)
     lines = figures("spark_stream", "--small", time_limit=TIME_LIMIT)
     found = [(line["name"], line["unit"]) for line in lines]
     floors = [("spark control floor", "ms"), ("spark stream floor", "ms")]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.support.processes import free_port
-from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.processes import die_with_parent, free_port
+from tests.support.quick_start import quick_home
 from tests.support.running_cluster import Running, cluster_of_orders, numbered
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -40,15 +40,16 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *("--class", SERVER, "--master", "local[2]", "--name", "connect"),
         *("--conf", f"spark.connect.grpc.binding.port={port}"),
         *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
-        *("--driver-java-options", JAVA_OPTIONS),
-        *("--conf", "spark.ui.enabled=false"),
-        *("--conf", "spark.sql.shuffle.partitions=2"),
     ]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     with (
         (folder / "server.log").open("wb") as log,
         subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            command,
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
         ) as process,
     ):
         try:
@@ -57,45 +58,56 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             os.killpg(process.pid, signal.SIGKILL)  # with its JVM and Python workers
 
 
-def client(kind: str, remote: str, cluster: Running, topic: str, folder: Path) -> object:
+def results(
+    remote: str, cluster: Running, tmp_path_factory: pytest.TempPathFactory, *kinds: str
+) -> dict[str, object]:
+    """What one client found."""
+    folder = tmp_path_factory.mktemp("client")
     done = subprocess.run(
-        [sys.executable, str(JOB), kind, remote, cluster.name_server, topic, str(folder)],
+        [sys.executable, str(JOB), remote, cluster.name_server, str(folder), *kinds],
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT,
         check=False,
     )
-    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert results, done.stdout[-2000:] + done.stderr[-4000:]
-    return json.loads(results[0].removeprefix("RESULT "))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
+    found: dict[str, object] = json.loads(lines[0].removeprefix("RESULT "))
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(
+    remote: str, cluster: Running, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, object]:
+    """What a client without rocketrio found, by the kind of its work."""
+    kinds = ("read", "wrong", "stream", "write", "stream-write")
+    return results(remote, cluster, tmp_path_factory, *kinds)
 
 
 def _bytes() -> list[list[int]]:
     return [[q, sum(len(m.body) for m in numbered(q, COUNT))] for q in range(QUEUES)]
 
 
-@pytest.mark.parametrize("kind", ["read", "helper"])
-def test_a_batch_is_read_by_the_server(
-    remote: str, cluster: Running, tmp_path: Path, kind: str
-) -> None:
-    assert client(kind, remote, cluster, "orders", tmp_path) == _bytes()
+def test_a_batch_is_read_by_the_server(client: dict[str, object]) -> None:
+    assert client["read"] == _bytes()
 
 
-def test_wrong_option_is_reported_to_the_client(
-    remote: str, cluster: Running, tmp_path: Path
+def test_helper_reads_through_the_server(
+    remote: str, cluster: Running, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    said = str(client("wrong", remote, cluster, "orders", tmp_path))
+    assert results(remote, cluster, tmp_path_factory, "helper") == {"helper": _bytes()}
+
+
+def test_wrong_option_is_reported_to_the_client(client: dict[str, object]) -> None:
+    said = str(client["wrong"])
     assert "[ROCKETMQ_OPTION] unknown option 'subscribed'; did you mean subscribe?" in said
 
 
-def test_a_stream_is_read_by_the_server(remote: str, cluster: Running, tmp_path: Path) -> None:
-    assert client("stream", remote, cluster, "orders", tmp_path) == _bytes()
+def test_a_stream_is_read_by_the_server(client: dict[str, object]) -> None:
+    assert client["stream"] == _bytes()
 
 
 @pytest.mark.parametrize(("kind", "letter"), [("write", "w"), ("stream-write", "s")])
-def test_rows_are_written_by_the_server(
-    remote: str, cluster: Running, tmp_path: Path, kind: str, letter: str
-) -> None:
-    topic = "written" if kind == "write" else "streamed"
-    written = client(kind, remote, cluster, topic, tmp_path)
-    assert written == [f"{letter}{number}" for number in range(10)]
+def test_rows_are_written_by_the_server(client: dict[str, object], kind: str, letter: str) -> None:
+    assert client[kind] == [f"{letter}{number}" for number in range(10)]

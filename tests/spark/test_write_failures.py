@@ -4,11 +4,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 
+import attrs
 import pytest
 import trio
-from tests.support.running_cluster import Running, running_cluster
+from tests.spark.failing_write import ROWS, stored
+from tests.support.running_cluster import running_cluster
 
 from rocketrio import MessageExt, open_consumer
 from rocketrio.spark.repeats import drop_repeats
@@ -16,51 +18,65 @@ from rocketrio.spark.writing.stamps import row_stamp
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROWS = 1000
+
+@attrs.frozen
+class Job:
+    """Where the job wrote, what it printed, and what Spark's Python workers logged."""
+
+    name_server: str
+    said: list[str]
+    logged: str
 
 
-def run_job(cluster: Running, how: str, folder: Path) -> tuple[str, str]:
-    """What the job printed, and what Spark's Python workers logged."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.failing_write", cluster.name_server, how, str(folder)],
-        capture_output=True, text=True, timeout=500, check=True,
-    )  # fmt: skip
-    return done.stdout, done.stderr
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder = tmp_path_factory.mktemp("job")
+    with running_cluster(folder) as cluster:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.spark.failing_write", cluster.name_server, str(folder)],
+            capture_output=True, text=True, timeout=500, check=True,
+        )  # fmt: skip
+        yield Job(cluster.name_server, done.stdout.splitlines(), done.stderr)
 
 
-async def consumed(cluster: Running, *, once: bool) -> list[MessageExt]:
-    group = f"reader-{once}"
+async def consumed(job: Job, topic: str) -> list[MessageExt]:
+    """All messages of the topic, in the order in which one consumer gets them."""
+    count = await stored(job.name_server, topic)
     async with open_consumer(
-        "failing", group=group, name_servers=[cluster.name_server], start_from="earliest"
+        topic, group="reader", name_servers=[job.name_server], start_from="earliest"
     ) as consumer:
         found: list[MessageExt] = []
-        with trio.move_on_after(5) as patience:
-            async for message in drop_repeats(consumer) if once else consumer:
-                found.append(message)
-                patience.deadline = trio.current_time() + 2
+        async for message in consumer:
+            found.append(message)
+            if len(found) == count:
+                break
         return found
 
 
-def test_a_task_that_runs_again_repeats_rows_under_their_stamps(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        said, _ = run_job(cluster, "once", tmp_path)
-        assert said.split() == ["written"]
-        stored = trio.run(lambda: consumed(cluster, once=False))
-        assert {int(message.body) for message in stored} == set(range(2 * ROWS))
-        repeated = len(stored) - 2 * ROWS
-        assert 0 < repeated <= ROWS
-        by_stamp = Counter(row_stamp(message) for message in stored)
-        assert len(by_stamp) == 2 * ROWS
-        once = trio.run(lambda: consumed(cluster, once=True))
-        assert Counter(int(message.body) for message in once) == Counter(range(2 * ROWS))
+async def each_once(messages: list[MessageExt]) -> list[MessageExt]:
+    async def given() -> AsyncIterator[MessageExt]:
+        for message in messages:
+            yield message
+
+    return [message async for message in drop_repeats(given())]
 
 
-def test_failed_job_reports_how_much_was_sent(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        said, logged = run_job(cluster, "always", tmp_path)
-        assert said.split() == ["failed", "True"]
-        aborted = re.search(r"aborted, what was sent stays what=batch .*", logged)
-        assert aborted is not None, logged[-2000:]
-        assert "unknown_tasks=1 finished_tasks=1 totals=rows=1000 bytes=" in (aborted.group())
-        stored = trio.run(lambda: consumed(cluster, once=True))
-        assert ROWS < len(stored) < 2 * ROWS
+def test_a_task_that_runs_again_repeats_rows_under_their_stamps(job: Job) -> None:
+    assert "once written" in job.said
+    messages = trio.run(consumed, job, "once")
+    assert {int(message.body) for message in messages} == set(range(2 * ROWS))
+    repeated = len(messages) - 2 * ROWS
+    assert 0 < repeated <= ROWS
+    by_stamp = Counter(row_stamp(message) for message in messages)
+    assert len(by_stamp) == 2 * ROWS
+    once = trio.run(each_once, messages)
+    assert Counter(int(message.body) for message in once) == Counter(range(2 * ROWS))
+
+
+def test_failed_job_reports_how_much_was_sent(job: Job) -> None:
+    assert "always failed True" in job.said
+    aborted = re.findall(r"aborted, what was sent stays what=batch .*", job.logged)
+    assert len(aborted) == 1, job.logged[-2000:]
+    assert "unknown_tasks=1 finished_tasks=1 totals=rows=1000 bytes=" in aborted[0]
+    messages = trio.run(consumed, job, "always")
+    assert ROWS < len(trio.run(each_once, messages)) < 2 * ROWS
