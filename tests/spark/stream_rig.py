@@ -100,6 +100,16 @@ class Reading:
             assert time.monotonic() < deadline, (self.query.status, self.batches)
             time.sleep(0.05)
 
+    def wait_idle(self) -> None:
+        """Until the query has found nothing new to do three times."""
+        for _ in range(3):
+            last = self._told()
+            self.wait(lambda last=last: self._told() != last)  # type: ignore[misc]
+
+    def _told(self) -> str:
+        progress = self.query.lastProgress
+        return "" if progress is None else str(progress["timestamp"])
+
     def ended(self) -> "Reading":
         while True:
             try:

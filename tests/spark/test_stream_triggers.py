@@ -1,12 +1,10 @@
 """Triggers and limits of streams in a real session; what the triggers of PySpark 4.0 and 4.1 do without limits."""
 
-import time
-
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.spark.limits import needs_limits
-from tests.spark.stream_rig import NOW, PATIENCE, Start, Topic, cluster, span, start, topic
+from tests.spark.stream_rig import NOW, Start, Topic, cluster, span, start, topic
 
 from rocketrio.spark.streaming.reader import HAS_LIMITS
 
@@ -48,7 +46,7 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(topic: Topic, start: S
     reading = start(**given, maxTriggerDelay="1h")
     reading.wait(lambda: len(reading.rows) == 5)
     topic.write({0: 10})
-    time.sleep(1)
+    reading.wait_idle()
     assert len(reading.rows) == 5
     topic.write({0: 40})
     reading.wait(lambda: len(reading.rows) == 55)
@@ -99,7 +97,7 @@ def test_several_batches_of_available_now_are_refused(
     spark.conf.set(name, "true")
     try:
         with pytest.raises(PySparkException, match=r"needs PySpark 4\.2"):
-            start(NOW, startingOffsets="earliest").query.awaitTermination(int(PATIENCE))
+            start(NOW, startingOffsets="earliest").ended()
     finally:
         spark.conf.unset(name)
 
@@ -113,4 +111,4 @@ def test_limits_are_refused_by_what_cannot_keep_them(
 ) -> None:
     topic.write({}, queues=1)
     with pytest.raises(PySparkException, match=rf"{option}.* need PySpark 4\.2"):
-        start(startingOffsets="earliest", **{option: "5"}).query.awaitTermination(int(PATIENCE))
+        start(startingOffsets="earliest", **{option: "5"}).ended()
