@@ -51,8 +51,9 @@ slow: $(INSTALLED)
 real: $(INSTALLED)
 	$(PYTEST_REAL) -m 'real and not spark and not interop and not long'
 
+# In the order of the folders: files of one long test come first, and none of them is left to one process at the end.
 spark: $(INSTALLED)
-	$(PYTEST_FILES_APART) -m 'spark and not interop and not long'
+	$(PYTEST_FILES_APART) --no-loadscope-reorder -m 'spark and not interop and not long'
 
 test-long: $(INSTALLED)
 	$(PYTEST_FILES_APART) -m 'long and not interop'

@@ -3,8 +3,8 @@
     python -m tests.spark.exactly_once --lives 20 --seed 7
 
 Each life of the driver reads on from the checkpoint of the one before it into one Parquet sink, until it is killed; in
-every third life the master is killed too, and comes back seconds later. The last life reads to the end. Then every
-message that a broker acknowledged is in the sink once, and none is there twice.
+the first life and every third one the master is killed too, and comes back seconds later. The last life reads to the
+end. Then every message that a broker acknowledged is in the sink once, and none is there twice.
 """
 
 import argparse
@@ -174,7 +174,7 @@ def _live_and_die(life: Life, master: OurBroker, number: int, rng: random.Random
             return
         life.wait_reading()
         time.sleep(rng.uniform(0.2, 3))
-        if number % 3 == 1:
+        if number % 3 == 0:
             assert master.process is not None
             master.process.kill()
             time.sleep(rng.uniform(0.5, 3))

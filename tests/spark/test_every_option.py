@@ -167,6 +167,13 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "tls.checkHostName": ({"tls.checkHostName": "no!"}, TRUTH),
 }  # fmt: skip
 
+OF_EACH_KIND = {
+    "nameServer", "subscribe", "topic", "startingOffsets", "startingTimestamp", "endingOffsetsByTimestamp",
+    "failOnDataLoss", "columns", "minPartitions", "pullTimeoutMs", "readFrom", "consumerGroup", "secretKey",
+    "tls.keyFile",
+}  # fmt: skip
+"""A refusal ends a Python process of Spark, which costs a second: `make test-long` has more of the same kinds."""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -240,7 +247,13 @@ def test_option_with_a_value_has_its_effect(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long)
+        for name in WRONG
+    ],
+)
 def test_option_with_a_wrong_value_is_refused(
     spark: SparkSession, cluster: Running, folder: Path, name: str
 ) -> None:

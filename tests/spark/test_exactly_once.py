@@ -11,11 +11,12 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]
 
 
 @needs_limits
-def test_killed_drivers_write_each_message_once(tmp_path: Path) -> None:
-    outcome = play(tmp_path, lives=2, rng=random.Random(1))
+@pytest.mark.parametrize("lives", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_killed_drivers_write_each_message_once(tmp_path: Path, lives: int) -> None:
+    outcome = play(tmp_path, lives=lives, rng=random.Random(1))
     assert outcome.problems() == []
     assert len(outcome.acknowledged) > 100
-    assert outcome.batches > 2
+    assert outcome.batches > lives
 
 
 @pytest.mark.parametrize(
