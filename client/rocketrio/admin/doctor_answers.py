@@ -31,6 +31,7 @@ TOPICS_ASKED: Final = 2_000
 PARALLEL_GROUPS: Final = 4
 PARALLEL_ROUTES: Final = 16
 
+_LAG: Final = "lag of groups"
 _LAG_AT: Final = "lag at "
 
 T = TypeVar("T")
@@ -63,6 +64,10 @@ class DoctorAnswers:
         """Return the answers with a later report on the lag of groups."""
         kept = {what: why for what, why in self.unknown.items() if not what.startswith(_LAG_AT)}
         return attrs.evolve(self, lag=lag, unknown=kept | _silent(lag))
+
+    def without_later_lag(self, error: Error) -> "DoctorAnswers":
+        """Return the answers with the reason why groups could not be watched."""
+        return attrs.evolve(self, unknown={**self.unknown, _LAG: error.what})
 
 
 @attrs.define
@@ -183,7 +188,7 @@ async def _asked(doctor: _Doctor, window: LagWindow | None) -> DoctorAnswers:
         await window.run()
         return await lag_report(window)
 
-    lag = None if window is None else await doctor.ask("lag of groups", ask_lag(window))
+    lag = None if window is None else await doctor.ask(_LAG, ask_lag(window))
     if lag is not None:
         doctor.unknown |= _silent(lag)
         await doctor.ask_groups(lag)

@@ -153,9 +153,12 @@ def doctor(
         async def answer() -> DoctorAnswers:
             return answers.with_lag(await lag_report(samples))
 
-        return await refined(
-            samples, answer, lambda so_far: _people(_without(diagnosis_of(so_far), ignored))
-        )
+        try:
+            return await refined(
+                samples, answer, lambda so_far: _people(_without(diagnosis_of(so_far), ignored))
+            )
+        except Error as error:  # What was found before stays found.
+            return answers.without_later_lag(error)
 
     async def ask() -> None:
         events: Sequence[BrokerEvent] = ()

@@ -1,8 +1,10 @@
 """Answers that come at once, and are refined where people see it."""
 
 import io
+import os
 import re
 import signal
+import subprocess
 
 import click
 import pytest
@@ -10,7 +12,7 @@ import trio
 from rich.console import Console
 from rich.text import Text
 from tests.client.admin.test_lag import FakeCalls, window_of
-from tests.client.cli.test_commands import LIMIT, Run, in_cluster
+from tests.client.cli.test_commands import LIMIT, ROCKETRIO, Run, in_cluster
 from tests.client.cli.test_top_command import terminal
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
@@ -199,6 +201,28 @@ async def test_commands_answer_at_once_outside_a_terminal_and_are_refined_inside
                 assert {b"billing", b"orders", b"stopped"} <= words(result)
                 assert b"for 10 s" in result
             await _misspelt(run)
+
+
+@pytest.mark.real
+async def test_doctor_whose_cluster_goes_away_while_it_watches_keeps_what_it_found() -> None:
+    with trio.fail_after(LIMIT):
+        async with EmbeddedCluster(network="loopback") as cluster:
+            await stopped_group(cluster)
+            process = await trio.lowlevel.open_process(
+                [ROCKETRIO, "doctor", "--window", "10s", "--ignore", "C02"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
+            )
+            assert process.stderr is not None
+            assert process.stdout is not None
+            async for part in process.stderr:
+                assert b"s left" in part
+                break
+        out = b"".join([part async for part in process.stdout]).decode()
+        assert await process.wait() == 2
+    assert "billing in orders is stopped" in out
+    assert "not known: lag of groups: " in out
 
 
 async def _outside(run: Run) -> None:
