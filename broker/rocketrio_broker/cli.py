@@ -303,7 +303,7 @@ def namesrv(
             )
             await stop.wait()
 
-    _run(serve, log_level, log_format)
+    _run(serve, data, log_level, log_format)
 
 
 @main.command()
@@ -365,7 +365,7 @@ def run(
             await stop.wait()
             await broker.hand_over_before_stop()
 
-    _run(serve, log_level, log_format)
+    _run(serve, config.data, log_level, log_format)
 
 
 @main.command()
@@ -511,7 +511,7 @@ def cluster(
             await stop.wait()
             stopping.set()
 
-    _run(serve, log_level, log_format)
+    _run(serve, data, log_level, log_format)
 
 
 @main.command()
@@ -667,7 +667,12 @@ class _Stop:
                 self._asked.set()
 
 
-def _run(serve: Callable[[_Stop], Awaitable[None]], log_level: str, log_format: LogFormat) -> None:
+def _run(
+    serve: Callable[[_Stop], Awaitable[None]],
+    data: Path | None,
+    log_level: str,
+    log_format: LogFormat,
+) -> None:
     """Run until a signal; on an error print one line to standard error and exit with code 1."""
     log_to(
         sys.stderr,
@@ -681,20 +686,25 @@ def _run(serve: Callable[[_Stop], Awaitable[None]], log_level: str, log_format: 
     gc.freeze()
     try:
         trio.run(_until_signal, serve)
-    except Error as error:
-        _fail(str(error))
-    except OSError as error:
-        where = "" if error.filename is None else f" {error.filename}"
-        _fail(f"cannot use{where}: {error.strerror or error}")
+    except (Error, OSError) as error:
+        _fail(_in_words(error, data))
     except ExceptionGroup as group:
         # Several members of a cluster fail for one reason: the first says it.
-        wrong, faults = group.split(Error)
+        wrong, faults = group.split((Error, OSError))
         if wrong is None or faults is not None:
             raise
-        _fail(str(_first(wrong)))
+        _fail(_in_words(_first(wrong), data))
 
 
-def _first(group: ExceptionGroup[Error]) -> Error:
+def _in_words(error: Exception, data: Path | None) -> str:
+    """Return what is wrong; the calls that write to an open file do not name it, and it lies in `data`."""
+    if not isinstance(error, OSError):
+        return str(error)
+    where = error.filename or (f"the files in {data}" if data else "a file")
+    return f"cannot use {where}: {error.strerror or error}"
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, ExceptionGroup) else first
 

@@ -21,9 +21,10 @@ from typed_settings.exceptions import InvalidSettingsError, TsError
 from typed_settings.types import LoadedSettings, LoaderMeta, OptionList, SettingsClass, SettingsDict
 
 from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.java_settings import path_of
+from rocketrio_broker.java_settings import path_of, toml_of
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.bodies.java_properties import parse_properties
+from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
 
 ENVIRONMENT_PREFIX: Final = "ROCKETRIO_"
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
@@ -100,7 +101,23 @@ def load_config(
     except InvalidSettingsError as group:
         raise ConfigError("; ".join(_readable(str(error)) for error in group.exceptions)) from None
     except (TsError, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The configuration file {file} cannot be read: {error}") from None
+        assert file is not None
+        raise ConfigError(
+            f"The configuration file {file} cannot be read: {error}", remedy=_as_toml(file)
+        ) from None
+
+
+def _as_toml(file: Path) -> str:
+    """Return advice for a settings file of Apache's broker (`brokerName=broker-a`): the same as TOML. Else nothing."""
+    try:
+        text = toml_of(parse_properties(file.read_bytes()))
+    except (OSError, RemoteProtocolError):
+        return ""
+    return (
+        ""
+        if text is None
+        else f"It must be TOML, and seems to be Apache's; as TOML it is:\n\n{text}"
+    )
 
 
 def setting_paths() -> dict[str, str]:

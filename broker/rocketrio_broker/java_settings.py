@@ -8,6 +8,7 @@ accepts both without effect.
 """
 
 import difflib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args, get_origin
@@ -134,6 +135,9 @@ _TO_JAVA: Final = {
 }
 
 
+_FROM_JAVA: Final = {java: own for own, java in _TO_JAVA.items()}
+
+
 def java_properties(
     config: BrokerConfig, *, broker_addr: str, ha_addr: str, configured: BrokerConfig
 ) -> dict[str, str]:
@@ -169,6 +173,36 @@ def _metrics(config: BrokerConfig) -> dict[str, str]:
 def path_of(java_name: str) -> str | None:
     """Return the name here of the setting that RocketMQ calls `java_name`, or None."""
     return _PATHS.get(java_name)
+
+
+def toml_of(properties: Mapping[str, str]) -> str | None:
+    """Return a settings file of RocketMQ's broker as TOML; None if it names no setting that exists here.
+
+    A comment has each line that cannot be converted.
+    """
+    broker: list[str] = []
+    store: list[str] = []
+    left: list[str] = []
+    host, port = properties.get("brokerIP1", ""), properties.get("listenPort", "10911")
+    if host:
+        broker.append(f'listen = "{host}:{port}"')
+    for java_name, text in properties.items():
+        path = path_of(java_name)
+        if host and java_name in ("brokerIP1", "listenPort"):
+            continue
+        if path is None or java_name in _METRICS:
+            left.append(f"# {java_name}={text}")
+        else:
+            try:
+                value = _from_text(java_name, path, _FROM_JAVA.get(text, text))
+            except ConfigError as error:
+                left.append(f"# {error}")
+                continue
+            table, _, name = path.rpartition(".")
+            (store if table else broker).append(f"{name} = {json.dumps(value)}")
+    if not broker and not store:
+        return None
+    return "\n".join([*broker, *left, *(["[store]", *store] if store else [])])
 
 
 def changed_config(config: BrokerConfig, properties: Mapping[str, str]) -> BrokerConfig:
@@ -242,7 +276,7 @@ def _from_text(java_name: str, path: str, text: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{java_name} is {text!r}, neither true nor false")
         return text.lower() == "true"
-    if kind is str:
+    if kind not in (int, float) and get_origin(kind) is not Literal:  # A path, a name.
         return text
     if get_origin(kind) is Literal:
         if text not in get_args(kind):

@@ -197,3 +197,18 @@ def test_wrong_value_of_an_optional_setting_is_refused_with_the_right_ones(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         load_config(file=None, given={setting: "maybe"}, environment={})
+
+
+def test_properties_in_place_of_toml_are_answered_with_the_toml(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("# Apache\nbrokerName = broker-a\nbrokerRole=ASYNC_MASTER\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file=file, given={}, environment={})
+    said, _, toml = str(caught.value).partition("\n\n")
+    assert str(file) in said
+    assert "It must be TOML" in said
+    assert load(toml, tmp_path=tmp_path).broker_name == "broker-a"
+    file.write_text("nothing = of it")
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        load_config(file=file, given={}, environment={})
+    assert "must be TOML" not in str(caught.value)

@@ -1,8 +1,16 @@
+import tomllib
+
 import pytest
 
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.config_loading import setting_paths
-from rocketrio_broker.java_settings import CHANGEABLE, changed_config, java_properties, path_of
+from rocketrio_broker.java_settings import (
+    CHANGEABLE,
+    changed_config,
+    java_properties,
+    path_of,
+    toml_of,
+)
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import BrokerError, ConfigError
 
@@ -130,3 +138,38 @@ def test_page_of_metrics_is_shown_under_the_names_of_rocketmq() -> None:
 def test_page_of_metrics_is_not_opened_from_afar() -> None:
     with pytest.raises(BrokerError, match="set metrics_listen and restart"):
         changed_config(BrokerConfig(), {"metricsExporterType": "PROM"})
+
+
+def test_settings_file_of_apaches_broker_is_converted_to_toml() -> None:
+    text = toml_of(
+        {
+            "brokerName": "broker-a",
+            "brokerRole": "SYNC_MASTER",
+            "brokerIP1": "10.0.0.5",
+            "listenPort": "10921",
+            "storePathRootDir": "/data/store",
+            "autoCreateTopicEnable": "false",
+            "flushDiskType": "ASYNC_FLUSH",
+            "flushIntervalCommitLog": "1500",
+            "deleteWhen": "04",
+            "useEpollNativeSelector": "true",
+            "brokerId": "zero",
+        }
+    )
+    assert text is not None
+    settings = tomllib.loads(text)
+    assert settings == {
+        "broker_name": "broker-a",
+        "role": "sync-master",
+        "listen": "10.0.0.5:10921",
+        "data": "/data/store",
+        "auto_create_topic_enable": False,
+        "store": {
+            "flush_disk_type": "async",
+            "flush_interval_commit_log": 1.5,
+            "delete_when": "04",
+        },
+    }
+    assert "# useEpollNativeSelector=true\n" in text
+    assert "# brokerId is 'zero', which is not a number" in text
+    assert toml_of({"a": "b"}) is None

@@ -235,9 +235,11 @@ class InlineDisk:
             if not path.is_dir():
                 raise
         except FileNotFoundError:
+            if path.parent.is_dir():  # As below /proc: this folder cannot be made.
+                raise
             # Not `parents=True`, which makes parents that other users can read.
             self.make_directory(path.parent)
-            self.make_directory(path)
+            path.mkdir(0o700, exist_ok=True)
 
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -165,3 +165,9 @@ def test_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
     assert disk.links_in(tmp_path) == ["dangling", "link"]
     assert disk.links_in(tmp_path / "elsewhere") == disk.links_in(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize("name", ["x", "x/y/z"])
+def test_folder_that_the_system_makes_for_no_one_is_one_error(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match="/proc/x"):
+        InlineDisk().make_directory(Path("/proc") / name)
