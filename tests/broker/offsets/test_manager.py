@@ -1,3 +1,4 @@
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offsets.journal import OffsetJournal
-from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
+from rocketrio_broker.offsets.manager import LEDGER_KEYS, SNAPSHOT_NAME, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_broker.offsets.version import FIRST, GENERATION_LIMIT, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk, InlineDisk
@@ -296,6 +297,27 @@ def test_older_rocketrio_file_is_not_taken_for_apaches() -> None:
     again = loaded(disk)
     assert again.query_offset("G", "T", 0) == 30
     assert generation(again) == "0.0"
+
+
+def test_file_with_the_offsets_of_the_snapshot_was_not_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another version of rocketrio wrote both files, and computed other checksums."""
+    log = OfLog()
+    before = log.started()
+    before.commit_offset("G", "T", 0, 7)
+    before.close()
+    snapshot = FILE.with_name(SNAPSHOT_NAME)
+    text = re.sub(rb'("checksums":\s*\[)[^]]*', rb"\g<1>1, 2", read(log.disk, snapshot))
+    file = log.disk.open(snapshot)
+    file.truncate(0)
+    file.pwrite(text, 0)
+    file.close()
+    epoch, log.epoch = log.epoch, "2.9.b.a"
+    again = log.started()
+    assert again.query_offset("G", "T", 0) == 7
+    assert epoch in str(named_by(again))
+    assert "another program" not in caplog.text
 
 
 def test_rocketrio_file_that_could_not_be_written_for_long_is_recognized() -> None:
