@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from struct import Struct
-from typing import Any, Final, TypeVar, overload
+from typing import Any, ClassVar, Final, TypeVar, overload
 
 import attrs
 import msgspec
@@ -24,6 +24,7 @@ from rocketrio_protocol.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
+from rocketrio_protocol.names import tag_problem
 from rocketrio_protocol.nesting import MESSAGE_DEPTH_LIMIT, NestedTooDeeplyError, check_depth
 from rocketrio_protocol.record.compression import decompress
 from rocketrio_protocol.record.layout import (
@@ -118,6 +119,7 @@ class Message:
     """An index into the broker's list of delays, 1 to 18 by default; 0 delivers at once."""
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
     """Whether the broker answers only after the flush and the replication that its modes require."""
+    tags_are_checked: ClassVar = True
 
     # Written by hand: an attrs converter would make every assignment five times slower.
     def __init__(
@@ -146,6 +148,9 @@ class Message:
         if self.keys:
             wire[PROPERTY_KEYS] = joined_keys(self.keys)
         if self.tags:
+            problem = tag_problem(self.tags)
+            if problem is not None and self.tags_are_checked:
+                raise LocalProtocolError(problem, topic=self.topic)
             wire[PROPERTY_TAGS] = self.tags
         if self.delay_level:
             wire[PROPERTY_DELAY_TIME_LEVEL] = str(self.delay_level)
@@ -155,6 +160,13 @@ class Message:
     def encoded_properties(self, *, unique_key: str = "") -> str:
         """Return `property_map` as a properties string."""
         return encode_properties(self.property_map(unique_key=unique_key))
+
+
+@attrs.define(init=False)
+class MessageAgain(Message):
+    """A message that was stored before: it keeps the tag that its first sender gave it, whatever that is."""
+
+    tags_are_checked: ClassVar = False
 
 
 @attrs.define(eq=False, repr=False)

@@ -124,6 +124,13 @@ def group_name_problem(group: str) -> str | None:
     return _problem(group, "group", MAX_GROUP_LENGTH)
 
 
+def tag_problem(tag: str) -> str | None:
+    """Return why no subscription by tags could select messages of this tag; None if one could."""
+    if "||" in tag or tag == "*":
+        return f"the tag {tag!r} is one for subscriptions; a message has one tag, without `||`"
+    return None
+
+
 def kept_topic_problem(topic: str) -> str | None:
     """Return why no table may contain a topic of this name, or None; a retry topic may be longer than other topics."""
     if topic.startswith(RETRY_PREFIX):

@@ -17,7 +17,7 @@ import attrs
 
 from rocketrio.admin.dead_letters import OF_THE_LAST_TIME
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.message import Message, MessageExt
+from rocketrio_protocol.message import Message, MessageAgain, MessageExt
 from rocketrio_protocol.names import (
     is_system_topic,
 )
@@ -131,7 +131,7 @@ def message_again(file: CutFile, record: CutRecord) -> Message:
         name: value for name, value in message.properties.items() if name not in OF_THE_LAST_TIME
     }
     properties[PROPERTY_CUT_FROM] = f"{file.path.name}@{record.physical_offset}"
-    return Message(
+    return MessageAgain(
         message.topic,
         message.body,
         keys=message.keys,

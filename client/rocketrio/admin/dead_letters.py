@@ -27,7 +27,7 @@ from rocketrio_protocol.errors import (
     NotReachableError,
     RouteNotFoundError,
 )
-from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+from rocketrio_protocol.message import Message, MessageAgain, MessageExt, MessageQueue
 from rocketrio_protocol.names import dead_letter_topic, retry_topic
 from rocketrio_protocol.record.properties import (
     FIELD_PROPERTIES,
@@ -185,7 +185,7 @@ class DeadLetters:
         else:
             properties.pop(PROPERTY_RETRY_TOPIC, None)
             properties.pop(PROPERTY_ORIGIN_MESSAGE_ID, None)
-        return Message(
+        return MessageAgain(
             topic,
             message.body,
             keys=message.keys,

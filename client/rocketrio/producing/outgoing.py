@@ -18,7 +18,12 @@ from rocketrio_protocol.commands.send import (
 )
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.message import Message, MessageQueue
-from rocketrio_protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
+from rocketrio_protocol.names import (
+    NOT_SENDABLE_TOPICS,
+    RETRY_PREFIX,
+    tag_problem,
+    topic_name_problem,
+)
 from rocketrio_protocol.record.batch import encode_batch
 from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER, compress
 from rocketrio_protocol.record.layout import SysFlag
@@ -229,7 +234,8 @@ def _properties_tail(tags: str | None, wait_store_ok: bool) -> str:
     wait = _WAIT if wait_store_ok else _WAIT_NOT
     if not tags:
         return wait
-    return "" if not isinstance(tags, str) or _is_torn(tags) else f"TAGS\x01{tags}\x02{wait}"
+    is_plain = isinstance(tags, str) and not _is_torn(tags) and tag_problem(tags) is None
+    return f"TAGS\x01{tags}\x02{wait}" if is_plain else ""
 
 
 @lru_cache(_TAGS_CACHE_SIZE)

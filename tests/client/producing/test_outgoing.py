@@ -11,7 +11,7 @@ from rocketrio.producing.outgoing import (
 )
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.message import Message, MessageAgain, MessageQueue
 from rocketrio_protocol.record.batch import decode_batch
 from rocketrio_protocol.record.compression import decompress
 from rocketrio_protocol.record.properties import decode_properties
@@ -154,3 +154,21 @@ def test_flag_beyond_32_bits_is_refused_alone_and_in_a_batch(flag: int) -> None:
 def test_property_that_is_no_text_is_refused(message: Message) -> None:
     with pytest.raises(LocalProtocolError, match=r"must be (strings|text)"):
         encode_single(message, unique_id="ID")
+
+
+@pytest.mark.parametrize("tags", ["a || b", "a||b", "||", "*"])
+def test_tag_that_only_a_subscription_can_have_is_refused_alone_and_in_a_batch(tags: str) -> None:
+    message = Message("t", b"x", tags=tags)
+    with pytest.raises(LocalProtocolError, match="a message has one tag"):
+        encode_single(message, unique_id="1")
+    with pytest.raises(LocalProtocolError, match="a message has one tag"):
+        encode_messages([Message("t", b"x"), message], unique_ids=["1", "2"])
+    with pytest.raises(LocalProtocolError, match="a message has one tag"):
+        encode_messages([message, message], unique_ids=["1", "2"])
+    again = encode_single(MessageAgain("t", b"x", tags=tags), unique_id="1")
+    assert f"TAGS\x01{tags}\x02" in again.properties
+
+
+def test_tag_with_one_bar_or_star_is_a_tag() -> None:
+    for tags in ("a|b", "a*", "**"):
+        assert f"TAGS\x01{tags}\x02" in wire_properties(Message("t", b"x", tags=tags), "1")

@@ -183,6 +183,8 @@ def test_each_row_has_its_topic() -> None:
         ({"body": [b"a", b"b" * 11]}, {"max_message_size": 10}, "its body has 11 bytes; maxMessageBytes=10"),
         ({"body": [b"a"] * 2, "topic": ["t", None]}, {}, "its topic is null; give one, or the option"),
         ({"body": [b"a"] * 2, "topic": ["t", "a b"]}, {}, "topic 'a b' cannot be sent to"),
+        ({"body": [b"a"] * 3, "tags": [None, "a || b", "t"]}, {}, "the tag 'a || b' is one for subscriptions"),
+        ({"body": [b"a"] * 2, "tags": ["t", "*"]}, {}, "a message has one tag"),
         ({"body": [b"a"] * 2, "tags": ["t", "x\x01y"]}, {}, r"TAGS is b'x\x01y'; \x01 and \x02 cannot"),
         ({"body": [b"a"] * 2, "properties": [[("a", "1")], [("b", "2"), ("c", "\x02")]]}, {},
          r"the value of a property is b'\x02'"),

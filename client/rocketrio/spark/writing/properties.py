@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketrio.spark.writing.stamps import STAMP_NAMES
+from rocketrio_protocol.names import tag_problem
 from rocketrio_protocol.record import properties
 from rocketrio_protocol.record.properties import PROPERTY_KEYS, PROPERTY_TAGS
 
@@ -84,6 +85,14 @@ def named(name: str, column: Binaries) -> Binaries:
     lengths = pc.binary_length(column)
     there = pc.fill_null(pc.greater(lengths, 0), fill_value=False)
     return pc.if_else(there, joined(scalar(name.encode() + b"\x01"), column, _VALUE_END), _NOTHING)
+
+
+def check_tags(column: Binaries) -> None:
+    """Raise WrongRowError for a tag that no subscription by tags could select."""
+    is_odd = pc.or_(pc.match_substring(column, b"||"), pc.equal(column, b"*"))
+    row = pc.index(is_odd, value=True).as_py()
+    if row >= 0:
+        raise WrongRowError(row, str(tag_problem(column[row].as_py().decode())))
 
 
 def check_separators(column: Binaries, what: str) -> None:

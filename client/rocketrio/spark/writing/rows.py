@@ -23,6 +23,7 @@ from rocketrio.spark.writing.properties import (
     Binaries,
     WrongRowError,
     as_utf8,
+    check_tags,
     fixed_size_column,
     joined,
     named,
@@ -223,7 +224,10 @@ class RowEncoder:
             (columns.tags, PROPERTY_TAGS, "its tags"),
         ):
             if place is not None:
-                parts.append(named(name, as_utf8(batch.column(place), what)))
+                column = as_utf8(batch.column(place), what)
+                if name == PROPERTY_TAGS:
+                    check_tags(column)
+                parts.append(named(name, column))
         if columns.properties is not None:
             without = names_left_out(
                 has_keys=columns.keys is not None, has_tags=columns.tags is not None
