@@ -48,7 +48,7 @@ from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.command_line import Group
 from rocketrio_protocol.errors import ConfigError, Error
-from rocketrio_protocol.log_lines import LogFormat, log_to
+from rocketrio_protocol.log_lines import MEMBER, LogFormat, log_to
 from rocketrio_protocol.remoting.ports import (
     Listener,
     SystemWallClock,
@@ -429,7 +429,8 @@ def cluster(
       rocketrio-broker cluster --listen 127.0.0.1:9876 --data data --slaves 1
       rocketrio-broker cluster --listen 0.0.0.0:9876 --host 192.168.1.20 --data data
       rocketrio-broker cluster --data data --slaves 2 --role sync-master --set in_sync_slaves=1
-    prints a `ready` line per member; clients only need the name server's address. The brokers have the same ports
+    prints a `ready` line per member; clients only need the name server's address. Lines of the log name their member:
+    `member=namesrv`, or the name and id of a broker, as in `member=broker-a-0`. The brokers have the same ports
     at the next start.
     """
     listen_host, _ = split_addr(listen)
@@ -458,6 +459,7 @@ def cluster(
 
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
+            MEMBER.set("namesrv")
             access = name_server_access(
                 acl_paths=acl_paths(base.acl_file),
                 inner_credentials_file=base.inner_credentials_file,
@@ -480,6 +482,7 @@ def cluster(
             stopping, stopped = trio.Event(), Watermark()
 
             async def run_member(config: BrokerConfig) -> None:
+                MEMBER.set(config.data.name)
                 async with open_broker(await ports.applied(config), is_first=is_new) as broker:
                     ports.note(broker)
                     stop.on_hangup.append(broker.reload_files)

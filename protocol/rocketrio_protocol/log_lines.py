@@ -20,6 +20,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
@@ -99,6 +100,18 @@ def _span_fields() -> Iterator[tuple[str, str]]:
             yield "span_id", f"{context.span_id:016x}"
 
 
+MEMBER: Final[ContextVar[str | None]] = ContextVar("member", default=None)
+"""Which of several servers in this process runs; tasks and threads inherit it from those that start them."""
+
+
+def _context_fields() -> Iterator[tuple[str, str]]:
+    """Yield the fields of every line: the member that logs it, where a process has several, and its span."""
+    member = MEMBER.get()
+    if member is not None:
+        yield "member", member
+    yield from _span_fields()
+
+
 class LineLimit(logging.Filter):
     """Omits the lines of a place beyond LINES_A_MINUTE; the first line after that minute says how many."""
 
@@ -137,9 +150,11 @@ class LineFormatter(logging.Formatter):
         if found is not None:
             event, fields = found
             texts = [(key, _cut(spec % (value,))) for key, spec, value in fields]
-            texts += _span_fields()
+            texts += _context_fields()
             shown.msg = " ".join((event, *(f"{key}=%s" for key, _ in texts)))
             shown.args = tuple(quoted(text) for _, text in texts)
+        elif (member := MEMBER.get()) is not None:  # The line of another program's library.
+            shown.msg, shown.args = f"{_cut(record.getMessage())} member={quoted(member)}", ()
         elif isinstance(record.args, Mapping):
             shown.args = {name: _shown(value) for name, value in record.args.items()}
         elif record.args:
@@ -169,7 +184,7 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "event": event,
             **{key: json_value(spec, value) for key, spec, value in fields},
-            **dict(_span_fields()),
+            **dict(_context_fields()),
         }
         if record.exc_info:
             lines = self.formatException(record.exc_info).split("\n")

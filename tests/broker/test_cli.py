@@ -41,6 +41,7 @@ READY_NAME_SERVER = re.compile(r"ready role=namesrv address=(127\.0\.0\.1:\d+)")
 READY_BROKER = re.compile(
     r"ready role=(master|slave) name=([\w-]+) address=(127\.0\.0\.1:\d+) ha_address=127\.0\.0\.1:\d+"
 )
+MEMBER_OF = re.compile(r'member(?:=|": ")([\w-]+)')
 PATIENCE = 90  # Seconds a process may take to start or stop on a busy machine.
 COMMAND = ("-m", "rocketrio_broker.cli")
 COMMAND_THAT_CHECKS_NO_FILES = (
@@ -298,6 +299,23 @@ def test_a_cluster_returns_to_its_addresses_without_waiting_or_alarms(
         assert "WARNING" not in said
     assert starts[0] == starts[1]
     assert json.loads(remembered.read_text()) == {"slaves": sorted(starts[0]["slave"])}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_each_line_of_a_cluster_names_its_member(
+    launcher: Launcher, tmp_path: Path, log_format: str
+) -> None:
+    options = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--log-format", log_format)
+    cluster = launcher.start("cluster", *options)
+    cluster.line()
+    ready_members(cluster)
+    code, said = cluster.ended(signal.SIGTERM)
+    assert code == 0, said
+    by_members = [line for line in said.splitlines() if "stopping" not in line]
+    found = [MEMBER_OF.search(line) for line in by_members]
+    assert all(found), said
+    assert {one[1] for one in found if one} == {"namesrv", "broker-a-0", "broker-a-1"}
 
 
 @pytest.mark.real

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from rocketrio_protocol.log_lines import (
     LINES_A_MINUTE,
+    MEMBER,
     VALUE_SIZE_LIMIT,
     JSONFormatter,
     LineFormatter,
@@ -153,6 +154,19 @@ def test_line_has_the_ids_of_the_current_span(formatter: logging.Formatter) -> N
     assert f"{context.trace_id:032x}" in line
     assert f"{context.span_id:016x}" in line
     assert "span_id" not in logged("route kept topic=%s", "t", formatter=formatter)
+
+
+@pytest.mark.parametrize("form", ["route kept topic=%s", "a line of another form: %s"])
+def test_line_names_the_member_that_logs_it(form: str) -> None:
+    before = logged(form, "t"), in_json(form, "t")
+    token = MEMBER.set("broker-a-0")
+    try:
+        assert logged(form, "t") == before[0].replace("\n", " member=broker-a-0\n")
+        found = in_json(form, "t")
+        assert found == before[1] | {"member": "broker-a-0", "time": found["time"]}
+    finally:
+        MEMBER.reset(token)
+    assert logged(form, "t") == before[0]
 
 
 @given(st.text(), st.text())
