@@ -282,7 +282,7 @@ class BrokerRegistration:
         return response
 
     def _note_remark(self, name_server: str, remark: str) -> None:
-        """Log what a rocketrio name server had no room for."""
+        """Log what a rocketrio name server had no room for, or that another broker has this one's id."""
         if remark and remark != self._remarks.get(name_server):
             logger.warning("registered in part name_server=%s reason=%s", name_server, remark)
         self._remarks[name_server] = remark

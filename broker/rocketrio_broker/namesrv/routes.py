@@ -115,6 +115,8 @@ class RegisterBrokerResult:
     ha_server_addr: str | None = None
     left_out: int = 0
     """The number of a master's topics for which the tables had no room."""
+    displaced: str | None = None
+    """The living address that was listed under this id until now."""
 
 
 class RegistrationRefusedError(Error):
@@ -204,7 +206,7 @@ class RouteInfoManager:
         broker = self.broker_addr_table.get(name)
         if broker is None:
             broker = self.broker_addr_table[name] = BrokerData(registration.cluster_name, name, {})
-        self._put_address(broker, broker_id, registration.broker_addr)
+        displaced = self._put_address(broker, broker_id, registration.broker_addr)
         live = self._keep_alive(registration, known, channel, host, now)
         left_out = 0
         if registration.filter_servers:
@@ -213,7 +215,7 @@ class RouteInfoManager:
             left_out = yield from self._update_queues(registration, live)
         if broker_id == MASTER_ID:
             return RegisterBrokerResult(left_out=left_out)
-        return self._master_of(broker)
+        return attrs.evolve(self._master_of(broker), displaced=displaced)
 
     def has_topics(self, registration: Registration, version: DataVersion) -> bool:
         """Return True if a registration with this version of its topics has no topics that must be read."""
@@ -488,8 +490,8 @@ class RouteInfoManager:
 
     # ----------------------------------------------------------------------------------------- within
 
-    def _put_address(self, broker: BrokerData, broker_id: int, addr: str) -> None:
-        """List the address under this id only."""
+    def _put_address(self, broker: BrokerData, broker_id: int, addr: str) -> str | None:
+        """List the address under this id only; return the living address that was listed under it, if there is one."""
         moved = [
             other
             for other, known in broker.broker_addrs.items()
@@ -500,14 +502,16 @@ class RouteInfoManager:
                         broker.broker_name, addr, other, broker_id)  # fmt: skip
             del broker.broker_addrs[other]
         before = broker.broker_addrs.get(broker_id)
-        if before is not None and before != addr:
+        displaced = None if before == addr else before
+        if displaced is not None:
             logger.warning(
                 "two brokers claim one id name=%s id=%d addr=%s instead_of=%s",
-                broker.broker_name, broker_id, addr, before,
+                broker.broker_name, broker_id, addr, displaced,
             )  # fmt: skip
-            self._drop_live(BrokerAddr(broker.cluster, before))
+            self._drop_live(BrokerAddr(broker.cluster, displaced))
         broker.broker_addrs[broker_id] = addr
         broker.broker_addrs = dict(sorted(broker.broker_addrs.items()))
+        return displaced
 
     def _topics_of(self, broker_name: str) -> set[str]:
         served = self._served.get(broker_name)

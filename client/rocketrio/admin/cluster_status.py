@@ -35,6 +35,8 @@ UNKNOWN_STATES: Final = frozenset({NOT_REACHABLE, REFUSED})
 """The states of brokers of which nothing more is known."""
 CONNECTED: Final = "connected"
 NOT_CONNECTED: Final = "not connected to its master"
+LIVE_REPORT: Final = 10.0
+"""Seconds since a slave's last report up to which its connection is surely alive: two of its heartbeats."""
 
 
 @attrs.frozen
@@ -137,7 +139,7 @@ def cluster_status(answers: Iterable[BrokerAnswers]) -> list[BrokerStatus]:
         masters = [one for one in members if one not in slaves]
         listed = [one for one in masters if one.broker.broker_id == MASTER_ID]
         master = listed[0] if listed else None
-        found += [_master_status(one) for one in masters]
+        found += [_master_status(one, slaves if one is master else None) for one in masters]
         connections = _connections_by_slave(master, slaves)
         found += [
             _slave_status(one, master, connections.get(one.broker.broker_id)) for one in slaves
@@ -175,7 +177,18 @@ def _connections_by_slave(
     return found
 
 
-def _master_status(one: BrokerAnswers) -> BrokerStatus:
+def _unlisted(master: BrokerAnswers, slaves: list[BrokerAnswers]) -> str | None:
+    """Return what is wrong if more slaves follow a master than are registered; a dead connection reports nothing."""
+    connections = master.ha.ha_connection_info if master.ha else []
+    ages = [one.rocketrio_report_age for one in connections]
+    live = sum(age is not None and age < LIVE_REPORT for age in ages)
+    if live <= len(slaves):
+        return None
+    return f"{live} slaves follow it, and clients know only {len(slaves)}: two have one id (--id), or one cannot register"
+
+
+def _master_status(one: BrokerAnswers, slaves: list[BrokerAnswers] | None) -> BrokerStatus:
+    """Return the status of a master; `slaves` are those that are registered, None for a second master."""
     own = one.ha and one.ha.rocketrio
     refusal = own.refusal if own else None
     if one.problem is not None:
@@ -184,7 +197,9 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         state = NO_WRITES if refusal else TAKES_WRITES
     else:
         state = None
-    problem = _problem(one, refusal or (own.last_problem if own else None))
+    unlisted = None if slaves is None else _unlisted(one, slaves)
+    of_replication = filter(None, [refusal or (own.last_problem if own else None), unlisted])
+    problem = _problem(one, "; ".join(of_replication))
     return attrs.evolve(
         _status(one, state, problem),
         last_wait=own.last_wait if own else None,

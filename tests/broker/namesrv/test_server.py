@@ -276,6 +276,27 @@ async def test_broker_that_unregisters_is_removed(autojump_clock: trio.testing.M
         assert not name_server.routes.broker_addr_table
 
 
+async def test_second_living_slave_of_an_id_is_logged_and_learns_it(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as (name_server, first, second):
+        addrs = "10.0.0.1:10921", "10.0.0.7:10921"
+        one = registration(broker_id=1, broker_addr=addrs[0])
+        other = registration(broker_id=1, broker_addr=addrs[1])
+        assert not (await first.call(ADDR, *one)).remark
+        assert not (await first.call(ADDR, *one)).remark, "the same broker again"
+        answer = await second.call(ADDR, *other)
+        assert answer.code == ResponseCode.SUCCESS
+        assert (answer.remark or "").startswith(f"the id 1 of broker-a was that of {addrs[0]}")
+        assert f"id=1 addr={addrs[1]} instead_of={addrs[0]}" in caplog.text
+        answer = await first.call(ADDR, *one)
+        assert (answer.remark or "").startswith(f"the id 1 of broker-a was that of {addrs[1]}")
+        second.drop(ADDR)
+        await trio.testing.wait_all_tasks_blocked()
+        assert name_server.routes.broker_addr_table["broker-a"].broker_addrs == {1: addrs[0]}
+        assert not (await first.call(ADDR, *one)).remark
+
+
 async def test_broker_is_unregistered_only_by_its_own_connection(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

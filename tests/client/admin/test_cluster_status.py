@@ -136,3 +136,21 @@ def test_problems_of_the_broker_are_listed_beside_those_of_replication() -> None
         cluster_status([BrokerAnswers(broker(0), info)])[0].problem
         == "a slave; the clock; the disk"
     )
+
+
+def test_master_followed_by_more_slaves_than_are_registered_has_a_problem() -> None:
+    def problem(*ages: float | None, registered: int) -> str | None:
+        connections = [
+            HAConnectionRuntimeInfo(addr=f"h:{port}", rocketrio_report_age=age)
+            for port, age in enumerate(ages)
+        ]
+        slaves = [BrokerAnswers(broker(id_ + 1, end=0)) for id_ in range(registered)]
+        return cluster_status([master_of(*connections), *slaves])[0].problem
+
+    found = problem(0.1, 3.0, registered=1)
+    assert found is not None
+    assert found.startswith("2 slaves follow it, and clients know only 1: two have one id")
+    assert problem(0.1, 3.0, registered=2) is None
+    assert problem(0.1, registered=2) is None
+    assert problem(0.1, 12.0, registered=1) is None, "a connection that its slave has left"
+    assert problem(None, None, registered=1) is None, "Apache's masters do not report it"
