@@ -184,7 +184,8 @@ def _unlisted(master: BrokerAnswers, slaves: list[BrokerAnswers]) -> str | None:
     live = sum(age is not None and age < LIVE_REPORT for age in ages)
     if live <= len(slaves):
         return None
-    return f"{live} slaves follow it, and clients know only {len(slaves)}: two have one id (--id), or one cannot register"
+    known = f"clients know only {len(slaves)}"
+    return f"{live} slaves follow it, and {known}: two have one id (--id), or one cannot register"
 
 
 def _master_status(one: BrokerAnswers, slaves: list[BrokerAnswers] | None) -> BrokerStatus:
