@@ -35,7 +35,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error
 
 TOPIC, GROUP = "orders", "g"
-SEEDS, MORE_SEEDS = range(25), range(25, 150)
+SEEDS, MORE_SEEDS, LONG_SEEDS = range(10), range(10, 50), range(50, 150)
 PATIENCE = 2000.0
 """Virtual seconds for one call: a lie may make it wait for each of its timeouts in turn, and the clock jumps while a
 busy machine works on something in a thread."""
@@ -217,7 +217,14 @@ async def story(seed: int, kind: str) -> list[str]:
     return calls.wrong
 
 
-@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE_SEEDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        SEEDS,
+        pytest.param(MORE_SEEDS, marks=pytest.mark.slow),
+        pytest.param(LONG_SEEDS, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
+)
 @pytest.mark.parametrize("kind", ["producer", "admin", "consumer", "orderly"])
 def test_false_answer_raises_a_documented_error(
     kind: str, seeds: range, caplog: pytest.LogCaptureFixture

@@ -323,7 +323,10 @@ async def test_random_tears_lose_nothing_and_stop_no_broker(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 200))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(100, 130), *(pytest.param(each, marks=pytest.mark.long) for each in range(130, 200))],
+)
 async def test_many_random_tears_lose_nothing_and_stop_no_broker(
     autojump_clock: MockClock, seed: int
 ) -> None:

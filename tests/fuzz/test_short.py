@@ -12,7 +12,7 @@ from tests.fuzz.mutations import long_form, mutated
 from tests.fuzz.target import CORPORA, Target, judged
 from tests.fuzz.targets import BY_NAME, TARGETS
 
-INPUTS: Final = 400
+INPUTS: Final = 200
 PROGRAM_INPUTS: Final = 20
 CORPORA_SIZE_LIMIT: Final = 2 << 20
 """Bytes of all inputs that are kept."""
