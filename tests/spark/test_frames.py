@@ -86,7 +86,7 @@ def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Pa
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60), query.status
+    assert query.awaitTermination(240), query.status
     rows = spark.read.parquet(str(tmp_path / "rows")).groupBy("queue_id").count().collect()
     assert {row.queue_id: row["count"] for row in rows} == {0: COUNT - 10, 1: COUNT}
 

@@ -72,7 +72,7 @@ def _gave(pair: OurPair, topic: str, group: str, total: int) -> dict[int, Served
 
     async def look() -> list[Served]:
         async with open_admin(name_servers=pair.name_server.address) as admin:
-            with trio.fail_after(3 * A_SAMPLE):
+            with trio.fail_after(10 * A_SAMPLE):
                 while True:
                     found = await served(admin, topic, group)
                     if sum(one.messages or 0 for one in found) >= total:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Generator
 
 import pytest
@@ -216,9 +215,7 @@ def test_an_iterator_that_ends_in_the_loop_itself_does_not_wait_for_it(
     next(stream)
 
     async def close() -> None:
-        started = time.monotonic()
-        stream.close()
-        assert time.monotonic() - started < 5
+        stream.close()  # If it waited for the loop, which waits for this, that would never end.
 
     runtime.call(close, timeout=30)
     assert work.cancelled.wait(10)

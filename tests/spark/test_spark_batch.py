@@ -268,7 +268,7 @@ def test_a_stream_has_kafkas_columns_and_filters_too(
     frame = spark.readStream.format("rocketmq").options(**options).load()
     query = frame.writeStream.format("memory").queryName("ported").trigger(availableNow=True)
     query = query.option("checkpointLocation", str(tmp_path))
-    assert query.start().awaitTermination(120)
+    assert query.start().awaitTermination(240)
     rows = spark.table("ported").collect()
     assert {(row.partition, row.offset, bytes(row.value)) for row in rows} == {
         (q, n, b"%d/%d" % (q, n)) for q in range(QUEUES) for n in range(390, COUNT)

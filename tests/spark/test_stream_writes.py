@@ -55,7 +55,7 @@ def start(
 
 
 def finish(query: StreamingQuery) -> None:
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
 
 
 def stored(spark: SparkSession, cluster: Running, topic: str) -> DataFrame:
@@ -138,4 +138,4 @@ def test_rows_that_cannot_be_written_end_the_query(
     ):  # fmt: skip
         query = start(frame, cluster, "wrong", tmp_path / str(number), mode)
         with pytest.raises(Exception, match=said):
-            query.awaitTermination(120)
+            query.awaitTermination(240)
