@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 from tests.support.caller import Caller, messages
+from tests.support.waiting import eventually
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
@@ -21,6 +22,8 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROUNDS = 4
+LIMIT = 90.0
+"""Seconds after which a test that hangs has failed."""
 SENDERS = 16
 QUEUES = 4
 SETTINGS = (
@@ -79,12 +82,14 @@ async def send_forever(caller: Caller, addr: str, acknowledged: Acknowledged, nu
 
 
 async def load_until_killed(
-    process: "subprocess.Popen[str]", addr: str, acknowledged: Acknowledged, seconds: float
+    process: "subprocess.Popen[str]", addr: str, acknowledged: Acknowledged, count: int
 ) -> None:
+    """Kill it when so many more messages are acknowledged."""
+    wanted = len(acknowledged.bodies) + count
     async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:
         for number in range(SENDERS):
             nursery.start_soon(send_forever, Caller(pool), addr, acknowledged, number)
-        await trio.sleep(seconds)
+        await eventually(lambda: len(acknowledged.bodies) >= wanted, LIMIT, interval=0.01)
         process.kill()
 
 
@@ -103,7 +108,7 @@ def test_acknowledged_messages_survive_kill(tmp_path: Path) -> None:
     acknowledged, listen = Acknowledged(), "127.0.0.1:0"
     for number in range(ROUNDS):
         with broker_process(tmp_path / "data", listen) as (process, addr):
-            trio.run(load_until_killed, process, addr, acknowledged, 0.4 + 0.2 * number)
+            trio.run(load_until_killed, process, addr, acknowledged, 100 + 50 * number)
             process.wait()
         with broker_process(tmp_path / "data", addr) as (process, addr):
             found = trio.run(read_everything, addr)
@@ -114,4 +119,3 @@ def test_acknowledged_messages_survive_kill(tmp_path: Path) -> None:
         assert acknowledged.bodies.items() <= served.items()
         for message in found:
             assert message.check_crc()
-    assert len(acknowledged.bodies) > 100 * ROUNDS
