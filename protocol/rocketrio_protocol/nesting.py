@@ -5,7 +5,6 @@ its recursion limit up to Python 3.13, less the frames that are already on the s
 3.14 on. The bound makes the answer the same everywhere, and leaves room on the stack for whatever handles the value.
 """
 
-from itertools import accumulate
 from typing import Final
 
 from rocketrio_protocol.frame import Body
@@ -16,11 +15,10 @@ DEPTH_LIMIT: Final = 64
 MESSAGE_DEPTH_LIMIT: Final = 256
 """Objects and arrays around a value in the JSON that users send to each other."""
 
-_NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
-_ROUNDS: Final = 8
 _SHORT: Final = 4096
 """Bytes of most headers and bodies. In a longer text the brackets are seldom few, and counting is one pass more."""
-_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_ONE_KIND: Final = bytes.maketrans(b"[]", b"{}")
+_NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 class NestedTooDeeplyError(ValueError):
@@ -42,28 +40,22 @@ def check_depth(data: Body, limit: int = DEPTH_LIMIT) -> None:
     if len(text) <= _SHORT and text.count(b"{") + text.count(b"[") <= limit:
         return
     brackets = _brackets(text)
-    if limit < 2 * _ROUNDS or not _is_flat(brackets):
-        depths = accumulate(map(_STEPS.__getitem__, brackets))
-        if any(map(limit.__lt__, depths)):  # It ends at the first that is too deep.
+    rounds = 0
+    # A round takes away the innermost pairs, so that as many rounds shorten a valid text as levels are nested in it.
+    while len(shorter := brackets.replace(b"{}", b"")) < len(brackets):
+        rounds += 1
+        if rounds > limit or b"{" * (limit + 1) in shorter:
             raise NestedTooDeeplyError(limit)
+        brackets = shorter
+    # A text that is not valid leaves some. A decoder stops at a closing one, and goes on into opening ones.
+    if brackets.startswith(b"{") and rounds + len(brackets) > limit:
+        raise NestedTooDeeplyError(limit)
 
 
 def _brackets(text: bytes) -> bytes:
-    """Return the brackets outside of strings."""
+    """Return the brackets outside of strings, all of one kind."""
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = text.translate(None, _NO_MARKS).replace(b'""', b"")
+    marks = text.translate(_ONE_KIND, _NO_MARKS).replace(b'""', b"")
     # Only strings with brackets are left of the strings; every second piece between quotes is outside of them.
     return b"".join(marks.split(b'"')[::2])
-
-
-def _is_flat(brackets: bytes) -> bool:
-    """Return whether few levels are proved to be nested, as in every real table; this is 20 times faster than counting.
-
-    One round takes away one or two levels of pairs.
-    """
-    for _ in range(_ROUNDS):
-        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
-        if not brackets:
-            return True
-    return False
