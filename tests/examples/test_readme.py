@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.examples.documents import ROOT, Tutorial
 from tests.support.processes import free_port
-from tests.support.quick_start import JAVA_OPTIONS, quick_home
+from tests.support.quick_start import quick_home
 
 INSTALLS = re.compile(r"^(git clone|pip install|sudo apt)", re.MULTILINE)
 """Blocks with such a line are omitted: a test changes neither its machine nor its own environment."""
@@ -23,9 +23,9 @@ ASCII_PUNCTUATION = re.compile(rf"[{HAN}] *[,.:;!?()\"']|[,.:;!?()\"'][{HAN}]")
 def test_readme_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name_server = f"127.0.0.1:{free_port()}"
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     quick_home(tmp_path / "spark")
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # README sets what Spark needs.
+        monkeypatch.delenv(name)
     with Tutorial("README.md", tmp_path, {"127.0.0.1:9876": name_server}) as readme:
         readme.run(only=lambda source: not INSTALLS.search(source))
         paid = readme.shell("rocketrio consume paid-orders --group check --until-caught-up")

@@ -87,5 +87,5 @@ def test_missing_codec_names_the_extra(
     kind: CompressionType, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=f"{kind.name}.*rocketrio\\[codecs\\]"):
+    with pytest.raises(ConfigError, match=f"{kind.name}.*\\[codecs\\]"):
         decompress(b"", kind)
