@@ -83,13 +83,17 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
+async def create(cluster: Cluster, topic: str) -> None:
+    """Create a topic before an attack: one of them registers brokers that no command reaches."""
+    async with open_admin(name_servers=[cluster.names.address]) as admin:
+        await admin.create_topic(topic, queues=4)
+
+
 async def works(cluster: Cluster, topic: str) -> list[float]:
     """What the servers did for each message and meanwhile, sorted; fails where one does not arrive."""
     servers = [cluster.names.address]
     sent: dict[bytes, float] = {}
     took: dict[bytes, float] = {}
-    async with open_admin(name_servers=servers) as admin:
-        await admin.create_topic(topic, queues=4)
     async with (
         open_producer(name_servers=servers, timeout=ARRIVAL_LIMIT) as producer,
         open_consumer(
@@ -122,6 +126,7 @@ def test_honest_clients_are_not_disturbed_by_an_attack(
     addresses = cluster.broker.address, cluster.names.address, str(cluster.broker.port + 1)
     words = [name, *addresses, str(cluster.metrics_port)]
     argv = [sys.executable, "-m", "tests.hostile.attacks", *words]
+    trio.run(create, cluster, f"beside_{name}")
     attacker = Process.start(name, argv, log=tmp_path / "attacker.log", cwd=ROOT)
     try:
         attacker.wait_until(lambda: attacker.has_said(BEGUN), "attacking")
