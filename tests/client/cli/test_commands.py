@@ -13,6 +13,7 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner
+from tests.support import warm_command
 from tests.support.waiting import eventually
 
 from rocketrio import Message, MessageQueue, open_producer
@@ -39,14 +40,7 @@ class Done:
 
 
 async def rocketrio(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> Done:
-    done = await trio.run_process(
-        [ROCKETRIO, *arguments],
-        stdin=stdin,
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-        env={**os.environ, **(env or {})},
-    )
+    done = await warm_command.run(*arguments, stdin=stdin, env={**os.environ, **(env or {})})
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
