@@ -105,6 +105,7 @@ async def test_interruption_stops_every_process_of_the_demo(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 async def test_demo_with_spark_is_all_true(tmp_path: Path) -> None:
     quick_home(tmp_path / "spark")
     with trio.fail_after(TIME_LIMIT):

@@ -61,6 +61,7 @@ async def test_orders_of_the_producer_example_are_summed_by_tag(cluster: Embedde
     ]
 
 
+@pytest.mark.long
 async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_spark_benchmark_measures_the_reader_with_small_and_large_answers() -> N
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.spark
+@pytest.mark.long
 @needs_limits
 def test_stream_benchmark_measures_small_and_large_batches(tmp_path: Path) -> None:
     quick_home(tmp_path)

@@ -8,6 +8,7 @@ import pytest
 import trio
 from tests.support.clients import client_of
 from tests.support.orders import delivered
+from trio.testing import MockClock
 
 from rocketrio import (
     BrokerError,
@@ -115,7 +116,9 @@ async def test_work_under_way_is_not_asked_for(client: ClientInstance) -> None:
     assert await delivered(client, SOON) == [b"slow"]
 
 
-async def test_work_that_waits_for_its_half_message_is_not_asked_for() -> None:
+async def test_work_that_waits_for_its_half_message_is_not_asked_for(
+    autojump_clock: MockClock,
+) -> None:
     """A slave is late: the half message is stored, and old enough to be asked about, before its sender hears of it."""
     answers = Answers(TransactionState.ROLLBACK)
     async with (
