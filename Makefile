@@ -1,7 +1,7 @@
 # make demo    sets everything up and runs the main job
 # make test    sets everything up and runs every test: quick, slow, real processes, Spark
 # make test-long  the longest tests, of kinds that `make test` has too: more seeds, longer campaigns
-# make quick   the quick tests alone, under two minutes
+# make quick   the quick tests alone, about three minutes
 # make fresh   both commands above in minimal Debian roots (12, 13 and sid), as a new user; as root, with debootstrap: an hour
 # make interop the same stories with the real Apache RocketMQ (from Maven Central)
 # make interop-short  the main ones of those, with 5.3.3: ten minutes
