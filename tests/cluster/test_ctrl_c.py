@@ -9,7 +9,7 @@ import linecache
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from inspect import CO_GENERATOR
 from pathlib import Path
 from types import FrameType
@@ -66,6 +66,14 @@ async def program() -> None:
             nursery.start_soon(run)
             await handled.wait()
             nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(autouse=True)
+def pythons_own_handler() -> Iterator[None]:
+    """Trio handles Ctrl-C only in the place of Python's handler, and a Spark session of this process leaves its own."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
 
 
 @attrs.frozen
@@ -138,6 +146,9 @@ def test_ctrl_c_at_any_line_ends_the_program_at_once(part: str) -> None:
                 ctrl_c.run()
             except KeyboardInterrupt:
                 assert ctrl_c.has_come
+            except trio.TrioInternalError as error:
+                error.add_note(f"Ctrl-C came at {place}, the {number}. time of {count}")
+                raise
             else:
                 assert not ctrl_c.has_come, f"lost at {place}"
 
