@@ -23,7 +23,7 @@ PYTEST_FILES_APART := $(PYTEST_APART) --dist loadfile
 # Processes and sockets make tests wait; twice as many at once as there are cores keep those busy.
 PYTEST_REAL := $(PYTEST) -n $(shell expr 2 \* $$(nproc)) --dist loadfile
 INSTALLED := $(VENV)/.installed
-# Some environments set this. Then each of the hundreds of processes of `make test` would compile everything anew.
+# Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz bench check format clean
