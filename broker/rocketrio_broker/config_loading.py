@@ -113,11 +113,9 @@ def _as_toml(file: Path) -> str:
         text = toml_of(parse_properties(file.read_bytes()))
     except (OSError, RemoteProtocolError):
         return ""
-    return (
-        ""
-        if text is None
-        else f"It must be TOML, and seems to be Apache's; as TOML it is:\n\n{text}"
-    )
+    if text is None:
+        return ""
+    return f"It must be TOML, and seems to be Apache's; as TOML it is:\n\n{text}"
 
 
 def setting_paths() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the commands `rocketrio` and `rocketrio-broker` have in common, beyond click.
+"""The classes of click that the commands `rocketrio` and `rocketrio-broker` share.
 
 A misspelt command is answered with those that it may mean, and `help WORDS` is `WORDS --help`. The help texts are
 docstrings, and are shown when Python omits docstrings too.

@@ -206,9 +206,8 @@ class NameServerProcessor:
                 header.broker_name, channel.remote_addr, result.left_out,
             )  # fmt: skip
             answer.remark = f"{result.left_out} topics found no room in this name server's tables"
-        if (
-            result.displaced is not None
-        ):  # Clients know one address of an id; Apache's brokers read no remark.
+        if result.displaced is not None:
+            # Clients know one address of an id. Apache's brokers read no remark.
             answer.remark = (
                 f"the id {header.broker_id} of {header.broker_name} was that of {result.displaced} until now; "
                 "if both run, give one of them another id, because clients know one of them only"

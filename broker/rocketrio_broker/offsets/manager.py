@@ -183,9 +183,8 @@ class ConsumerOffsetManager:
             return
         finally:
             file.close()
-        is_same = (
-            stored.offset_table == snapshot.offset_table
-        )  # Other versions had other checksums.
+        # Other versions had other checksums.
+        is_same = stored.offset_table == snapshot.offset_table
         if not is_same and joined_checksum(0, stored.offset_table) not in self._checksums:
             logger.warning("consumer offsets were changed by another program file=%s", path)
             self.table.observe(offsets_by_key(snapshot), offsets_by_key(stored))
