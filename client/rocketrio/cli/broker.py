@@ -7,15 +7,25 @@ import attrs
 import click
 
 from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.cli.asking import address_of, addresses_of
 from rocketrio.cli.broker_drain import drain, undrain
 from rocketrio.cli.broker_show import clean, show, stats
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import ADDRESS, BROKER, changes, changes_with, client_options, reads, run
+from rocketrio.cli.common import (
+    BROKER,
+    BROKER_OR_ADDRESS,
+    changes,
+    changes_with,
+    client_options,
+    reads,
+    run,
+)
 from rocketrio.cli.cut import cut
-from rocketrio.cli.numbers import Whole, counted
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import NotReachableError
@@ -48,7 +58,7 @@ broker.add_command(clean)
 
 
 @broker.command()
-@click.argument("address", type=ADDRESS, metavar="ADDR")
+@click.argument("broker", type=BROKER_OR_ADDRESS, metavar="ADDR|NAME")
 @click.argument("role", type=click.Choice(ROLES))
 @click.option(
     "--id",
@@ -59,7 +69,7 @@ broker.add_command(clean)
 @changes
 @client_options
 def role(
-    address: str,
+    broker: str,
     role: str,
     broker_id: int | None,
     dry_run: bool,
@@ -67,7 +77,7 @@ def role(
     client: ClientOptions,
     verbose: int,
 ) -> None:
-    """Give the broker at ADDR another role, and wait until it serves in it.
+    """Give the broker at ADDR, or the only one of a NAME, another role, and wait until it serves in it.
 
     A master becomes a slave: it refuses writes, answers the sends that wait, and follows the master of its name. A
     slave becomes master: it completes its queues and takes writes. If another master of its name is live, or a name
@@ -88,6 +98,7 @@ def role(
 
     async def work() -> None:
         async with open_admin(**client) as admin:
+            address = await address_of(admin, broker)
             if dry_run:
                 await _show_role(admin, output, address, role, wanted)
                 return
@@ -171,26 +182,27 @@ def hand_over(
 
 
 @broker.command()
-@click.argument("address", type=ADDRESS, metavar="ADDR")
+@click.argument("broker", type=BROKER_OR_ADDRESS, metavar="ADDR|NAME")
 @click.argument("changed", nargs=-1, metavar="[KEY=VALUE]...")
 @changes_with("changed")
 @client_options
 def settings(
-    address: str,
+    broker: str,
     changed: tuple[str, ...],
     dry_run: bool,
     output: Output,
     client: ClientOptions,
     verbose: int,
 ) -> None:
-    """Show the settings of the broker at ADDR under RocketMQ's names, or change some while it runs.
+    """Show the settings of the broker at ADDR, or the only one of a NAME, under RocketMQ's names; change some.
 
-    Times are in milliseconds and sizes in bytes, as in RocketMQ. A change lasts until the broker's next start; an
+    Times are in milliseconds and sizes in bytes, as in RocketMQ. A broker changes them while it runs, until its next
+    start; an
     Apache broker writes it to its file. It is an error if the broker accepts a change without effect.
 
     \b
     Examples:
-      rocketrio broker settings 10.0.0.1:10911
+      rocketrio broker settings broker-a
       rocketrio broker settings 10.0.0.1:10911 slaveReadEnable=true accessMessageInMemoryMaxRatio=20
     """
     if dry_run and not changed:
@@ -199,6 +211,7 @@ def settings(
 
     async def work() -> None:
         async with open_admin(**client) as admin:
+            address = await address_of(admin, broker)
             if dry_run:
                 before = await admin.calls.broker_config(address)
                 rows = [
@@ -221,7 +234,7 @@ def settings(
 
 
 @broker.command()
-@click.argument("broker", metavar="ADDR|NAME")
+@click.argument("broker", type=BROKER_OR_ADDRESS, metavar="ADDR|NAME")
 @click.option(
     "--rate",
     type=Whole(1),
@@ -248,7 +261,7 @@ def verify(
     async def work() -> None:
         found: dict[str, LogCheckStatus] = {}
         async with open_admin(**client) as admin:
-            addresses = [broker] if ":" in broker else await admin.broker_addresses(broker)
+            addresses = await addresses_of(admin, broker)
             for address in addresses:
                 async for status in admin.check_log(address, rate=rate):
                     _show_progress(address, status)

@@ -10,8 +10,17 @@ from rocketrio.admin.broker_numbers import BrokerNumber, counts_of, state_of
 from rocketrio.admin.broker_upkeep import Cleaning, expected
 from rocketrio.admin.broker_upkeep import clean as clean_broker
 from rocketrio.admin.cluster_questions import ask_each
+from rocketrio.cli.asking import address_of, addresses_of, asking
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import ADDRESS, BROKER, changes, client_options, reads, run, run_in_part
+from rocketrio.cli.common import (
+    BROKER_OR_ADDRESS,
+    changes,
+    client_options,
+    may_be_lost,
+    reads,
+    run,
+    run_in_part,
+)
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
 
@@ -20,7 +29,7 @@ _RAW = click.option("--raw", is_flag=True, help="All keys, as the broker reports
 
 
 @click.command(cls=Command)
-@click.argument("broker", type=BROKER, metavar="ADDR|NAME")
+@click.argument("broker", type=BROKER_OR_ADDRESS, metavar="ADDR|NAME")
 @_RAW
 @reads
 @client_options
@@ -44,7 +53,7 @@ def show(broker: str, raw: bool, output: Output, client: ClientOptions, verbose:
 
 
 @click.command(cls=Command)
-@click.argument("broker", type=BROKER, metavar="ADDR|NAME")
+@click.argument("broker", type=BROKER_OR_ADDRESS, metavar="ADDR|NAME")
 @_RAW
 @reads
 @client_options
@@ -80,9 +89,8 @@ def _show(
     """Print the numbers of a broker, or of all of a name, each row with its address; name those that are silent."""
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
-            is_address = ":" in broker
-            addresses = [broker] if is_address else await admin.broker_addresses(broker)
+        async with asking(f"asking {broker}", client) as admin:
+            addresses = await addresses_of(admin, broker)
             found, failed = await ask_each(
                 {addr: addr for addr in addresses}, lambda addr: numbers(admin, addr)
             )
@@ -100,30 +108,35 @@ def _show(
 
 
 @click.command(cls=Command)
-@click.argument("address", type=ADDRESS, metavar="ADDR")
+@click.argument("broker", type=BROKER_OR_ADDRESS, metavar="ADDR|NAME")
 @click.argument("what", type=click.Choice([each.value for each in Cleaning]))
 @changes
 @client_options
 def clean(
-    address: str, what: str, dry_run: bool, output: Output, client: ClientOptions, verbose: int
+    broker: str, what: str, dry_run: bool, output: Output, client: ClientOptions, verbose: int
 ) -> None:
-    """Have the broker at ADDR delete files that it does not need any more, as it does once a day.
+    """Have the broker at ADDR, or the only one of a NAME, delete files that it does not need, as it does once a day.
 
     `queues`: files of queues whose messages are no longer in the log. `topics`: queues of topics that it does not have
     any more. `log`: files of the log that are older than the retention (fileReservedTime). Apache's brokers delete
-    those of the log within ten seconds after the command.
+    those of the log within ten seconds after the command. In a terminal it asks first.
 
     \b
     Examples:
       rocketrio broker clean 10.0.0.1:10911 log --dry-run
-      rocketrio broker clean 10.0.0.1:10911 queues
+      rocketrio broker clean broker-a queues
     """
     cleaning = Cleaning(what)
 
     async def work() -> None:
         async with open_admin(**client) as admin:
+            address = await address_of(admin, broker)
             kept = None
-            if dry_run:
+            if not dry_run:
+                await may_be_lost(
+                    f"{address} deletes files for good; --dry-run shows what they are"
+                )
+            else:
                 settings = await admin.calls.broker_config(address)
                 kept = settings.get("fileReservedTime", "")
             found = await clean_broker(admin, address, cleaning, dry_run=dry_run)

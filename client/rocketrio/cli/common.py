@@ -165,6 +165,20 @@ class _Address(click.ParamType[str]):
         return str(value)
 
 
+class _NameOrAddress(_Address):
+    name = "ADDR|NAME"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        return _completions(ctx, "brokers", incomplete) + super().shell_complete(
+            ctx, param, incomplete
+        )
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(value, param, ctx) if ":" in str(value) else str(value)
+
+
 class _Queue(click.ParamType[tuple[str, int]]):
     name = "BROKER/QUEUE"
 
@@ -265,6 +279,7 @@ RANGE: Final = _RangeType()
 TOPIC: Final = _Name("TOPIC", topic_name_problem, "topics")
 GROUP: Final = _Name("GROUP", group_name_problem, "groups")
 BROKER: Final = _Name("NAME", lambda name: None, "brokers")
+BROKER_OR_ADDRESS: Final = _NameOrAddress()
 
 
 def _cluster_option(*names: str, **settings: Any) -> Callable[[CallableT], CallableT]:

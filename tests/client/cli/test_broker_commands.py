@@ -18,7 +18,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("broker", "role", "nowhere", "slave", "--id", "1"),
+        ("broker", "role", "h:x", "slave", "--id", "1"),
         ("broker", "role", "h:1", "slave"),
         ("broker", "role", "h:1", "slave", "--id", "0"),
         ("broker", "role", "h:1", "async-master", "--id", "1"),
@@ -64,6 +64,9 @@ async def test_roles_status_and_settings_by_command() -> None:
 
             done = await run("broker", "settings", addr, "slaveReadEnable=true", "--json")
             assert done.json == [{"slaveReadEnable": "true"}]
+            done = await run("broker", "settings", "broker-a", "slaveReadEnable=true")
+            assert (done.code, done.out) == (2, "")
+            assert f"broker-a is the name of 2 brokers: give one of {addr}, " in done.err
             done = await run("broker", "settings", addr)
             assert "brokerRole" in done.out
             assert "SYNC_MASTER" in done.out

@@ -79,6 +79,9 @@ async def test_person_is_asked_before_something_is_lost_and_a_program_is_not() -
             assert "deleted orders on broker-a: 3 messages, which billing reads" in text
             code, text = await ask("group", "delete", "billing", "--yes")
             assert (code, text) == (0, "deleted billing from broker-a")
+            code, text = await ask("broker", "clean", "broker-a", "log", answer="n")
+            assert code == 4
+            assert "deletes files for good" in text
             await run("topic", "create", "orders")
             done = await run("topic", "delete", "orders", "--json")
             assert done.json == [[{"topic": "orders", "broker_name": "broker-a", "messages": 0}]]
