@@ -78,6 +78,7 @@ from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.consuming.offset_store import check_offset
+from rocketrio.counts import counted
 from rocketrio.live import Live
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
@@ -833,7 +834,7 @@ class Admin(Live):
         plan = planned(group, members, target, places, offline=offline)
         if plan.way is Way.ONLINE and queues is not None:
             raise ConfigError(
-                f"{group} has {members} members, and brokers direct members in all queues of a topic",
+                f"{group} has {counted(members, 'member')}, and brokers direct members in all queues of a topic",
                 remedy="Stop them first, or reset all queues",
             )
         return plan
@@ -912,7 +913,7 @@ class Admin(Live):
         members = await self._members_to_reset(plan.group)
         if bool(members) != bool(plan.members):
             raise PlanChangedError(
-                f"{plan.group} had {plan.members} members, and has {members} now"
+                f"{plan.group} had {counted(plan.members, 'member')}, and has {members} now"
             )
         if members:
             return

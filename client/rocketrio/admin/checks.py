@@ -38,6 +38,7 @@ from rocketrio.admin.health import (
 )
 from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.transactions import Transactions
+from rocketrio.counts import counted
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.lag import Verdict
 
@@ -163,7 +164,9 @@ def check_brokers(
         if all(one.role == "slave" for one in members if one.broker_name == name):
             found.append((Status.CRITICAL, f"{name} has no master: it takes no messages"))
     count = len(members)
-    return joined("broker", found, f"{count} brokers answer and take writes", values)
+    return joined(
+        "broker", found, f"{counted(count, 'broker')}: each answers and takes writes", values
+    )
 
 
 def unsafe_sends(brokers: Sequence[BrokerStatus]) -> dict[str, int]:
@@ -262,7 +265,7 @@ def check_disks(
             continue
         found.append((percent.status(ratio * 100), f"{where} has a disk that is {ratio:.0%} full"))
     count = len(_named(answers.brokers, names))
-    return joined("disk", found, f"the disks of {count} brokers have room", values)
+    return joined("disk", found, f"{counted(count, 'broker')}: each disk has room", values)
 
 
 _FREE: Final = re.compile(r"Free : ([0-9.]+ ?[KMGT]?i?B)")
@@ -337,11 +340,13 @@ def check_lag(
     found += [
         (Status.UNKNOWN, f"{name} did not answer: {why}") for name, why in report.silent.items()
     ]
-    count = f"{len(report.rows)} groups and topics"
-    well = f"{count} keep up"
+    count = f"{counted(len(report.rows), 'pair')} of group and topic"
+    well = f"{count}: each keeps up"
     if open_verdicts:
         them = ", ".join(open_verdicts)
-        well = f"{count} are within the thresholds; only a window shows whether {them} keeps up"
+        well = (
+            f"{count}: each is within the thresholds; only a window shows whether {them} keeps up"
+        )
     return joined("lag", found, well, values)
 
 
@@ -361,7 +366,9 @@ def check_errors(answers: ClusterAnswers) -> CheckResult:
         if address in health.refused
     ]
     values = [Value("findings", len(health.findings))]
-    return joined("health", found, f"nothing is wrong with {health.brokers} brokers", values)
+    return joined(
+        "health", found, f"nothing is wrong with {counted(health.brokers, 'broker')}", values
+    )
 
 
 def check_dead_letters(
@@ -376,10 +383,12 @@ def check_dead_letters(
         found.append(
             (
                 new.status(more),
-                f"{group} has {more:,} {'' if before is None else 'new '}dead letters",
+                f"{group} has {counted(more, 'dead letter' if before is None else 'new dead letter')}",
             )
         )
-    return joined("dead-letters", found, f"{len(counts)} groups have no new dead letters", values)
+    return joined(
+        "dead-letters", found, f"no new dead letters in {counted(len(counts), 'group')}", values
+    )
 
 
 def check_transactions(
@@ -396,10 +405,17 @@ def check_transactions(
         labels = {"broker": name}
         values.append(Value("given_up", max(0, more), "", given_up, labels))
         values.append(Value("open", one.open, "", open_limits, labels))
-        judged.append((given_up.status(max(0, more)), f"{name} gave up {more:,} transactions"))
+        judged.append(
+            (given_up.status(max(0, more)), f"{name} gave up {counted(more, 'transaction')}")
+        )
         if open_limits is not None:
             judged.append((open_limits.status(one.open), f"{name} has {one.open:,} open ones"))
-    return joined("transactions", judged, f"{len(found)} brokers gave up none", values)
+    return joined(
+        "transactions",
+        judged,
+        f"{counted(len(found), 'broker')}: none gave up a transaction",
+        values,
+    )
 
 
 def check_certificates(
@@ -439,7 +455,10 @@ def check_routes(answers: DoctorAnswers) -> CheckResult:
     found += [(Status.UNKNOWN, f"{what}: {why}") for what, why in answers.unknown.items()]
     values = [Value("topics", len(answers.routes)), Value("findings", len(findings))]
     return joined(
-        "routes", found, f"{len(answers.routes)} topics are where brokers have them", values
+        "routes",
+        found,
+        f"{counted(len(answers.routes), 'topic')}: brokers have each where routes say",
+        values,
     )
 
 

@@ -19,6 +19,7 @@ from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.cluster_questions import ask_each
 from rocketrio.admin.health import Finding, Severity
 from rocketrio.client import ClientInstance
+from rocketrio.counts import counted
 from rocketrio.routing import subscribe_queues
 from rocketrio_protocol.bodies.running_info import ConsumerRunningInfo
 from rocketrio_protocol.bodies.stats import Connection
@@ -131,7 +132,8 @@ def _idle_members(answers: GroupMembers) -> Iterator[Finding]:
                 "G02",
                 Severity.WARNING,
                 f"{answers.group} in {topic}",
-                f"has {len(answers.members)} members for {len(queues)} queues; {idle} get no messages",
+                f"has {counted(len(answers.members), 'member')} for {counted(len(queues), 'queue')};"
+                f" {idle} get no messages",
                 "Give the topic more queues, or stop some members",
             )
 

@@ -23,6 +23,7 @@ from rocketrio.admin.cluster_status import (
     UNKNOWN_STATES,
     BrokerStatus,
 )
+from rocketrio.counts import counted
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.errors import AccessRefusedError, Error
 from rocketrio_protocol.lag import duration
@@ -248,7 +249,7 @@ def _broker(one: BrokerStatus) -> Iterator[Finding]:
             "H05",
             Severity.WARNING,
             where,
-            f"has {one.beyond.messages} messages that its master lacks",
+            f"has {counted(one.beyond.messages, 'message')} that its master lacks",
             "Look at them with `rocketrio broker cut`, and decide",
         )
     if not one.is_as_configured:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 import attrs
 
+from rocketrio.counts import counted
 from rocketrio.tracing.decoding import DecodedRecord, Recalled
 from rocketrio.tracing.encoding import (
     UNKNOWN,
@@ -172,7 +173,7 @@ def _copied(copy: GroupCopy) -> TraceStep:
         None,
         f"{message.broker_name}/{message.queue_id} {message.queue_offset}",
         None,
-        f"sent back {message.reconsume_times} times",
+        f"sent back {counted(message.reconsume_times, 'time')}",
     )
 
 

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from rocketrio.admin.admin import Admin
+from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError, ConsumerNotOnlineError, GroupNotExistError
 
 
@@ -74,7 +75,7 @@ async def delete_offsets(
         members = []
     if members:
         raise ConfigError(
-            f"{group} has {len(members)} members, which would commit again",
+            f"{group} has {counted(len(members), 'member')}, which would commit again",
             remedy="Stop them first; `rocketrio group members` lists them",
         )
     if dry_run:

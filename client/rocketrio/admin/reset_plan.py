@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from rocketrio.counts import counted
 from rocketrio.places import AtOffset, AtTime, FromFirst, FromLast, place_of
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
@@ -130,7 +131,7 @@ def planned(
     if members and not offline:
         if time_ms is None:
             raise ConfigError(
-                f"{group} has {members} members, and brokers direct members to a time only",
+                f"{group} has {counted(members, 'member')}, and brokers direct members to a time only",
                 remedy="Stop them first, or give a time; with --offline their next commit may undo the reset",
             )
         way = Way.ONLINE

@@ -48,6 +48,8 @@ class Recorder:
     """Collects latencies while something is measured."""
 
     what: str
+    filled: int = 0
+    """How many messages were stored before, so that there is something to measure."""
     latencies: list[float] = attrs.Factory(list)
     statuses: Counter[str] = attrs.Factory(Counter)
     messages: int = 0

@@ -140,11 +140,12 @@ async def _producers(
         yield producers
 
 
-async def fill(client: ClientInstance, topic: str, load: Load) -> None:
+async def fill(client: ClientInstance, topic: str, load: Load, recorder: Recorder) -> None:
     """Store the messages of a load, which are then measured at their receipt. Raises the error of the first failure."""
     async with open_producer(client=client) as producer, producer.pipeline() as pipeline:
         for number in range(load.messages or 0):
             await pipeline.send(Message(topic, body_of(number, load.size)))
+            recorder.filled += 1
 
 
 async def measure_receives(

@@ -14,11 +14,11 @@ from rocketrio.cli.acl_import import import_accounts
 from rocketrio.cli.acl_users import RIGHTS, right_as_json, user
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import FunctionT, changes, client_options, may_be_lost, reads, run
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Output
 from rocketrio.cli.shell import fail
 from rocketrio.cluster.account import open_account
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.signature import SECURITY_TOKEN, SIGNATURE
 

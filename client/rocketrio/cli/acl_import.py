@@ -12,6 +12,7 @@ from rocketrio.cli.acl_users import RIGHTS, right_as_json
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import changes_with
 from rocketrio.cli.output import Output
+from rocketrio.cli.progress import showing_progress
 from rocketrio_protocol.access.model import AccessTable, User
 from rocketrio_protocol.access.plain_acl import FILE_SIZE_LIMIT, parse_plain_acl
 from rocketrio_protocol.access.wire_forms import acl_info
@@ -54,12 +55,22 @@ def import_accounts(file: Path, applies: bool, call: AclCall) -> None:
     applies = applies and not call.dry_run
 
     async def work() -> None:
+        created = 0
+        plans: list[_Plan] = []
         async with call.access() as access:
-            plans = [await _plan(access, user) for user in table.users.values()]
+            async with showing_progress(
+                "asking about users", lambda: len(plans), noun="user", total=len(table.users)
+            ):
+                for user in table.users.values():
+                    plans.append(await _plan(access, user))
             if applies:
-                for plan in plans:
-                    if not plan.is_known:
+                wanted = [plan for plan in plans if not plan.is_known]
+                async with showing_progress(
+                    "creating users", lambda: created, noun="user", total=len(wanted)
+                ):
+                    for plan in wanted:
                         await _create(access, plan)
+                        created += 1
         if call.output.for_people:
             _print(plans, table, call.output, applies=applies)
             return

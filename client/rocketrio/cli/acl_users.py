@@ -14,9 +14,9 @@ from rocketrio.cli.acl_common import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, may_be_lost, reads
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column
 from rocketrio.cli.shell import fail
+from rocketrio.counts import counted
 
 _BROKERS: Final = Column("brokers", "BROKERS", lambda row: " ".join(row["brokers"]))
 _USERS: Final = (

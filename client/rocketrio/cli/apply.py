@@ -12,11 +12,11 @@ from rocketrio.admin.declared import EXISTS, ApplyPlan, Change, Field, from_toml
 from rocketrio.admin.reset_plan import PlanChangedError
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import DONE_IN_PART, REFUSED, changes, client_options, may_be_lost, run
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError
 
 

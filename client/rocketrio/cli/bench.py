@@ -6,7 +6,7 @@ import io
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import click
@@ -24,11 +24,12 @@ from rocketrio.bench.runs import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import TOPIC, client_options, print_json, run, sends
-from rocketrio.cli.numbers import Duration, Rate, Whole, counted
+from rocketrio.cli.numbers import Duration, Rate, Whole
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, open_client
+from rocketrio.counts import counted
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
@@ -106,23 +107,23 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
         async def work() -> None:
             async with open_admin(**client) as admin:
                 try:
-                    async with (
-                        _places(admin, topic, queues, keep=keep) as (used, group),
-                        showing_progress(
+                    async with _places(admin, topic, queues, keep=keep) as (used, group):
+                        line = showing_progress(
                             f"bench {recorder.what}",
                             lambda: recorder.messages + recorder.errors,
                             total=messages,
                             share=lambda: _part_of(recorder, duration),
-                        ),
-                    ):
-                        await measure(_Bench(admin, client, used, group, recorder))
+                        )
+                        await measure(_Bench(admin, client, used, group, recorder, line))
                 finally:
                     if recorder.began is not None:
                         _show(recorder.figures(), as_csv=as_csv, as_json=as_json)
 
         run(work, verbose=verbose)
         if recorder.errors:
-            fail(f"{recorder.errors} of {recorder.errors + recorder.messages} messages failed")
+            fail(
+                f"{recorder.errors:,} of {counted(recorder.errors + recorder.messages, 'message')} failed"
+            )
 
     return command
 
@@ -131,12 +132,20 @@ class _Bench:
     """What a measurement works with."""
 
     def __init__(
-        self, admin: Admin, client: ClientOptions, topic: str, group: str, recorder: Recorder
+        self,
+        admin: Admin,
+        client: ClientOptions,
+        topic: str,
+        group: str,
+        recorder: Recorder,
+        progress: AbstractAsyncContextManager[None],
     ) -> None:
         self.admin = admin
         self.topic = topic
         self.group = group
         self.recorder = recorder
+        self.progress = progress
+        """Shows how far the measurement itself is."""
         self._client = client
 
     @asynccontextmanager
@@ -227,7 +236,7 @@ def produce(
 
     async def measure(on: _Bench) -> Figures:
         wanted = Load(in_flight=in_flight, batch=batch, rate=rate, **load)
-        async with on.clients(clients) as opened:
+        async with on.clients(clients) as opened, on.progress:
             return await measure_sends(opened, on.topic, wanted, on.recorder)
 
     return measure
@@ -252,8 +261,11 @@ def consume(*, clients: int, **load: Any) -> Measure:
         wanted = Load(**load)
         if on.topic == on.group:
             wanted = Load(**{**load, "messages": load["messages"] or 10_000})
-            await fill(on.admin.client, on.topic, wanted)
-        async with on.clients(clients) as opened:
+            async with showing_progress(
+                "storing messages", lambda: on.recorder.filled, total=wanted.messages
+            ):
+                await fill(on.admin.client, on.topic, wanted, on.recorder)
+        async with on.clients(clients) as opened, on.progress:
             return await measure_receives(opened, on.topic, on.group, wanted, on.recorder)
 
     return measure
@@ -274,7 +286,10 @@ def pingpong(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
 
     async def measure(on: _Bench) -> Figures:
         wanted = Load(in_flight=in_flight, rate=rate, **load)
-        return await measure_round_trips(on.admin.client, on.topic, on.group, wanted, on.recorder)
+        async with on.progress:
+            return await measure_round_trips(
+                on.admin.client, on.topic, on.group, wanted, on.recorder
+            )
 
     return measure
 
@@ -302,7 +317,8 @@ def replication(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
             name: [addr for number, addr in one.broker_addrs.items() if number != MASTER_ID]
             for name, one in info.broker_addr_table.items()
         }
-        return await measure_replication(on.admin.client, on.topic, slaves, wanted, on.recorder)
+        async with on.progress:
+            return await measure_replication(on.admin.client, on.topic, slaves, wanted, on.recorder)
 
     return measure
 

@@ -9,11 +9,11 @@ from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.drain import QUIET_SECONDS, Unread, WritePermission, unread_at
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import BROKER, changes, client_options, run_in_part, whole_timeout
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.lag import SAMPLE_EVERY
 from rocketrio_protocol.remoting.tasks import every
 

@@ -2,12 +2,12 @@
 
 import click
 
-from rocketrio.admin.admin import open_admin
 from rocketrio.admin.clients import (
     ConnectedClient,
     ConnectedClients,
     connected_clients,
 )
+from rocketrio.cli.asking import asking
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import client_options, end_in_part, reads, run
@@ -62,7 +62,7 @@ def clients(
     found: list[ConnectedClients] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("asking brokers", client) as admin:
             found.append(await connected_clients(admin))
 
     run(work, verbose=verbose)

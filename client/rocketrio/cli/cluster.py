@@ -8,8 +8,9 @@ import click
 import trio
 from rich.live import Live
 
-from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.admin import Admin
 from rocketrio.admin.health import Health
+from rocketrio.cli.asking import asking
 from rocketrio.cli.cluster_events import events
 from rocketrio.cli.cluster_rtt import rtt
 from rocketrio.cli.cluster_table import STATUS_KEYS, status_rows, status_table
@@ -24,6 +25,7 @@ from rocketrio.cli.common import (
 from rocketrio.cli.numbers import Duration
 from rocketrio.cli.output import UNKNOWN, Column, Output, Row, console
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.lag import duration
 
 _COLUMNS = (
@@ -83,7 +85,7 @@ def list_brokers(output: Output, client: ClientOptions, verbose: int) -> None:
     """
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("asking brokers", client) as admin:
             brokers = await admin.brokers()
         output.show(
             [{name: getattr(broker, name) for name in _COLUMNS} for broker in brokers],
@@ -143,7 +145,7 @@ def status(
         raise click.UsageError("--every needs --watch")
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("asking brokers", client, when=not watch) as admin:
             if watch:
                 await _watch(admin, also, WATCH_INTERVAL if every is None else every, output)
                 return
@@ -178,12 +180,12 @@ def health(
     found: list[Health] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("asking servers", client, when=not watch) as admin:
             while watch:
                 _show_health(await admin.health(), output)
                 await trio.sleep(WATCH_INTERVAL)
             found.append(await admin.health())
-            _show_health(found[0], output)
+        _show_health(found[0], output)
 
     run(work, verbose=verbose, interrupted_is_done=watch)
     if found and exit_code and not found[0].is_well:
@@ -193,9 +195,9 @@ def health(
 
 
 def _show_health(found: Health, output: Output) -> None:
-    well = f"nothing is wrong; {found.brokers} brokers answered"
+    well = f"nothing is wrong; {counted(found.brokers, 'broker')} answered"
     if found.silent:
-        well = f"nothing is wrong as far as is known; {len(found.silent)} servers did not tell"
+        well = f"nothing is wrong as far as is known; {counted(len(found.silent), 'server')} did not tell"
     output.show(
         [attrs.asdict(one) for one in found.findings],
         ("severity", "code", "where", "what", _SINCE, "advice"),

@@ -29,7 +29,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.format_strings import Printer, message_printer
 from rocketrio.cli.message_output import message_row
-from rocketrio.cli.numbers import Whole, counted
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.progress import showing_progress, writes_to_file
 from rocketrio.client import ClientInstance
@@ -39,6 +39,7 @@ from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consuming.consumer_parts import COMMIT_GRACE
 from rocketrio.consuming.fetch import StartFrom
 from rocketrio.consuming.redelivered import RedeliveredMessage
+from rocketrio.counts import counted
 from rocketrio.places import FIRST, LAST, AtTime, Place, PlaceRange
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt, MessageQueue

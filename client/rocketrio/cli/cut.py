@@ -17,11 +17,12 @@ from rocketrio.admin.cut_log import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, client_options, reads, run
-from rocketrio.cli.numbers import Whole, counted
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import ConfigError, Error
 
@@ -192,7 +193,9 @@ def _report_damage(damage: list[CutDamage]) -> None:
             err=True,
         )
     if damage:
-        fail(f"{sum(one.size for one in damage)} bytes are no messages; all others were read")
+        fail(
+            f"{counted(sum(one.size for one in damage), 'byte')} in it can be no message; all others were read"
+        )
 
 
 def _record_row(record: CutRecord) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import click
 
-from rocketrio.admin.admin import open_admin
 from rocketrio.admin.dead_letters import VIEW_MAX_MESSAGES
+from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import GROUP, TIME_HELP, Time, client_options, reads, run
 from rocketrio.cli.dead_letters_tools import count, export, resend
@@ -68,7 +68,7 @@ def list_command(
     """
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"reading dead letters of {group}", client) as admin:
             found = await admin.dead_letters(group).messages(since=since, max_messages=count)
             if not found:
                 await admin.group(group)  # Fails if no broker knows the group.

@@ -14,6 +14,7 @@ from rocketrio.admin.cluster_questions import in_parallel
 from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters, ResendTo
 from rocketrio.admin.resend import Journal, Resent, chooses, open_journal
 from rocketrio.admin.resend import resend as resend_letters
+from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import (
     GROUP,
@@ -26,10 +27,11 @@ from rocketrio.cli.common import (
     reads,
     run,
 )
-from rocketrio.cli.numbers import Rate, counted
+from rocketrio.cli.numbers import Rate
 from rocketrio.cli.output import Column, Output, json_text
 from rocketrio.cli.progress import showing_progress
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import DEAD_LETTER_PREFIX
@@ -69,7 +71,7 @@ def count(
     found: list[DeadLetterCount] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("counting dead letters", client) as admin:
             names = groups or await _groups_with_dead_letters(admin)
             found.extend(await in_parallel(names, lambda name: admin.dead_letters(name).counted()))
             for one in found:

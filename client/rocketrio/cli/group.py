@@ -10,6 +10,7 @@ import msgspec
 from rocketrio.admin.admin import Admin, GroupSettings, open_admin
 from rocketrio.admin.group_check import GroupCheck
 from rocketrio.admin.group_overview import group_members, group_overviews
+from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     GROUP,
@@ -23,9 +24,10 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.group_mode import mode
 from rocketrio.cli.group_tables import LONG, MEMBERS, member_columns, member_row, overview_row
-from rocketrio.cli.numbers import Whole, counted
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output, Row
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.errors import ConsumerNotOnlineError, Error
 from rocketrio_protocol.versions import version_name
@@ -136,15 +138,17 @@ def list_groups(
     """
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
+        rows: list[dict[str, object]]
+        async with asking("asking about groups", client) as admin:
             if is_long:
                 found, without = await group_overviews(admin, include_system=include_system)
                 silent.update(without)
-                output.show([overview_row(one) for one in found], LONG)
-                return
-            names, failed = await admin.groups_and_failures(include_system=include_system)
-            silent.update((name, error.what) for name, error in failed.items())
-        output.show([{"group": name} for name in names], ("group",))
+                rows = [overview_row(one) for one in found]
+            else:
+                names, failed = await admin.groups_and_failures(include_system=include_system)
+                silent.update((name, error.what) for name, error in failed.items())
+                rows = [{"group": name} for name in names]
+        output.show(rows, LONG if is_long else ("group",))
 
     run_in_part(work, verbose=verbose)
 
@@ -161,7 +165,7 @@ def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None
     """
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"asking about {name}", client) as admin:
             found, failed = await admin.group_and_failures(name)
         silent.update((broker, error.what) for broker, error in failed.items())
         output.show(
@@ -201,7 +205,7 @@ def members(
     """
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"asking about {name}", client) as admin:
             if subscription or queues:
                 members, without = await group_members(admin, name)
                 silent.update(without)
@@ -243,7 +247,7 @@ def check(name: str, output: Output, client: ClientOptions, verbose: int) -> Non
     found: list[GroupCheck] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"asking about {name}", client) as admin:
             found.append(await admin.check_group(name))
 
     run(work, verbose=verbose)

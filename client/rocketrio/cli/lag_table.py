@@ -10,6 +10,7 @@ from rich.text import Text
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
 from rocketrio.cli.output import UNKNOWN
 from rocketrio.cli.tables import TEXT_WIDTH, Cell, Fitted, Head, text_of
+from rocketrio.counts import counted
 from rocketrio_protocol.lag import Judgement, Owner, Verdict, duration
 
 _GROUP_COLUMNS: Final = (
@@ -191,7 +192,9 @@ def _topic(row: GroupLag) -> str:
 def _notes(report: LagReport) -> list[Text]:
     notes = []
     if len(report.rows) < report.rows_in_all:
-        notes.append(f"the worst {len(report.rows)} of {report.rows_in_all} rows; --all shows all")
+        notes.append(
+            f"the worst {len(report.rows):,} of {counted(report.rows_in_all, 'row')}; --all shows all"
+        )
     if not report.rows and not report.silent:
         notes.append("no group has committed anything")
     return [Text(note) for note in notes]

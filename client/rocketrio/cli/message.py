@@ -5,6 +5,7 @@ from datetime import datetime
 import click
 
 from rocketrio.admin.admin import open_admin
+from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     PLACE,
@@ -93,7 +94,7 @@ def get(
         return
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("looking for the message", client) as admin:
             if topic is None:
                 found = [await admin.view_message(message_id)]
             else:
@@ -134,7 +135,7 @@ def find(
     """
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"looking in {topic}", client) as admin:
             found = await admin.query_message(
                 topic, key, max_messages=count + 1, begin_time=since, end_time=until
             )
@@ -142,7 +143,7 @@ def find(
         if not found:
             click.echo(f"no broker finds a message of {topic} with the key {key!r}", err=True)
         if len(found) > count:
-            click.echo(f"the first {count} of more; --count shows more", err=True)
+            click.echo(f"the first {count:,} of more; --count shows more", err=True)
 
     run(work, verbose=verbose)
 
@@ -171,7 +172,7 @@ def at(
     """
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"reading {topic}", client) as admin:
             found = await admin.messages(topic, broker_name=queue[0], queue_id=queue[1]).at(
                 offset, count
             )
@@ -219,7 +220,7 @@ def browse(
     where = range_to(since, until)
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"reading {topic}", client) as admin:
             messages = admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
             read = messages.last if last else messages.first
             found = await read(count, since=where.start, until=where.end)
@@ -227,7 +228,8 @@ def browse(
         if found.in_all > len(found.messages):
             which = "last" if last else "first"
             click.echo(
-                f"the {which} {len(found.messages)} of {found.in_all}; --count shows more", err=True
+                f"the {which} {len(found.messages):,} of {found.in_all:,}; --count shows more",
+                err=True,
             )
 
     run(work, verbose=verbose)

@@ -7,8 +7,8 @@ import click
 
 from rocketrio.cli.common import body_fields
 from rocketrio.cli.format_strings import message_printer
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column, Output, Row, utc_text
+from rocketrio.counts import counted
 from rocketrio_protocol.message import MessageExt
 
 _ABSENT: Final = "-"
@@ -104,7 +104,7 @@ def _show(one: MessageExt, max_body: int) -> None:
     click.echo(f"\n{_plain(shown.decode('utf-8', 'backslashreplace'), lines=True)}")
     if len(shown) < len(one.body):
         click.echo(
-            f"the first {len(shown)} of {len(one.body)} bytes; --max-body shows more", err=True
+            f"the first {len(shown):,} of {len(one.body):,} bytes; --max-body shows more", err=True
         )
 
 

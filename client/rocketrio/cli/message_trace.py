@@ -10,13 +10,14 @@ from rocketrio.admin.id_parts import id_parts
 from rocketrio.admin.message_admin import deliver as deliver_to
 from rocketrio.admin.message_admin import message_status, message_trace
 from rocketrio.admin.message_trace import MessageTrace, TraceStep
+from rocketrio.cli.asking import asking
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import GROUP, TOPIC, changes, client_options, reads, run
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Column, Output, Row
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.errors import Error, LocalProtocolError
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRACE_TOPIC
@@ -60,23 +61,21 @@ def trace(
     """
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("looking for traces", client, when=not watch) as admin:
 
             async def look() -> MessageTrace:
                 return await message_trace(admin, message_id, topic=topic, trace_topic=trace_topic)
 
             found = await look()
-            if not watch:
-                _show_trace(found, output)
-                return
             shown: set[TraceStep] = set()
-            while True:
+            while watch:
                 for step in found.steps:
                     if step not in shown:
                         output.line(_row(step), _line(step, output))
                         shown.add(step)
                 await trio.sleep(_WATCH_EVERY)
                 found = await look()
+        _show_trace(found, output)
 
     run(work, verbose=verbose, interrupted_is_done=watch)
 

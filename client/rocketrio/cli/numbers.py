@@ -9,7 +9,6 @@ _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[dhms]))+", re.ASCII)
 _PART: Final = re.compile(r"([\d.]+)(ms|[dhms])", re.ASCII)
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_PLURALS: Final = {"query": "queries", "entry": "entries"}
 
 
 class Whole(click.IntRange):
@@ -66,16 +65,6 @@ class Rate(click.ParamType[float]):
         if not 0 < rate < 1e9:
             self.fail(f"{str(value)!r} is not a rate like 5/s or 300/m", param, ctx)
         return rate
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a count with its noun, in the plural unless it is one: `1 message`, `5,000 messages`."""
-    return f"{number:,} {plural(number, noun)}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a noun as it stands after a number."""
-    return noun if number == 1 else _PLURALS.get(noun, f"{noun}s")
 
 
 def rate_text(per_second: float | None) -> str:

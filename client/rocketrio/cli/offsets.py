@@ -6,9 +6,10 @@ from datetime import datetime
 
 import click
 
-from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.admin import Admin
 from rocketrio.admin.admin_values import QueueOffsets
 from rocketrio.admin.offset_files import committed_offsets
+from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     GROUP,
@@ -127,7 +128,7 @@ def show(
         raise click.UsageError("--dry-run shows what --reset-to would do; give that too")
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"asking about {topic}", client) as admin:
             found = await admin.offsets(topic, group)
             await _refuse_unknown(admin, group)
             targets: dict[MessageQueue, int] = {}

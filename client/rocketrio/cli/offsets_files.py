@@ -5,11 +5,12 @@ import click
 
 from rocketrio.admin.admin import open_admin
 from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
+from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import GROUP, changes, client_options, may_be_lost, reads, run
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.output import Output
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 
 _COLUMNS = ("topic", "broker_name", "queue_id", "offset")
 
@@ -31,7 +32,7 @@ def export(group: str, output: Output, client: ClientOptions, verbose: int) -> N
     found: list[CommittedOffset] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"asking about {group}", client) as admin:
             found.extend(await committed_offsets(admin, group))
 
     run(work, verbose=verbose)

@@ -28,11 +28,12 @@ from rocketrio.cli.common import (
     client_options,
     run,
 )
-from rocketrio.cli.numbers import Whole, counted
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 

@@ -26,6 +26,7 @@ from rocketrio.cli.format_strings import row_printer
 from rocketrio.cli.json_values import json_text, plain, utc_text
 from rocketrio.cli.numbers import rate_text
 from rocketrio.cli.tables import Cell, Fitted, Head
+from rocketrio.counts import counted
 from rocketrio_protocol.log_lines import printable
 
 __all__ = ["json_text", "utc_text"]  # for those who import them from here
@@ -129,7 +130,10 @@ class Output:
             for note in notes:
                 _print(note)
         if len(shown) < len(given):
-            click.echo(f"the first {len(shown)} of {len(given)} rows; --limit shows more", err=True)
+            click.echo(
+                f"the first {len(shown):,} of {counted(len(given), 'row')}; --limit shows more",
+                err=True,
+            )
 
     def line(self, row: Row, text: str) -> None:
         """Print one row of a stream at once: `text` for people, and for programs the row."""

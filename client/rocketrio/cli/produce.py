@@ -21,12 +21,13 @@ from rocketrio.cli.common import (
     sends,
 )
 from rocketrio.cli.format_strings import RecordReader
-from rocketrio.cli.numbers import Whole, counted, plural
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.produce_transactions import ANSWERS, produce_half_messages
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted, plural
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.producing.pipeline import MessagesNotStoredError, SendPipeline
@@ -391,7 +392,7 @@ def _summarise(
         )
         return
     what = plural(total, "message")
-    click.echo(f"stored {total} {what} in {topic} in {seconds:.2f} s ({rate:.0f} messages/s)")
+    click.echo(f"stored {total:,} {what} in {topic} in {seconds:.2f} s ({rate:,.0f} messages/s)")
     for status, number in stored.items():
         if status != "SEND_OK":
             click.echo(f"  {number} of them {status}")

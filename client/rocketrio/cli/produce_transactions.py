@@ -19,11 +19,11 @@ import click
 import trio
 
 from rocketrio.cli.common import print_json
-from rocketrio.cli.numbers import counted
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.transaction_checks import TransactionState
 from rocketrio_protocol.errors import Error

@@ -2,8 +2,8 @@
 
 import click
 
-from rocketrio.admin.admin import open_admin
 from rocketrio.admin.clients import ConnectedClients, producers_of
+from rocketrio.cli.asking import asking
 from rocketrio.cli.clients import client_row
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import GROUP, TOPIC, client_options, end_in_part, reads, run
@@ -31,7 +31,7 @@ def producers(
     found: list[ConnectedClients] = []
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking("asking brokers", client) as admin:
             found.append(await producers_of(admin, topic, group=group))
 
     run(work, verbose=verbose)

@@ -16,7 +16,8 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from rocketrio.cli.numbers import counted, rate_text
+from rocketrio.cli.numbers import rate_text
+from rocketrio.counts import counted
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 FIRST_AFTER: Final = 1.0
@@ -74,6 +75,7 @@ async def _draw(
         console=Console(stderr=True, highlight=False),
         auto_refresh=False,
         transient=True,
+        redirect_stdout=False,  # Rich would write it to standard error, though it may go to a file.
     ) as screen:
         task = screen.add_task(what, total=None, text="", left="")
         while True:

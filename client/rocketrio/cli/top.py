@@ -22,6 +22,7 @@ from rocketrio.cli.common import client_options, run
 from rocketrio.cli.numbers import Duration
 from rocketrio.cli.top_screen import VIEWS, Screen, View, help_line, keys_of, table_of
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import printable
 
@@ -164,7 +165,7 @@ class _Top:
     def _drawn(self, console: Console) -> Group:
         title = Text.assemble(
             ("rocketrio top ", "bold"), (self.screen.view, "bold cyan"),
-            f"  {time.strftime('%H:%M:%S')}  {len(self.sample.rows)} rows  {self.sample.note}",
+            f"  {time.strftime('%H:%M:%S')}  {counted(len(self.sample.rows), 'row')}  {self.sample.note}",
         )  # fmt: skip
         warnings = [f"{name} did not answer: {why}" for name, why in self.sample.silent.items()]
         if self.problem:

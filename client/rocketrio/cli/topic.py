@@ -7,6 +7,7 @@ import click
 from rocketrio.admin.admin import MAX_QUEUES, Admin, open_admin
 from rocketrio.admin.admin_values import TopicDescription
 from rocketrio.admin.topic_admin import MESSAGE_TYPE, readers_of, topic_overviews
+from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import (
     TOPIC,
@@ -18,9 +19,8 @@ from rocketrio.cli.common import (
     run_in_part,
     without_bounds,
 )
-from rocketrio.cli.numbers import Whole, counted, plural
+from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
-from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.topic_tables import (
     LONG,
     PERMISSIONS,
@@ -31,6 +31,7 @@ from rocketrio.cli.topic_tables import (
     stats,
 )
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import counted, plural
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio_protocol.bodies.route import QueueData
 from rocketrio_protocol.errors import Error, NoBrokerRegisteredError, RouteNotFoundError
@@ -175,14 +176,16 @@ def list_topics(
     """
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin, showing_progress("asking about topics"):
+        async with asking("asking about topics", client) as admin:
             if is_long:
                 found, without = await topic_overviews(admin, include_system=include_system)
                 silent.update(without)
-                output.show([overview_row(one) for one in found], LONG)
-                return
-            names = await admin.topics(include_system=include_system)
-        output.show([{"topic": name} for name in names], people="\n".join(names))
+            else:
+                names = await admin.topics(include_system=include_system)
+        if is_long:
+            output.show([overview_row(one) for one in found], LONG)
+        else:
+            output.show([{"topic": name} for name in names], people="\n".join(names))
 
     run_in_part(work, verbose=verbose)
 
@@ -201,7 +204,7 @@ def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None
     """
 
     async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"asking about {name}", client) as admin:
             described = await admin.topic(name)
         _show(described, output)
         silent.update(without_bounds(described.queues))

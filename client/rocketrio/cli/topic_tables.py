@@ -14,6 +14,7 @@ from rocketrio.admin.topic_admin import (
     topic_counts_and_failures,
     topic_readers,
 )
+from rocketrio.cli.asking import asking
 from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import (
@@ -175,7 +176,7 @@ def groups(name: str, online: bool, output: Output, client: ClientOptions, verbo
     """
 
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        async with asking(f"asking about {name}", client) as admin:
             found = await topic_readers(admin, name)
         rows = [
             {

@@ -20,6 +20,7 @@ import attrs
 import msgspec
 import trio
 
+from rocketrio.counts import counted
 from rocketrio.live import Live
 from rocketrio.producing.delays import check_level
 from rocketrio.producing.observed import observed_attempt
@@ -60,7 +61,7 @@ class MessagesNotStoredError(Error):
     def __init__(self, failures: "Sequence[SendFailure]") -> None:
         first = failures[0]
         super().__init__(
-            f"{len(failures)} messages not stored; the first one: {first.error}",
+            f"{counted(len(failures), 'message')} not stored; the first one: {first.error}",
             topic=first.message.topic,
             remedy="`failures` holds them; send them again",
         )

@@ -64,7 +64,7 @@ async def test_exact_offset_of_a_group_with_members_needs_offline(
     ):
         await receive(consumer, 8)
         await consumer.commit()
-        with pytest.raises(ConfigError, match="1 members"):
+        with pytest.raises(ConfigError, match="has 1 member, and"):
             await admin.plan_reset("g", [TOPIC], Target(offset=2))
         with pytest.raises(ConfigError, match="all queues"):
             await admin.plan_reset("g", [TOPIC], FIRST, queues=[QUEUE])

@@ -302,7 +302,7 @@ async def test_offsets_are_exported_and_deleted_without_the_group(admin: Admin) 
     found = await committed_offsets(admin, "billing")
     assert found == [CommittedOffset("orders", "broker-a", number, 0) for number in range(2)]
     async with open_consumer("orders", group="billing", client=admin.client):
-        with pytest.raises(ConfigError, match="has 1 members"):
+        with pytest.raises(ConfigError, match="has 1 member, which"):
             await delete_offsets(admin, "billing")
     assert await delete_offsets(admin, "billing", dry_run=True) == await committed_offsets(
         admin, "billing"

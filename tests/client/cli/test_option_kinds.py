@@ -7,8 +7,9 @@ from tests.client.cli.trees import all_commands
 
 from rocketrio.cli import main
 from rocketrio.cli.commands import Option
-from rocketrio.cli.numbers import Duration, counted
+from rocketrio.cli.numbers import Duration
 from rocketrio.cli.shell import CLUSTER_OPTIONS
+from rocketrio.counts import counted
 
 COMMANDS = dict(all_commands())
 

@@ -1,10 +1,15 @@
 """Progress on standard error: in a terminal only, and never among the data."""
 
 import io
+import os
+import pty
+import socket
+import subprocess
 import sys
 
 import pytest
 import trio
+from tests.client.cli.test_commands import ROCKETRIO
 from trio.testing import MockClock
 
 from rocketrio.cli.progress import DRAW_EVERY, FIRST_AFTER, showing_progress
@@ -59,3 +64,81 @@ async def test_command_that_ends_at_once_shows_nothing(
     async with showing_progress("sending", lambda: 1):
         await trio.sleep(FIRST_AFTER - DRAW_EVERY)
     assert terminal.getvalue() == ""
+
+
+async def test_what_a_command_prints_goes_where_it_belongs(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Standard output may be a file or a pipe while standard error is a terminal."""
+    terminal, file = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", file)
+    async with showing_progress("asking"):
+        await trio.sleep(2 * FIRST_AFTER)
+        sys.stdout.write("a row\n")
+    assert file.getvalue() == "a row\n"
+    assert "asking" in terminal.getvalue()
+
+
+ASKING = [
+    "clients",
+    "cluster health",
+    "cluster list",
+    "cluster status",
+    "broker show broker-a",
+    "broker stats broker-a",
+    "dead-letters count --all-groups",
+    "dead-letters list billing",
+    "group check billing",
+    "group list",
+    "group list --long",
+    "group members billing",
+    "group show billing",
+    "message at orders broker-a/0 0",
+    "message browse orders",
+    "message find orders --key A",
+    "message get 7F00000100002A9F0000000000000000 --topic orders",
+    "message trace AC11",
+    "offsets export billing",
+    "offsets orders --group billing",
+    "producers orders",
+    "topic groups orders",
+    "topic list --long",
+    "topic show orders",
+]
+
+
+@pytest.mark.real
+async def test_command_that_gets_no_answer_shows_that_it_asks() -> None:
+    """The name server takes connections and answers nothing."""
+    silent = socket.create_server(("127.0.0.1", 0), backlog=100)
+    env = {
+        **os.environ,
+        "NAMESRV_ADDR": f"127.0.0.1:{silent.getsockname()[1]}",
+        "TERM": "xterm",
+        "COLUMNS": "80",
+    }
+    limit = trio.CapacityLimiter(2)
+
+    def first_line(words: list[str]) -> bytes:
+        ours, theirs = pty.openpty()
+        command = [ROCKETRIO, *words]
+        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as one:
+            os.close(theirs)
+            shown = b""
+            try:
+                while b"0:00:0" not in shown and b"error" not in shown:
+                    shown += os.read(ours, 4096)
+                return shown
+            finally:
+                one.kill()
+                os.close(ours)
+
+    async def look(words: str) -> None:
+        shown = await trio.to_thread.run_sync(first_line, words.split(), limiter=limit)
+        assert b"0:00:0" in shown, (words, shown)
+
+    with silent, trio.fail_after(200):
+        async with trio.open_nursery() as nursery:
+            for words in ASKING:
+                nursery.start_soon(look, words)

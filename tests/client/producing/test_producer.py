@@ -228,7 +228,7 @@ async def test_leaving_a_pipeline_raises_for_failures(
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b""))
         await cluster.kill_master()
-        with pytest.raises(MessagesNotStoredError, match="1 messages"):
+        with pytest.raises(MessagesNotStoredError, match="1 message not stored"):
             await _send_through_pipeline(producer)
 
 
