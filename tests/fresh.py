@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
-PACKAGES = "ca-certificates,git,make,python3,python3-venv"
-SUITES = {
-    "bookworm": "default-jre-headless",  # Python 3.11.2, Java 17
-    "trixie": "default-jre-headless",  # Python 3.13, Java 21
-    "sid": "openjdk-21-jre-headless",  # Python 3.14; its default is Java 25
-}
+PACKAGES = "ca-certificates,default-jre-headless,git,make,python3,python3-venv"
+SUITES = (
+    "bookworm",  # Python 3.11.2, Java 17
+    "trixie",  # Python 3.13, Java 21
+    "sid",  # Python 3.14, Java 25
+)
 USER = "stranger"
 LIMIT_S = 75 * 60
 """Seconds for one command in one root; more means that it hangs."""
@@ -99,10 +99,9 @@ def _build(root: Path, suite: str) -> None:
     unfinished = root.with_name(f"{suite}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    packages = f"{PACKAGES},{SUITES[suite]}"
     print(f"fresh: debootstrap makes {root}", flush=True)
     subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={packages}", suite, str(unfinished)],
+        ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, str(unfinished)],
         check=True,
         stdout=subprocess.DEVNULL,
     )
