@@ -44,7 +44,7 @@ def require_java() -> None:
     for program in ("java", "javac"):
         if shutil.which(program) is None:
             raise UnavailableError(
-                f"no `{program}` on PATH (install a JDK 17, e.g. openjdk-17-jdk-headless)"
+                f"no `{program}` on PATH (install a JDK, 17 or later: default-jdk-headless on Debian)"
             )
 
 

@@ -232,7 +232,14 @@ class MessageStore:
         if checkpoint.positions is not None:
             self.read_gate.set_reported(checkpoint.positions.read_gate)
             self.read_gate.log_was_cut(found.end)
-        _LOG.info("recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found)
+        _LOG.info(
+            "recovered clean=%s queues=%d read_again_from=%d end=%d messages=%d",
+            clean,
+            len(self.queue_table),
+            found.start,
+            found.end,
+            found.message_count,
+        )
 
     def _keep_bytes(self, physical_offset: int, data: bytes) -> Path:
         path = self.directory.cut / tail_name(physical_offset, self._wall_clock.now_ms())
