@@ -42,6 +42,7 @@ from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.namesrv.kv import KVConfigManager
 from rocketrio_broker.namesrv.routes import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
 from rocketrio_broker.namesrv.server import NameServer
+from rocketrio_broker.service_manager import READY, STOPPING, tell_service_manager
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.tls import load_tls, warn_if_exposed
 from rocketrio_broker.watermark import Watermark
@@ -653,7 +654,9 @@ class _Stop:
     async def wait(self) -> None:
         """Wait for the first signal; from this call on it means an orderly stop."""
         self._serving = True
+        tell_service_manager(READY)
         await self._asked.wait()
+        tell_service_manager(STOPPING)
 
     async def listen(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
         """Handle signals until cancelled."""

@@ -127,7 +127,9 @@ def check_connection(answers: ClusterAnswers) -> CheckResult:
         if one.code == "R01"
     ]
     values = [Value("name_servers", len(servers)), Value("silent_name_servers", len(silent))]
-    return joined("connection", found, f"{len(servers)} name servers know the same brokers", values)
+    return joined(
+        "connection", found, f"{counted(len(servers), 'name server')} answered alike", values
+    )
 
 
 def check_brokers(
