@@ -39,6 +39,7 @@ from rocketrio_broker.queue_locks import KeptLocks
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role_file import PendingHandOver, RoleAndId, RoleFile
 from rocketrio_broker.state import BrokerState
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
@@ -150,6 +151,9 @@ class HandOver:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"this broker does not lead: {self._broker.leadership.reason}",
             )
+        # The successor would take writes for a log of which it is not known whether it should continue.
+        if why := self._broker.store.refusals.of(Refuser.SECOND_HISTORY):
+            raise _refused(f"this broker takes no writes: {why}")
 
     async def _chosen(self, to_id: int | None) -> Follower:
         name = self._peers.broker_name
@@ -234,14 +238,17 @@ class HandOver:
     async def _hand_over(
         self, follower: Follower, channel: Channel, token: str, *, began: float
     ) -> None:
-        broker, role = self._broker, self._role
+        broker = self._broker
         master = broker.config.broker
         slave = attrs.evolve(master, role="slave", broker_id=follower.id)
         pending = PendingHandOver(follower.addr, token, RoleAndId.of(master))
         self._held.hold()
-        broker.store.refuse_writes(f"this broker hands over to {follower.addr}")
+        broker.store.refusals.refuse(
+            Refuser.HAND_OVER, f"this broker hands over to {follower.addr}"
+        )
         try:
             await self._catch_up(follower)
+            self._check_leads()
             await self._role_file.hold(slave, pending=pending)
             state = await self._take(follower, channel, token)
             if state == "void":
@@ -249,8 +256,7 @@ class HandOver:
         except Error as error:
             # The follower was not asked to take over, or answered that it never will.
             await self._remain()
-            if broker.leadership.leads:
-                broker.store.take_writes()
+            broker.store.refusals.lift(Refuser.HAND_OVER)
             self._held.release()
             logger.warning("not handed over to=%s reason=%s", follower.addr, error)
             raise error if isinstance(error, RefusedError) else _refused(str(error)) from error
@@ -259,13 +265,13 @@ class HandOver:
             raise
         try:
             if state is None:
-                await role.step_down(slave, follower.addr, follower.ha_addr)
+                await self._step_down(slave, follower)
                 raise _refused(
                     f"slave {follower.id} at {follower.addr} did not answer whether it took over: this broker takes no "
                     "writes, asks it, and is master again if it did not; `rocketrio broker role` decides at once"
                 )
             await self._follow_on(slave)
-            await role.step_down(slave, follower.addr, follower.ha_addr)
+            await self._step_down(slave, follower)
             with trio.move_on_at(began + HOLD_LIMIT):
                 if state == "leads" or await self._leads(follower, token):
                     return
@@ -275,6 +281,11 @@ class HandOver:
             if await self._leads(follower, token):
                 return
         logger.warning("the new master takes no writes yet addr=%s", follower.addr)
+
+    async def _step_down(self, slave: BrokerConfig, follower: Follower) -> None:
+        """Become the follower's slave; from then on the role refuses writes."""
+        await self._role.step_down(slave, follower.addr, follower.ha_addr)
+        self._broker.store.refusals.lift(Refuser.HAND_OVER)
 
     async def _catch_up(self, follower: Follower) -> None:
         """Wait until the follower has the whole log and waiting sends are answered.

@@ -37,6 +37,7 @@ from rocketrio_broker.leadership import NOT_TAKEN_OVER
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role_file import PendingHandOver, RoleFile
 from rocketrio_broker.state import BrokerState
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
@@ -137,7 +138,7 @@ class RoleService:
         self._find_successor = find_successor
         self._claim_id = claim_id
         self._role_file = role_file
-        self._watch_new_log = broker.second_history.watch
+        self._second_history = broker.second_history
         self._last_master = followed
         self._reverts_to: BrokerConfig | None = None
         """The settings from before an operator's request to become master; None once the broker serves."""
@@ -155,9 +156,9 @@ class RoleService:
         self._former: str | None = None
         """The master that has handed over to this broker, until this one takes writes."""
         self._claims = False
-        self._takes_writes = False
         self._epoch_role: Role | None = None
         """The role of this broker when it opened its epoch; None if it still has to open one."""
+        self._opening = trio.Lock()
 
     def __repr__(self) -> str:
         return f"<RoleService {self._config.broker.role}>"
@@ -210,7 +211,7 @@ class RoleService:
                 await self._keep_role()
                 return
             if after.is_slave:
-                self._store.refuse_writes("this broker becomes a slave")
+                self._refuse_writes("this broker becomes a slave")
             else:
                 self._last_master = self._registration.last_master or self._last_master
                 self._reverts_to = before
@@ -283,14 +284,14 @@ class RoleService:
         """Begin or stop to wait for slaves; messages that are stored so belong to another epoch."""
         self._broker.waiting_answers.answer_all()
         self._config.replace(after)
-        if self._takes_writes:
-            self._store.refuse_writes("this master changes its mode")
-            await self._open_epoch()
-        self._expect_acknowledgements()
-        self._set_gate()
-        # It may have found another master meanwhile.
-        if self._takes_writes:
-            self._store.take_writes()
+        if not self._store.refusals.of(Refuser.ROLE):
+            try:
+                await self._open_epoch("this master changes its mode")
+            except trio.Cancelled:
+                self._scope.cancel()  # It takes over again, in its new mode.
+                raise
+        # No message was stored since the epoch began: there was no wait.
+        self._enter_mode()
         logger.info("role changed role=%s", after.role)
         if self._group_transfer.is_required:
             # Rocketrio slaves connect again for the new epoch: sends get SLAVE_NOT_AVAILABLE until they have.
@@ -301,7 +302,7 @@ class RoleService:
             await self._wait_for_slaves()
 
     async def _follow(self) -> None:
-        self._takes_writes = False
+        self._refuse_writes("this broker is a slave")
         self._store.is_slave = True
         self._leadership.follow()
         self._set_gate()
@@ -323,18 +324,17 @@ class RoleService:
     async def _lead(self) -> None:
         """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
         store, registration = self._store, self._registration
-        # Before the first wait: the setter below completes the queues, and would allow writes.
+        # Before the first wait: the setter below completes the queues.
         if not self._leadership.stands_aside:
             self._leadership.stand_aside()
+        self._refuse_writes(self._leadership.reason)
+        store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
         store.is_slave = False
-        self._takes_writes = False
         self._epoch_role = None
         listings = registration.listings.value
-        store.refuse_writes(NOT_TAKEN_OVER)
         # It registers only when it takes writes, because clients go to the listed master.
         registration.hold()
-        self._set_gate()
-        self._expect_acknowledgements()
+        self._enter_mode()
         former, self._former = self._former, None
         found = OtherMasters()
         if former is None:
@@ -347,6 +347,7 @@ class RoleService:
                 return
         # Only now: readers and slaves get nothing while it looks whether another master is still alive.
         self._leadership.stand_aside(is_sole=True)
+        self._refuse_writes(NOT_TAKEN_OVER)
         silent: Collection[str] = ()
         known_to = store.epochs.end_of_own
         if self._topics_known_to is not None:
@@ -355,7 +356,7 @@ class RoleService:
         if former is None:
             # Name servers may not list it as a slave yet, though it has more; if it is gone, do not wait for it.
             is_gone = self._last_master in found.silent
-            fetched = await self._fetch(self._serve_reads, self._last_master, is_gone)
+            fetched = await self._fetch(self._serve_reads_only, self._last_master, is_gone)
             silent, followed = fetched.unreachable, None if is_gone else self._last_master
             self._expect_acknowledgements()
         async with trio.open_nursery() as nursery:
@@ -440,19 +441,22 @@ class RoleService:
         is_new_log = store.commit_log.is_empty
         if self._epoch_role != self._config.broker.role:
             await self._open_epoch()
+        self._second_history.begin(is_new_log=is_new_log)
         async with trio.open_nursery() as nursery:
             for service in self._broker.leading_services():
                 await nursery.start(service.run)
             self._decide()
-            self._takes_writes = True
-            store.take_writes()
-            logger.info("writes are taken offset=%d", store.max_physical_offset)
+            store.refusals.lift(Refuser.ROLE)
+            if store.writable:
+                logger.info("writes are taken offset=%d", store.max_physical_offset)
+            else:
+                logger.error("no writes are taken reason=%s", store.refusal)
             self._mark_ready()
             await nursery.start(self._broker.delayed_messages().run)
             nursery.start_soon(self._gather_again)
-            if is_new_log:
-                nursery.start_soon(self._watch_new_log)
+            nursery.start_soon(self._second_history.watch)
             await self._wait_for_successor(refusals, listings)
+            self._refuse_writes(NOT_TAKEN_OVER)
             nursery.cancel_scope.cancel()
 
     async def _wait_for_successor(self, refusals: int, listings: int) -> None:
@@ -528,7 +532,7 @@ class RoleService:
         except Error as error:
             logger.info("cannot follow yet master=%s reason=%s", other.addr, error)
             return False
-        self._store.refuse_writes("this broker becomes a slave")
+        self._refuse_writes("this broker becomes a slave")
         self._broker.waiting_answers.answer_all()
         self._config.replace(attrs.evolve(self._config.broker, role="slave", broker_id=broker_id))
         await self._keep_role()
@@ -561,6 +565,11 @@ class RoleService:
         await trio.sleep(GATHER_AGAIN_AFTER)
         await self._gather(None, (), None)
 
+    def _enter_mode(self) -> None:
+        """Begin or stop to wait for slaves, and to hide from readers what they lack."""
+        self._expect_acknowledgements()
+        self._set_gate()
+
     def _expect_acknowledgements(self) -> None:
         self._group_transfer.change_role(
             is_required=self._config.broker.role == "sync-master",
@@ -576,9 +585,9 @@ class RoleService:
             self._broker.gate_keeper.leave_open()
 
     def _stand_aside(self, reason: str, other: str) -> None:
-        if self._store.refusal != reason:
+        if self._store.refusals.of(Refuser.ROLE) != reason:
             logger.error("no writes are taken reason=%s", reason)
-        self._store.refuse_writes(reason)
+        self._refuse_writes(reason)
         self._leadership.stand_aside(reason, other=other)
         self._broker.ha_service.end_followers()
         self._broker.queue_locks.clear()
@@ -593,23 +602,28 @@ class RoleService:
             except ConfigFileError as error:
                 logger.error("no writes are taken reason=%s", error)
                 self._decide()
-                self._serve_reads(str(error))
+                self._serve_reads_only(str(error))
                 await trio.sleep(ROOM_CHECK_INTERVAL)
 
-    async def _open_epoch(self) -> None:
-        """Open the epoch; no message is taken before its line is on the disk."""
-        while True:
-            role = self._config.broker.role
-            try:
-                await self._opener.open()
-                if role == self._config.broker.role:
-                    self._epoch_role = role
-                    return
-            except OSError as error:
-                reason = f"the epoch file cannot be written: {error}"
-                logger.error("no writes are taken reason=%s", reason)
-                self._serve_reads(reason)
-                await trio.sleep(ROOM_CHECK_INTERVAL)
+    async def _open_epoch(self, why: str = NOT_TAKEN_OVER) -> None:
+        """Open the epoch for the present mode; no message is taken before its line is on the disk."""
+        refusals = self._store.refusals
+        async with self._opening:
+            refusals.refuse(Refuser.EPOCH, why)
+            while True:
+                role = self._config.broker.role
+                try:
+                    await self._opener.open()
+                    if role == self._config.broker.role:
+                        break
+                except OSError as error:
+                    reason = f"the epoch file cannot be written: {error}"
+                    logger.error("no writes are taken reason=%s", reason)
+                    refusals.refuse(Refuser.EPOCH, reason)
+                    self._serve_reads()
+                    await trio.sleep(ROOM_CHECK_INTERVAL)
+            self._epoch_role = role
+            refusals.lift(Refuser.EPOCH)
 
     def _create_missing_topics(self, known_to: int) -> None:
         """Create topics for messages from this address on that came from another broker without their topics."""
@@ -625,9 +639,17 @@ class RoleService:
                 topic, count,
             )  # fmt: skip
 
-    def _serve_reads(self, reason: str) -> None:
+    def _refuse_writes(self, reason: str) -> None:
+        """Refuse writes until this broker has taken over; `_take_over` alone lifts that."""
+        self._store.refusals.refuse(Refuser.ROLE, reason)
+
+    def _serve_reads_only(self, reason: str) -> None:
+        """Refuse writes for this reason, and serve reads."""
+        self._refuse_writes(reason)
+        self._serve_reads()
+
+    def _serve_reads(self) -> None:
         """Serve reads, because it may take long until writes can be taken."""
-        self._store.refuse_writes(reason)
         self._registration.register_now()
         self._mark_ready()
 

@@ -20,6 +20,7 @@ from trio.testing import MockClock
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 from rocketrio_protocol.codes import ResponseCode
@@ -281,9 +282,9 @@ async def test_progress_is_written_only_for_deliveries_that_are_on_the_disk(
         master = broker.cluster.master
         await broker.send(1, b"late")
         await trio.sleep(0.9)
-        master.broker.store.refuse_writes("for a moment")
+        master.broker.store.refusals.refuse(Refuser.ROLE, "for a moment")
         await trio.sleep(0.5)
-        master.broker.store.take_writes()
+        master.broker.store.refusals.lift(Refuser.ROLE)
         await broker.call.send(broker.addr, b"later and on the disk", queue_id=1)
         master.broker.store.flush_soon()
         await trio.sleep(1.3)
@@ -405,12 +406,12 @@ async def test_full_disk_delays_and_does_not_lose(
     async with delayed() as broker:
         await broker.send(1)
         store = broker.cluster.master.broker.store
-        store.refuse_writes("no room")
+        store.refusals.refuse(Refuser.ROLE, "no room")
         with caplog.at_level(logging.WARNING):
             await trio.sleep(5)
         assert await broker.delivered() == []
         assert caplog.text.count("not delivered, will retry reason=no room") == 1
-        store.take_writes()
+        store.refusals.lift(Refuser.ROLE)
         await trio.sleep(2)
         assert len(await broker.delivered()) == 1
 

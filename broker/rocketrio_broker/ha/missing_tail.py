@@ -31,6 +31,7 @@ from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, Replica, ask_replica
 from rocketrio_broker.ha.torn_end import PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_broker.watermark import wait_any_past
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.ports import Dial, WallClock
@@ -203,8 +204,8 @@ class MissingTail:
     async def _compare(self, slaves: list[Replica]) -> None:
         """Compare the end of this log with theirs, even if they are not longer, and repair what is damaged here."""
         store = self._store
+        store.refusals.refuse(Refuser.MISSING_TAIL, _FETCHING)
         store.is_slave = True
-        store.refuse_writes(_FETCHING)
         try:
             await self._torn_end.compare(
                 [PeerLog(slave.ha_addr, slave.end, slave.knows_epochs) for slave in slaves]
@@ -213,7 +214,7 @@ class MissingTail:
             logger.error("the end of this log was not repaired reason=%s", error)
         finally:
             store.is_slave = False
-            store.refuse_writes(_FETCHING)
+            store.refusals.lift(Refuser.MISSING_TAIL)
 
     # --- following ---------------------------------------------------------------------------
 
@@ -238,8 +239,8 @@ class MissingTail:
             knows_epochs=knows_epochs,
         )
         problem: list[Error] = []
+        store.refusals.refuse(Refuser.MISSING_TAIL, _FETCHING)
         store.is_slave = True
-        store.refuse_writes(_FETCHING)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(client.run)
@@ -247,9 +248,9 @@ class MissingTail:
                 await store.appended.wait_reached(slave.end)
                 nursery.cancel_scope.cancel()
         finally:
-            # The end of the slave's role completes the queues and cuts off a partial record, but also allows writes.
+            # The end of the slave's role completes the queues and cuts off a partial record.
             store.is_slave = False
-            store.refuse_writes(_FETCHING)
+            store.refusals.lift(Refuser.MISSING_TAIL)
         fetched = store.max_physical_offset - begin
         if fetched > 0:
             result.sources.append(slave.addr)

@@ -10,7 +10,11 @@ fetched. What happens if this log does not have these records depends on their s
     any other: any host that reaches a name server can be
     listed as a slave there                                  an alarm, in the log and the status
 
+It takes none until it is restarted, or until its log is another broker's: not after a change of its mode, as a slave
+that becomes master again, or after a hand-over.
+
 Invariant: a claim alone never stops a master: what counts are records that were fetched and are whole.
+Invariant: a log that parted from this one later is no second history; it has an epoch of this log.
 Answers to: nothing in Apache's brokers; there the slave is sent the log from wherever its own log ends.
 """
 
@@ -21,6 +25,7 @@ from typing import Final
 
 import trio
 
+from rocketrio_broker.ha.exchange import READER, ask_welcome
 from rocketrio_broker.ha.peers import Peers, Replica, ask_replica
 from rocketrio_broker.ha.torn_end import (
     COMPARED_SIZE,
@@ -31,6 +36,7 @@ from rocketrio_broker.ha.torn_end import (
     records_of,
 )
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
@@ -72,6 +78,7 @@ class SecondHistory:
         self._accepted = accepted
         self._known = frozenset(known)
         self._is_proved = is_proved
+        self._has_begun = False
         self._found: dict[str, str] = {}
 
     def __repr__(self) -> str:
@@ -81,15 +88,28 @@ class SecondHistory:
         """Return the problems for the status."""
         return list(self._found.values())
 
+    def begin(self, *, is_new_log: bool) -> None:
+        """Note that this broker is about to take writes, and whether its log begins with them."""
+        self._has_begun = self._has_begun or is_new_log
+        if not self._is_new_log:
+            self._found.clear()
+            self._store.refusals.lift(Refuser.SECOND_HISTORY)
+
     async def watch(self) -> None:
-        """Check whenever a slave connects, and periodically; return once this master takes no more writes."""
-        while True:
+        """Check whenever a slave connects, and periodically, while the log is new and this master takes writes."""
+        while self._is_new_log and not self._store.refusals.of(Refuser.SECOND_HISTORY):
             seen = self._accepted.value
             if await self._check():
                 return
             with trio.move_on_after(CHECK_PERIOD):
                 await self._accepted.wait_past(seen)
             await trio.sleep(SETTLE_TIME)
+
+    @property
+    def _is_new_log(self) -> bool:
+        """Whether this log began while the broker ran, and no other broker has written to it."""
+        lines, own = self._store.epochs.lines, self._store.epochs.member
+        return self._has_begun and bool(lines) and all(line.member == own for line in lines)
 
     async def _check(self) -> bool:
         for addr in sorted(await self._slaves()):
@@ -113,6 +133,10 @@ class SecondHistory:
         return self._known.union(*map(self._peers.slaves_among, listed))
 
     async def _is_other_history(self, slave: Replica) -> bool:
+        """Return whether the slave's log has nothing to do with this one."""
+        return await self._has_other_records(slave) and not await self._shares_an_epoch(slave)
+
+    async def _has_other_records(self, slave: Replica) -> bool:
         """Return whether the slave's last records are whole and not in this log."""
         if not slave.end:
             return False
@@ -129,6 +153,17 @@ class SecondHistory:
         own = bytes_of(log, start, start + len(data))
         return not have_same_records(own, data, start, records_of([data], start, log.file_size))
 
+    async def _shares_an_epoch(self, slave: Replica) -> bool:
+        if not slave.knows_epochs:
+            return False
+        transport = await self._dial(slave.ha_addr)
+        try:
+            lines = (await ask_welcome(transport, READER)).epochs
+        finally:
+            await transport.aclose()
+        own = {line.key for line in self._store.epochs.lines}
+        return not own.isdisjoint(line.key for line in lines)
+
     def _refuse(self, slave: Replica) -> None:
         reason = (
             f"this broker's log is new, and its slave at {slave.addr} has another one of {slave.end} bytes: make that "
@@ -137,7 +172,7 @@ class SecondHistory:
         )
         self._found = {slave.addr: reason}
         logger.error("no writes are taken reason=%s", reason)
-        self._store.refuse_writes(reason)
+        self._store.refusals.refuse(Refuser.SECOND_HISTORY, reason)
 
     def _alarm(self, slave: Replica) -> None:
         if slave.addr in self._found:

@@ -23,6 +23,7 @@ from rocketrio_broker.store.dispatch import (
 )
 from rocketrio_broker.store.put_batch import Batch, MixedEntries, UniformEntries, batch_of
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage, PutStatus
+from rocketrio_broker.store.refusals import Refusals
 from rocketrio_broker.watermark import LogPosition
 from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.record.encode import record_shape
@@ -96,18 +97,17 @@ class Appender:
         table: ConsumeQueueTable,
         dispatched: LogPosition,
         levels: DelayLevels,
+        refusals: Refusals,
         *,
         wall_clock: WallClock,
     ) -> None:
-        self.role_refusal = ""
-        self.refusal = ""
-        self.disk_refusal = ""
         self.counters = PutCounters()
         self.room = LogRoom()
         self._log = log
         self._table = table
         self._dispatched = dispatched
         self._levels = levels
+        self._refusals = refusals
         self._now_ms = wall_clock.now_ms
         self._max_message_size = config.max_message_size
         self._max_topic_length = config.max_topic_length
@@ -227,9 +227,8 @@ class Appender:
     def _refused(
         self, topic_size: int, body_size: int, properties_size: int
     ) -> AppendResult | None:
-        if self.role_refusal or self.refusal or self.disk_refusal:
-            why = self.refusal or self.disk_refusal or self.role_refusal
-            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE, why)
+        if self._refusals.reason:
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE, self._refusals.reason)
         if not 0 < topic_size <= self._max_topic_length:
             return self._refuse(
                 PutStatus.MESSAGE_ILLEGAL,

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 import trio
 
-from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.errors import LogDamagedError, StoreError
+from rocketrio_broker.store.refusals import Refusals, Refuser
 from rocketrio_broker.watermark import Watermark
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
@@ -33,12 +33,12 @@ class Service(Protocol):
 class StoreHealth:
     """Runs the services of one store and knows their faults and damage."""
 
-    def __init__(self, appender: Appender, root: Path) -> None:
+    def __init__(self, refusals: Refusals, root: Path) -> None:
         self.damage: LogDamagedError | None = None
         """Where the log is damaged; None while no damage is known."""
         self.has_fault = False
         """Whether a service has failed."""
-        self._appender = appender
+        self._refusals = refusals
         self._root = root
         self._repaired = Watermark()
 
@@ -59,7 +59,7 @@ class StoreHealth:
                 self.found(damage)
             except (OSError, StoreError) as fault:
                 self.has_fault = True
-                self._appender.refusal = f"the store failed: {fault}"
+                self._refusals.refuse(Refuser.FAULT, f"the store failed: {fault}")
                 raise
             else:
                 return
@@ -72,7 +72,7 @@ class StoreHealth:
         if known is not None and known.physical_offset <= damage.physical_offset:
             return
         self.damage = LogDamagedError(damage.physical_offset, damage.problem)
-        self._appender.refusal = f"nothing is stored behind damage: {damage}"
+        self._refusals.refuse(Refuser.DAMAGE, f"nothing is stored behind damage: {damage}")
         _LOG.error(
             "log damaged directory=%s at=%d error=%s",
             self._root, damage.physical_offset, damage,
@@ -87,5 +87,5 @@ class StoreHealth:
         """Forget damage at or after `end`, where the log was cut, and let the services go on."""
         if self.damage is not None and end <= self.damage.physical_offset:
             self.damage = None
-            self._appender.refusal = ""
+            self._refusals.lift(Refuser.DAMAGE)
             self._repaired.advance(self._repaired.value + 1)

@@ -50,6 +50,7 @@ from rocketrio_broker.store.read import QueueReader
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
 from rocketrio_broker.store.record_filter import Entry, PropertiesFilter, with_verdicts
 from rocketrio_broker.store.recovery import recover
+from rocketrio_broker.store.refusals import Refusals, Refuser
 from rocketrio_broker.store.replicated_log import ReplicatedLog, keep_bytes, keep_tail, tail_name
 from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_broker.store.retention import CountUnread, RetentionService
@@ -107,6 +108,8 @@ class MessageStore:
         self.flushed: Watermark = self.commit_log.flushed
         self.dispatched = LogPosition()
         self.read_gate = ReadGate()
+        self.refusals = Refusals()
+        """Why appends are refused, and by which parts of the broker."""
         self.clock_watch = ClockWatch(self.dispatched, wall_clock=wall_clock)
         self.queue_table = ConsumeQueueTable(
             self.directory.consume_queue, config.mapped_file_size_consume_queue, disk=disk
@@ -122,6 +125,7 @@ class MessageStore:
             self.queue_table,
             self.dispatched,
             levels,
+            self.refusals,
             wall_clock=wall_clock,
         )
         # The appender's own methods: every send goes through them.
@@ -130,7 +134,7 @@ class MessageStore:
         self.append_batch: Callable[[PutMessage, UniformEntries | MixedEntries], AppendResult]
         self.append_batch = self._appender.append_batch
         """Store the entries of a batch next to each other, or none of them."""
-        self.health = StoreHealth(self._appender, root)
+        self.health = StoreHealth(self.refusals, root)
         self._reput = ReputMessageService(self.commit_log, self.dispatcher, self.dispatched)
         self._flush = FlushService(self.commit_log, config, disk=disk)
         self._checkpoint = CheckpointService(
@@ -162,7 +166,7 @@ class MessageStore:
             self.key_index,
             self._checkpoint,
             self.clock_watch,
-            self._appender,
+            self.refusals,
             disk=disk,
             wall_clock=wall_clock,
         )
@@ -261,7 +265,7 @@ class MessageStore:
 
     async def finish(self) -> None:
         """Sync everything and mark the directory clean; after a fault or damage leave it marked as crashed."""
-        self._appender.refusal = self._appender.refusal or "the store is closing"
+        self.refusals.refuse(Refuser.CLOSING, "the store is closing")
         if self.health.has_fault:
             return
         try:
@@ -300,16 +304,11 @@ class MessageStore:
         if self._is_slave and not is_slave:
             self._replicated.end_replication()
         self._is_slave = is_slave
-        self._appender.role_refusal = "this broker is a slave" if is_slave else ""
+        if is_slave:
+            self.refusals.refuse(Refuser.REPLICATION, "this broker is a slave")
+        else:
+            self.refusals.lift(Refuser.REPLICATION)
         self._reader.is_slave = is_slave
-
-    def take_writes(self) -> None:
-        """Lift the refusal of `refuse_writes` or of the role; appends may still be refused for other reasons."""
-        self._appender.role_refusal = ""
-
-    def refuse_writes(self, why: str) -> None:
-        """Refuse appends until `take_writes`, and give `why` as the reason."""
-        self._appender.role_refusal = why
 
     @property
     def writable(self) -> bool:
@@ -318,9 +317,8 @@ class MessageStore:
 
     @property
     def refusal(self) -> str:
-        """Why appends are refused; empty if they are not."""
-        appender = self._appender
-        return appender.role_refusal or appender.refusal or appender.disk_refusal
+        """Why appends are refused, by the first of the parts that refuse them; empty if they are not."""
+        return self.refusals.reason
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Use other limits for reading and deleting; file sizes and periods stay as they were at opening."""

@@ -22,7 +22,6 @@ from typing import Final, TypeAlias
 import trio
 
 from rocketrio_broker.steps import in_steps
-from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.config import StoreConfig
@@ -33,6 +32,7 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.mapped_file import MappedFile
+from rocketrio_broker.store.refusals import Refusals, Refuser
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
@@ -99,7 +99,7 @@ class RetentionService:
         index: KeyIndex,
         checkpoints: CheckpointService,
         clock_watch: ClockWatch,
-        appender: Appender,
+        refusals: Refusals,
         *,
         disk: Disk,
         wall_clock: WallClock,
@@ -116,7 +116,7 @@ class RetentionService:
         self._index = index
         self._checkpoints = checkpoints
         self._clock_watch = clock_watch
-        self._appender = appender
+        self._refusals = refusals
         # When a file whose messages have store times in the future was first found full, by the file's end.
         self._found_full_ms: dict[int, int] = {}
         self._disk = disk
@@ -139,15 +139,16 @@ class RetentionService:
         self.capacity = await self._disk.run(self._disk.capacity, path)
         percent, limit = self.used_ratio * 100, self.config.disk_space_warning_level_ratio
         if percent > limit:
-            if not self._appender.disk_refusal:
+            if not self._refusals.of(Refuser.DISK):
                 _LOG.error("disk nearly full path=%s used_percent=%.1f", path, percent)
-            self._appender.disk_refusal = (
+            self._refusals.refuse(
+                Refuser.DISK,
                 f"the disk of {path} is {percent:.1f} % full, messages are refused above {limit:g} %:"
-                " make room, or lower file_reserved_time"
+                " make room, or lower file_reserved_time",
             )
-        elif self._appender.disk_refusal:
+        elif self._refusals.of(Refuser.DISK):
             _LOG.warning("disk has room again path=%s used_percent=%.1f", path, percent)
-            self._appender.disk_refusal = ""
+            self._refusals.lift(Refuser.DISK)
         self._check_forced_deletion(percent)
 
     def _check_forced_deletion(self, percent: float) -> None:

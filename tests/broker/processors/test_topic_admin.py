@@ -8,6 +8,7 @@ from tests.support.caller import Caller
 from trio.testing import MockClock
 
 from rocketrio_broker.processors.topic_admin import LIST_LIMIT
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import TopicList, TopicRouteData
 from rocketrio_protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
@@ -233,7 +234,7 @@ async def test_deletion_that_cannot_be_logged_changes_nothing(
         await one.ask(create("T"))
         one.put("T", b"a")
         one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 1)
-        one.broker.store.refuse_writes("of a test")
+        one.broker.store.refusals.refuse(Refuser.ROLE, "of a test")
         answer = await one.ask(admin.DeleteTopicInBrokerRequestHeader("T"))
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "of a test")
         assert one.broker.state.topics.topic_config("T") is not None

@@ -12,6 +12,7 @@ from rocketrio.admin.cluster_status import (
     BrokerStatus,
 )
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_protocol.errors import BrokerError, ConfigError
 
 SLAVE_HOST = "10.0.0.11"
@@ -69,7 +70,7 @@ async def test_role_changes_and_a_master_that_takes_no_writes(
             await admin.change_role(addr, "slave", 0)
         with pytest.raises(BrokerError, match="not change its role while it runs"):
             await admin.change_role(cluster.name_server.addr, "slave", 1)
-        cluster.master.broker.store.refuse_writes("somebody else is master")
+        cluster.master.broker.store.refusals.refuse(Refuser.ROLE, "somebody else is master")
         master = (await admin.status(also=[addr]))[0]
         assert (master.state, master.problem) == (NO_WRITES, "somebody else is master")
         with pytest.raises(NotReachableError):
