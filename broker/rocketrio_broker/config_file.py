@@ -86,9 +86,10 @@ class ConfigFile:
                 file.close()
         return max(sizes)
 
-    def content(self) -> bytes:
-        """Return the bytes of the content, or of the backup if the file is missing; none if there is neither."""
-        return self._read(self.path if self.disk.exists(self.path) else self._backup)
+    def content(self) -> bytes | None:
+        """Return the bytes of the content, or of the backup if the file is missing; None if there is neither."""
+        data = self._read(self.path)
+        return self._read(self._backup) if data is None else data
 
     def load(self, kind: type[T]) -> T | None:
         """Return the content, or the backup's if the file is missing, empty or torn; None if there is neither."""
@@ -107,7 +108,7 @@ class ConfigFile:
         """
         for path in (self.path, self._backup):
             data = self._read(path)
-            if not data:
+            if data is None:
                 continue
             try:
                 return reader(data, path.name)
@@ -189,7 +190,7 @@ class ConfigFile:
     def renew(self) -> None:
         """Write the content again if a sync of it has failed: the next sync could succeed without the dropped pages."""
         if self.sync_failed:
-            self.write_bytes(self._read(self.path))
+            self.write_bytes(self._read(self.path) or b"")
 
     def _sync(self) -> None:
         if self._synced_write == self._writes or not self.disk.exists(self.path):
@@ -218,9 +219,9 @@ class ConfigFile:
             logger.warning("config file can be written again file=%s", self.path)
             self._problem = ""
 
-    def _read(self, path: Path) -> bytes:
+    def _read(self, path: Path) -> bytes | None:
         if not self.disk.exists(path):
-            return b""
+            return None
         file = self.disk.open(path)
         try:
             return file.pread(file.size, 0)

@@ -119,9 +119,9 @@ class OwnFile:
                 f"{path} is open to others", remedy=f"chmod 600 {path}, and change the passwords"
             )
         content = self.file.content()
-        return _digest(
-            content
-        ), lambda: decode_users(content, str(path)) if content else VersionedUsers()
+        if content is None:
+            return _digest(b""), VersionedUsers
+        return _digest(content), lambda: decode_users(content, str(path))
 
     def write(self, users: VersionedUsers) -> bytes:
         """Write the users to the disk, and return what identifies this content.

@@ -55,7 +55,7 @@ class _StoredUser(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class _UsersFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    users: list[_StoredUser] = []
+    users: list[_StoredUser]
     acls: list[AclInfo] = []
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     global_white_remote_addresses: list[str] = []

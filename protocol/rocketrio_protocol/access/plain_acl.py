@@ -11,7 +11,8 @@
         topicPerms: [topicA=DENY, topicB=PUB|SUB]      # the policy Custom; the defaults are the policy Default
         groupPerms: [groupA=SUB]
 
-SUB grants Get too. A file loads as a whole or not at all.
+SUB grants Get too. A file loads as a whole or not at all. `accounts: []` says that there is no account; a file without
+that list is not complete, as a full disk leaves it.
 
 Invariant: an error names the file and the line, and shows no secret.
 Invariant: time and memory are proportional to the size of the file: no alias, tag or deep nesting is followed.
@@ -68,6 +69,7 @@ _PERMISSIONS: Final = {
     "SUB|PUB": Action.PUB | Action.SUB | Action.GET,
 }
 _TOP_FIELDS: Final = ("globalWhiteRemoteAddresses", "accounts", "dataVersion")
+_WITHOUT_ACCOUNTS: Final = "Write the accounts back; `accounts: []` says that there are none"
 _ACCOUNT_FIELDS: Final = (
     "accessKey",
     "secretKey",
@@ -191,7 +193,7 @@ class _Reader:
             raise ConfigError(f"{self._path} has more than {FILE_SIZE_LIMIT} bytes")
         top = self._tree(content)
         if top is None:
-            return AccessTable()
+            raise ConfigError(f"{self._path} is empty", remedy=_WITHOUT_ACCOUNTS)
         if not isinstance(top, _Map):
             self._fail(top.line, "the file is not a map with the field accounts")
         self._check_names(top, _TOP_FIELDS)
@@ -200,6 +202,8 @@ class _Reader:
             for item in self._list(top, "globalWhiteRemoteAddresses")
             for pattern in self._at(item.line, AddressPattern.parse_all, self._text(item) or "")
         )
+        if not isinstance(top.members.get("accounts"), _List):
+            self._fail(top.line, "the field accounts is not a list", remedy=_WITHOUT_ACCOUNTS)
         users: dict[str, User] = {}
         for item in self._list(top, "accounts"):
             user = self._account(item)
@@ -277,8 +281,8 @@ class _Reader:
         except ConfigError as error:
             self._fail(line, error.what)
 
-    def _fail(self, line: int, problem: str) -> NoReturn:
-        raise ConfigError(f"{self._path} line {line}: {problem}")
+    def _fail(self, line: int, problem: str, *, remedy: str = "") -> NoReturn:
+        raise ConfigError(f"{self._path} line {line}: {problem}", remedy=remedy)
 
     def _tree(self, content: bytes) -> _Node | None:
         """Return the file's only document; None if it is empty."""

@@ -65,8 +65,11 @@ async def test_changed_file_counts_after_the_next_check(
         lambda file: write(file, accounts(more="- {accessKey: short, secretKey: marker-1}\n")),
         lambda file: file.unlink(),
         lambda file: file.chmod(0o644),
+        lambda file: file.write_text(""),
+        lambda file: file.write_text("accounts:\n"),
+        lambda file: file.write_text("globalWhiteRemoteAddresses: []\n"),
     ],
-    ids=["not yaml", "wrong account", "missing", "open to others"],
+    ids=["not yaml", "wrong account", "missing", "open to others", "empty", "torn", "no accounts"],
 )
 async def test_file_that_cannot_be_used_leaves_the_users_and_logs_one_error(
     tmp_path: Path,
@@ -147,13 +150,20 @@ async def test_inner_account_changes_with_its_file(
     ("name", "text", "problem"),
     [
         ("plain_acl.yml", "accounts: [", "plain_acl.yml line"),
-        ("plain_acl.yml", "globalWhiteRemoteAddresses: ['*']", "acl_white_addresses"),
+        (
+            "plain_acl.yml",
+            "globalWhiteRemoteAddresses: ['*']\naccounts: []",
+            "acl_white_addresses",
+        ),
         (
             "plain_acl.yml",
             accounts().replace("topicPerms", "whiteRemoteAddress: 10.0.0.1, topicPerms"),
             "acl_white_addresses",
         ),
+        ("plain_acl.yml", "", "plain_acl.yml is empty"),
         ("users.json", "{", "users.json"),
+        ("users.json", "", "users.json"),
+        ("users.json", "{}", "users.json"),
     ],
 )
 async def test_broker_does_not_start_with_a_file_that_cannot_be_used(
@@ -241,9 +251,10 @@ def test_own_file_that_is_damaged_stops_the_start_and_is_not_replaced_by_its_bac
     for number in range(2):
         control.change(AccessTable({f"u{number}": User(f"u{number}", (b"marker",))}), now_ms=number)
     assert path.with_name(f"{FILE_NAME}.bak").exists()
-    path.write_text("{")
-    with pytest.raises(ConfigError, match=FILE_NAME):
-        AccessControl(OwnFile(ConfigFile(path, disk=disk)), disk=disk)
+    for damaged in ("{", "{}", ""):
+        path.write_text(damaged)
+        with pytest.raises(ConfigError, match=FILE_NAME):
+            AccessControl(OwnFile(ConfigFile(path, disk=disk)), disk=disk)
     path.unlink()  # As after a crash between two renames.
     control = AccessControl(OwnFile(ConfigFile(path, disk=disk)), disk=disk)
     assert set(control.table.users) == {"u0"}

@@ -68,10 +68,10 @@ def test_file_holds_what_was_written(table: AccessTable) -> None:
         (b'{"users":[{"username":"","secretKeys":["marker1"]}]}', "blank"),
         (b'{"users":[{"username":"u","secretKeys":["marker1"],"userType":"root"}]}', "userType"),
         (b'{"users":[{"username":"u","secretKeys":["marker1"]},{"username":"u","secretKeys":["marker1"]}]}', "second"),
-        (b'{"acls":[{"subject":"User:u","policies":[]}]}', "User:u belong to no user"),
+        (b'{"users":[],"acls":[{"subject":"User:u","policies":[]}]}', "User:u belong to no user"),
         (b'{"users":[{"username":"u","secretKeys":["marker1"]}],"acls":[{"subject":"User:u","policies":[{"entries":['
          b'{"resource":"Topic:t","actions":["Any"],"decision":"Allow"}]}]}]}', "Any"),
-        (b'{"globalWhiteRemoteAddresses":["x"]}', "pattern"),
+        (b'{"users":[],"globalWhiteRemoteAddresses":["x"]}', "pattern"),
     ],
 )  # fmt: skip
 def test_wrong_file_is_refused_by_name_without_secrets(content: bytes, problem: str) -> None:

@@ -56,9 +56,24 @@ def test_unknown_permission_is_deny() -> None:
     assert user.verdict(Kind.TOPIC, "u", Action.PUB, "h") is Verdict.ALLOWED
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "accounts:\n", "accounts: []\n"])
-def test_empty_file_has_no_users(text: str) -> None:
-    assert table(text).users == {}
+def test_file_with_an_empty_list_has_no_users() -> None:
+    assert table("accounts: []\n").users == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# nothing\n",
+        "---\n",
+        "accounts:\n",
+        "accounts: {}\n",
+        "globalWhiteRemoteAddresses: []\n",
+    ],
+)
+def test_file_without_the_list_of_accounts_cannot_be_used(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"plain_acl.yml.*`accounts: \[\]`"):
+        table(text)
 
 
 def test_secret_of_digits_may_stand_without_quotes_if_yaml_keeps_them() -> None:
