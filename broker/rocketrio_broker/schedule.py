@@ -6,6 +6,8 @@ next message is due, at most `CHECK_INTERVAL`: no delay is shorter, so no messag
 Invariant: a message is delivered at its time or later, at least once, in the order of its level, and only if it is
 confirmed (read_gate.py).
 Invariant: only a master delivers: this runs while the broker takes writes.
+Invariant: progress beyond the end of a level is lowered once, before the first scan. Lowered at each scan, it would
+pass over what was parked since the scan before.
 Answers to: ScheduleMessageService, DeliverDelayedMessageTimerTask; RocketMQ reference, section 5.10.
 Unlike Java: one task instead of a timer for each level that polls every 100 ms; queues of levels that the table no
 longer has are delivered too; progress is written only for deliveries that are on the disk. While store times are ahead
@@ -108,6 +110,8 @@ class ScheduleMessageService:
         self._flush_interval = flush_interval
         self._refusal = ""
         self._arrivals: defaultdict[int, _Arrivals] = defaultdict(_Arrivals)
+        self._ends: defaultdict[int, int] = defaultdict(int)
+        """Where each level ended at the last scan."""
         self.statistics = ScheduleStatistics()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -126,30 +130,45 @@ class ScheduleMessageService:
             self._offsets.end()
 
     def _check_progress(self) -> None:
-        """Go back to messages that cannot have been delivered in this log, because they are due after its last store
-        time.
+        """Lower progress beyond the end of its level, and go back to messages that cannot have been delivered in this
+        log, because they are due after its last store time.
 
-        Progress from an Apache master comes without the length of the log for which it is valid.
+        The file may belong to another log, and progress from an Apache master comes without the length of the log for
+        which it is valid. A level without a queue ends at 0.
         """
-        last_ms = self._store.dispatched.store_time_ms
-        # Store times that are ahead do not show what is due: much of it may be delivered.
-        is_ahead = last_ms > self._wall_clock.now_ms()
-        for queue in self._queues():
-            level = queue.key[1] + 1
-            kept = offset = min(self._offsets.offset_table.get(level, 0), queue.max_offset)
-            latest_ms = last_ms + self._delay_ms(level)
-            while offset > queue.min_offset and not is_ahead:
-                entry = queue.entry(offset - 1)
-                if entry is None or not last_ms < entry[2] <= latest_ms:
-                    break
-                offset -= 1
-            if offset != self._offsets.offset_table.get(level, 0):
-                if offset < kept:
-                    logger.warning(
-                        "delayed messages are delivered again delay_level=%d from=%d before=%d",
-                        level, offset, kept,
-                    )  # fmt: skip
+        queues = {queue.key[1] + 1: queue for queue in self._queues()}
+        for level, before in sorted(
+            {**dict.fromkeys(queues, 0), **self._offsets.offset_table}.items()
+        ):
+            queue = queues.get(level)
+            end = self._ends[level] = 0 if queue is None else queue.max_offset
+            if before > end:
+                logger.warning(
+                    "delay progress lay beyond the end of its level delay_level=%d before=%d end=%d",
+                    level, before, end,
+                )  # fmt: skip
+            kept = min(before, end)
+            offset = kept if queue is None else self._undelivered(queue, kept)
+            if offset < kept:
+                logger.warning(
+                    "delayed messages are delivered again delay_level=%d from=%d before=%d",
+                    level, offset, kept,
+                )  # fmt: skip
+            if offset != before:
                 self._offsets.advance(level, offset, 0)
+
+    def _undelivered(self, queue: ConsumeQueue, offset: int) -> int:
+        """Return the first entry before `offset` that this log shows not to be delivered, or `offset`."""
+        last_ms = self._store.dispatched.store_time_ms
+        latest_ms = last_ms + self._delay_ms(queue.key[1] + 1)
+        if last_ms > self._wall_clock.now_ms():
+            return offset  # Store times that are ahead do not show what is due: much of it may be delivered.
+        while offset > queue.min_offset:
+            entry = queue.entry(offset - 1)
+            if entry is None or not last_ms < entry[2] <= latest_ms:
+                break
+            offset -= 1
+        return offset
 
     def _queues(self) -> list[ConsumeQueue]:
         queues = self._store.queues().get(SCHEDULE_TOPIC, {})
@@ -174,7 +193,10 @@ class ScheduleMessageService:
         """Deliver the due messages of one level; return the seconds until there is more to do."""
         level = queue.key[1] + 1
         before = self._offsets.offset_table.get(level, 0)
-        offset = max(min(before, queue.max_offset), queue.min_offset)
+        offset = max(before, queue.min_offset)
+        if offset > queue.max_offset:
+            offset = self._last_known_end(queue, before)
+        self._ends[level] = queue.max_offset
         # Store times do not decrease when the clock is set back, nor do the delivery times that come from them.
         last_ms, delay_ms = self._store.dispatched.store_time_ms, self._delay_ms(level)
         latest_ms = max(now_ms, last_ms) + delay_ms
@@ -202,6 +224,17 @@ class ScheduleMessageService:
         if offset != before:
             self._offsets.advance(level, offset, log_end)
         return wait
+
+    def _last_known_end(self, queue: ConsumeQueue, progress: int) -> int:
+        """Return where to continue a level whose progress lies beyond its end: what came since the last scan waits."""
+        end = self._ends[queue.key[1] + 1]
+        # If even that is beyond the end, the queue was deleted and began again: all of it waits.
+        offset = end if queue.min_offset <= end <= queue.max_offset else queue.min_offset
+        logger.error(
+            "delay progress lies beyond the end of its level delay_level=%d before=%d end=%d from=%d",
+            queue.key[1] + 1, progress, queue.max_offset, offset,
+        )  # fmt: skip
+        return offset
 
     def _deliver_message(self, physical_offset: int, size: int) -> int | None:
         """Store one message under its real topic; return the address after it, 0 if it is lost, None to try again."""

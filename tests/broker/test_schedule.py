@@ -229,6 +229,57 @@ async def test_progress_ahead_of_the_log_is_ignored(
         assert "delivered again delay_level=4 from=0 before=1" in caplog.text
 
 
+@pytest.mark.parametrize("role", ["master", "slave"])
+async def test_progress_of_another_log_skips_no_message_of_any_level(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, role: str
+) -> None:
+    """As `config/` of a broker whose log was removed, and as a slave's that is promoted."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        member = cluster.master if role == "master" else cluster.slaves[0]
+        path = member.config.config_directory / PROGRESS.name
+        await cluster.master.kill()
+        await member.stop() if member is not cluster.master else None
+        ConfigFile(path, disk=member.disk).write(DelayOffsetWrapper({1: 1, 2: 77, 19: 4}))
+        await member.start()
+        addr = member.broker.address
+        if role == "slave":
+            await call.change_role(addr, "async-master", 0)
+        for level in (1, 2, 3):
+            await call.send(addr, b"%d" % level, properties=f"DELAY\x01{level}")
+        await trio.sleep(15)
+        assert bodies(await call.pull(addr, 0)) == [b"1", b"2", b"3"]
+        assert (
+            "progress lay beyond the end of its level delay_level=2 before=77 end=0" in caplog.text
+        )
+        await member.stop()
+        kept = ConfigFile(path, disk=member.disk).load(DelayOffsetWrapper)
+        assert kept == DelayOffsetWrapper({1: 1, 2: 1, 3: 1, 19: 0})
+
+
+async def test_progress_that_runs_ahead_goes_back_to_the_last_known_end(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with delayed() as broker:
+        await broker.send(1, b"delivered")
+        await trio.sleep(3)
+        broker.cluster.master.broker.state.delay_offsets.advance(1, 9, 0)
+        await broker.send(1, b"next")
+        await trio.sleep(3)
+        assert [message.body for message in await broker.delivered()] == [b"delivered", b"next"]
+        assert "lies beyond the end of its level delay_level=1 before=9 end=1 from=1" in caplog.text
+
+
+async def test_level_whose_queue_was_deleted_begins_again(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        for number in range(3):
+            await broker.send(1, b"%d" % number)
+        await trio.sleep(3)
+        broker.cluster.master.broker.store.delete_topic("SCHEDULE_TOPIC_XXXX")
+        await broker.send(1, b"next")
+        await trio.sleep(3)
+        assert [message.body for message in await broker.delivered()][3:] == [b"next"]
+
+
 async def test_lost_progress_delivers_messages_twice_and_loses_none(
     autojump_clock: MockClock,
 ) -> None:

@@ -115,6 +115,8 @@ class ConsumerOffsetManager:
         """The epoch that the snapshot names; None if it names none, or if it does not hold for these offsets."""
         self._is_copy = False
         self._has_lost_messages = False
+        self._is_compared = False
+        """Whether a master has compared the offsets with the ends of their queues since the start."""
         self.resets: dict[str, int] = {}
         """How many offsets of each group an operator has reset since the start."""
         self.refused: dict[str, int] = {}
@@ -433,28 +435,30 @@ class ConsumerOffsetManager:
             self._want_sync()
 
     def cut(self, queue_end: QueueEnd) -> int:
-        """Lower offsets beyond the end of their queue to that end; called when this broker becomes master.
+        """Lower offsets beyond the end of their queue to that end, once; called when this broker becomes master.
 
-        Only needed if the log became shorter, or if offsets were copied from a master faster than messages. An offset
-        that counts messages of another history is lowered to where the two part. If decisions about transactions are
-        lost so, all that are left are read again.
+        The log may have become shorter, offsets may have been copied from a master faster than messages, and files may
+        belong to another log: whatever the reason, messages that get these numbers now would be skipped. An offset that
+        counts messages of another history is lowered to where the two part. If decisions about transactions are lost
+        so, all that are left are read again.
         """
-        must_compare = self._is_copy or self._has_lost_messages
+        was_longer = self._is_copy or self._has_lost_messages
+        must_compare = was_longer or not self._is_compared
         beyond = self.table.cut(self._limit(queue_end)) if must_compare else []
         self.known_in, self.named_epochs = None, {}
         self._is_copy = self._has_lost_messages = False
-        if not must_compare:
-            return 0
+        self._is_compared = True
         for (topic, group), queue_id, version in beyond[:CUTS_SHOWN]:
             logger.warning(
                 "consumer offset lay beyond the queue's end group=%s topic=%s queue_id=%d offset=%d now=%d of=%d",
                 group, topic, queue_id, version.offset,
                 self.query_offset(group, topic, queue_id), len(beyond),
             )  # fmt: skip
-        if of_readers := [one for one in beyond if one[0] not in LEDGER_KEYS]:
+        if was_longer and (of_readers := [one for one in beyond if one[0] not in LEDGER_KEYS]):
             self._count_cut(of_readers)
-        self.table.change_count += 1  # The file must also say that it is not a copy now.
-        self._persist_or_later()
+        if was_longer or beyond:
+            self.table.change_count += 1  # The file must also say that it is not a copy now.
+            self._persist_or_later()
         return len(beyond)
 
     def _limit(self, queue_end: QueueEnd) -> Callable[[TopicAndGroup, int], int]:
