@@ -51,6 +51,7 @@ from rocketrio_broker.offsets.deleted_topics import DeletedTopics
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager, count_unread
 from rocketrio_broker.offsets.pulls import PullOffsets
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
+from rocketrio_broker.offsets.reader_places import ReaderPlaces
 from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.registration import BrokerRegistration
@@ -158,6 +159,7 @@ class BrokerState:
         )
         store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
         self.reader_epochs = ReaderEpochs(store, self.consumer_offsets)
+        self.reader_places = ReaderPlaces(self.reader_epochs, self.consumer_offsets)
         self.deleted_topics = DeletedTopics(store.dispatcher, self.consumer_offsets)
         self.pull_offsets = PullOffsets()
         counts = CountedStats if config.metrics_listen else BrokerStatsManager

@@ -107,6 +107,8 @@ class ConsumerOffsetManager:
         self._versioned_answer = SharedWork(partial(self.body, with_versions=True))
         self._checksums: list[int] = []
         self._claims: dict[tuple[str, str, int], str] = {}
+        self._being_removed: dict[str, int] = {}
+        """The incarnations of topics whose offsets are being removed: their queues still have the old messages."""
         self._claim_count = 0
         self._log_end = log_end
         self._log_epoch = log_epoch
@@ -375,8 +377,12 @@ class ConsumerOffsetManager:
         offsets are as before.
         """
         async with self._turn:
-            await in_steps(self.removal(topic=topic))
-            self.table.remove_rest(topic)
+            self._being_removed[topic] = self.incarnation(topic)
+            try:
+                await in_steps(self.removal(topic=topic))
+                self.table.remove_rest(topic)
+            finally:
+                del self._being_removed[topic]
 
     async def remove_group(self, group: str) -> None:
         """Remove all offsets of a group, also from the files. Raises ConfigFileError; then nothing is removed."""
@@ -398,6 +404,11 @@ class ConsumerOffsetManager:
     def topic_floor(self, topic: str) -> Generation:
         """Return the generation below which offsets on the topic are void because the topic was deleted."""
         return self.table.topic_floor(topic)
+
+    def incarnation(self, topic: str) -> int:
+        """Return a number that grows when the topic is deleted; 0 before the first deletion."""
+        known = self._being_removed.get(topic)
+        return self.table.topic_floor(topic).resets if known is None else known
 
     def void_topic(self, topic: str, floor: Generation) -> bool:
         """Remove the offsets that another broker removed with the topic; return True if that changed anything."""

@@ -21,6 +21,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import RETRY_PREFIX, group_name_problem, kept_topic_problem
+from rocketrio_protocol.reader_place import epoch_of
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -48,6 +49,7 @@ class OffsetProcessor:
         self._absence = broker.absence
         self._leadership = broker.leadership
         self._epochs = broker.reader_epochs
+        self._places = broker.reader_places
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -81,7 +83,7 @@ class OffsetProcessor:
         if header.with_epoch or header.claim is not None:
             version = self._consumer_offsets.query_version(group, topic, queue_id)
             answer.generation = str(version.generation)
-            answer.epoch = epoch
+            answer.epoch = self._places.of_epoch(epoch, topic)
         if known < 0:
             return request.response(
                 answer,
@@ -132,13 +134,15 @@ class OffsetProcessor:
         if commit is None:
             self._consumer_offsets.commit_offset(group, topic, queue_id, header.commit_offset)
             return request.response()
-        if self._is_parted(header):
-            outcome = offset.CommitOutcome.CUT
+        dropped = self._dropped(header)
+        if dropped is not None:
+            outcome = dropped
             self._consumer_offsets.count_refused(group)
             stands = self._consumer_offsets.query_version(group, topic, queue_id)
         else:
+            epoch = None if header.epoch is None else epoch_of(header.epoch)
             outcome, stands = self._consumer_offsets.commit_version(
-                group, topic, queue_id, commit, epoch=header.epoch
+                group, topic, queue_id, commit, epoch=epoch
             )
         return request.response(
             offset.UpdateConsumerOffsetResponseHeader(
@@ -199,19 +203,27 @@ class OffsetProcessor:
                 f"skip the messages up to {header.commit_offset}. Reset it to {end} at most",
             )
 
-    def _is_parted(self, header: offset.UpdateConsumerOffsetRequestHeader) -> bool:
-        """Return whether a member's position is from another epoch, and lies where this log continued differently."""
+    def _dropped(
+        self, header: offset.UpdateConsumerOffsetRequestHeader
+    ) -> offset.CommitOutcome | None:
+        """Return why a member's position means nothing in this log; None if it may be committed.
+
+        It is from before the topic was deleted, or from another epoch, and lies where this log continued differently.
+        """
         if header.ownership is None:
-            return False
+            return None
+        if self._places.is_earlier(header.topic, header.epoch):
+            return offset.CommitOutcome.RESET
         parting = self._parting(header)
-        return parting is not None and header.commit_offset > parting
+        is_parted = parting is not None and header.commit_offset > parting
+        return offset.CommitOutcome.CUT if is_parted else None
 
     def _parting(self, header: offset.UpdateConsumerOffsetRequestHeader) -> int | None:
         """Return the offset up to which the sender knows this log, by the epoch that it names.
 
         None if it names no epoch, the last one, or, on a slave, one that this slave does not know to be over.
         """
-        epoch = header.epoch
+        epoch = None if header.epoch is None else epoch_of(header.epoch)
         if epoch is None or epoch == self._epochs.current:
             return None
         if self._store.is_slave and not self._epochs.is_over(epoch):

@@ -52,6 +52,7 @@ from rocketrio_protocol.commands.pull import (
     PullSysFlag,
 )
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.reader_place import epoch_of
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor, answer_of
 from rocketrio_protocol.rendezvous import weight
@@ -113,6 +114,7 @@ class PullMessageProcessor:
         self._pull_offsets = broker.pull_offsets
         self._leadership = broker.leadership
         self._epochs = broker.reader_epochs
+        self._places = broker.reader_places
         self._sql = broker.sql_expressions
         self._guard = broker.guard
 
@@ -152,8 +154,8 @@ class PullMessageProcessor:
         broker = self._config.broker
         group = self._check(header, broker)
         codes, matches = self._filter(channel, header, group, broker)
-        parted = None
-        if header.epoch is not None and header.epoch != self._epochs.current:
+        parted, place = None, self._places.current(header.topic)
+        if header.epoch is not None and header.epoch != place:
             parted = self._parted(header)
         result = parted or self._store.get_message(
             header.topic,
@@ -228,7 +230,7 @@ class PullMessageProcessor:
         # Only a rocketrio client uses the epoch, and only for a position that was checked.
         is_beyond = is_slave and (parted or result.next_begin_offset > result.max_offset)
         if header.limited_by_bytes and not (self._leadership.stands_aside or is_beyond):
-            answer.epoch = self._epochs.current
+            answer.epoch = place
         channel.reply(
             pull_answer_frame(
                 request, code, result.status.name, answer, result.buffers, result.body_size
@@ -240,19 +242,29 @@ class PullMessageProcessor:
         """Return a result that sends the reader back, if its position lies where its epoch and this log differ.
 
         None if it does not. A slave sends the reader to its master, which may know epochs that this log has not
-        reached.
+        reached, and deletions of the topic.
         """
         topic, queue_id = header.topic, header.queue_id
         assert header.epoch is not None
-        back_to = self._epochs.divergence_offset(
-            header.epoch, header.consumer_group, topic, queue_id
-        )
-        if back_to is None or header.queue_offset <= back_to:
-            return None
         low, high = self._store.queue_bounds(topic, queue_id) or (0, 0)
+        back_to = low
+        if not self._is_of_another_topic(header):
+            parting = self._epochs.divergence_offset(
+                epoch_of(header.epoch), header.consumer_group, topic, queue_id
+            )
+            if parting is None or header.queue_offset <= parting:
+                return None
+            back_to = parting
         if self._store.is_slave:
             back_to = header.queue_offset
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, back_to, low, high)
+
+    def _is_of_another_topic(self, header: PullMessageRequestHeader) -> bool:
+        """Return whether the topic was deleted and created again since, or, on a slave, before what it has copied."""
+        topic, place = header.topic, header.epoch
+        if self._places.is_earlier(topic, place):
+            return True
+        return self._store.is_slave and self._places.is_later(topic, place)
 
     def _not_past_the_group(self, header: PullMessageRequestHeader, result: GetResult) -> int:
         """Return where a reader beyond the end continues, without skipping what its group has not committed."""
@@ -306,11 +318,12 @@ class PullMessageProcessor:
         if (
             header.commit_offset > stands.offset
             and header.generation == str(stands.generation)
-            and header.epoch == self._epochs.current
+            and header.epoch == self._places.current(topic)
             and self._offsets.is_owner(group, topic, queue_id, header.ownership)
         ):
             progress = Commit(header.commit_offset, stands.generation, is_owner=True)
-            self._offsets.commit_version(group, topic, queue_id, progress, epoch=header.epoch)
+            epoch = self._epochs.current
+            self._offsets.commit_version(group, topic, queue_id, progress, epoch=epoch)
 
     def _check(
         self, header: PullMessageRequestHeader, broker: BrokerConfig

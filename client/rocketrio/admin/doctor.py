@@ -58,6 +58,7 @@ CODES: Final[Mapping[str, str]] = {
     "G10": "A group has no members.",
     "G11": "A group falls behind.",
     "G12": "A group went back.",
+    "G13": "Commits of a member are dropped.",
     "T01": "Transactions were given up.",
     "C01": "Settings of a master and its slave differ.",
     "C02": "Brokers create topics automatically.",

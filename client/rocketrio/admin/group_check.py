@@ -32,6 +32,7 @@ REBALANCE_PAUSE: Final = 3.0
 """Seconds until owners are looked at again: while members join or leave, a queue may have no owner or two."""
 PARALLEL_MEMBERS: Final = 16
 """The members that are asked at the same time."""
+QUEUES_SHOWN: Final = 3
 BROADCASTING: Final = "BROADCASTING"
 _GROUP_PROPERTY: Final = "consumerGroup"
 """The property of a member's report that is a name."""
@@ -74,6 +75,7 @@ def group_findings(answers: GroupMembers) -> list[Finding]:
         *_idle_members(answers),
         *_shared_ids(answers),
         *_owners(answers),
+        *_dropped_commits(answers),
         *_versions(answers),
     ]
     return sorted(found, key=lambda one: (one.severity is not Severity.ERROR, one.code, one.where))
@@ -180,6 +182,26 @@ def _owners(answers: GroupMembers) -> Iterator[Finding]:
                     f"several members own it: {', '.join(sorted(owners[queue]))}",
                     "Check that no two members have one client id, and that all use one strategy",
                 )
+
+
+def _dropped_commits(answers: GroupMembers) -> Iterator[Finding]:
+    """Find members whose commits are dropped; one alone is that of a queue that has just moved, or was just reset."""
+    for client_id, info in sorted(answers.running.items()):
+        dropped = {
+            queue: count
+            for queue, state in sorted(info.mq_table.items())
+            if isinstance(count := state.rocketrio_dropped_commits, int) and count > 1
+        }
+        if dropped:
+            parts = [f"{count} in a row of {queue}" for queue, count in dropped.items()]
+            yield Finding(
+                "G13",
+                Severity.ERROR,
+                f"{answers.group}: {client_id}",
+                f"brokers drop its commits: {'; '.join(parts[:QUEUES_SHOWN])}"
+                + (f" and {len(parts) - QUEUES_SHOWN} more" if len(parts) > QUEUES_SHOWN else ""),
+                "Its log says why. After a reset of a running group, start it again, or let it seek",
+            )
 
 
 def _versions(answers: GroupMembers) -> Iterator[Finding]:

@@ -24,6 +24,8 @@ from rocketrio_protocol.remoting.tasks import every
 
 REAFFIRM_EVERY: Final = 6
 """Commit rounds between two checks that brokers still have what they acknowledged: every 30 s."""
+REMIND_EVERY: Final = 12
+"""Commit rounds between two warnings that commits of a queue are dropped: every minute."""
 
 logger = logging.getLogger("rocketrio.consumer")
 
@@ -166,6 +168,7 @@ class Assignment:
         errors += map(lock_lost, lost)
         errors += filter(None, map(self.offsets.overruled, offsets))
         errors += [lost_meanwhile(queue) for queue in offsets if queue not in self.queues]
+        self._start_void_queues_again()
         if errors:
             raise errors[0]
 
@@ -196,6 +199,22 @@ class Assignment:
                 errors = await self.offsets.persist_committed()
             for error in errors:
                 logger.warning("commit failed group=%s error=%s", self.group, error)
+            self._start_void_queues_again()
+            if round_number % REMIND_EVERY == 0:
+                self._remind_of_dropped_commits()
+
+    def _remind_of_dropped_commits(self) -> None:
+        for queue in self.queues:
+            if (why := self.offsets.overruled(queue)) is not None:
+                logger.warning(
+                    "commits are still dropped queue=%s group=%s dropped=%d error=%s",
+                    queue, self.group, self.offsets.dropped_commits(queue), why,
+                )  # fmt: skip
+
+    def _start_void_queues_again(self) -> None:
+        """Have queues claimed again whose topic or group was deleted: their commits are dropped until then."""
+        for queue in filter(self.offsets.is_void, self.queues):
+            self._fetchers[queue].start_again()
 
     async def commit_at_end(self) -> None:
         """Commit a last time when the consumer leaves."""

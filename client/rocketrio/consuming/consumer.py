@@ -98,6 +98,8 @@ class QueueStatistics:
     """The number of pulls for each reason of choosing their broker."""
     log_cuts: int
     """How often the log had become shorter than what was read, so that the queue went back."""
+    dropped_commits: int
+    """How many commits brokers have dropped since the last one that they stored; 0 while they store them."""
 
 
 @attrs.frozen
@@ -487,6 +489,7 @@ class Consumer(Live):
                 nodes[queue],
                 *self._pulls.last_choice(queue),
                 process_queue.counts.log_cuts,
+                self._assigned.offsets.dropped_commits(queue),
             )
             for queue in nodes
             for process_queue in (self._assigned.queues[queue],)

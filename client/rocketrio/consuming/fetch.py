@@ -6,6 +6,9 @@ while the name servers list that master: a route is up to 30 s old, and the log 
 name server answers, the broker of the last known route is believed: its log may really be shorter.
 Invariant: if the log became shorter, a consumer goes back to what its group committed, never to the current end of the
 log, and never past messages that it has not handled (docs/decisions/0036).
+Invariant: a topic that was deleted and created again is read from its beginning, or from the time that `start_from`
+names: all of it was stored after this member began. A deleted group's position stays, and is claimed again
+(docs/decisions/0068).
 Invariant: a member whose pull got no answer asks for the group's offset before it pulls again: the brokers may have
 removed it from the group, and other members may have had the queue.
 Invariant: pulls slow down while answers bring no progress (pull_pace.py).
@@ -41,6 +44,7 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import RETRY_PREFIX
+from rocketrio_protocol.reader_place import is_earlier_topic, is_same_topic
 
 PULL_ERROR_PAUSE: Final = 1.0  # pullTimeDelayMillsWhenException
 PULL_BUSY_PAUSE: Final = 0.02  # pullTimeDelayMillsWhenBrokerFlowControl
@@ -95,6 +99,8 @@ class QueueFetcher:
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     """Cancelled when the queue is lost."""
     _pull_scope: trio.CancelScope | None = None
+    _newest_place: str | None = None
+    """The place that the last answer from another incarnation of the topic named."""
     _pace: PullPace = attrs.Factory(PullPace)
 
     async def run(self) -> None:
@@ -113,6 +119,12 @@ class QueueFetcher:
         """Cancel a pull in progress; its answer does not count."""
         if self._pull_scope is not None:
             self._pull_scope.cancel()
+
+    def start_again(self) -> None:
+        """Find out where to continue: the broker has nothing of the group's progress any more."""
+        if not self.process_queue.must_start_again:
+            self.process_queue.must_start_again = True
+            self.give_up_pull()
 
     async def _start(self) -> None:
         process_queue = self.process_queue
@@ -149,15 +161,14 @@ class QueueFetcher:
                 f"the master of {queue} cannot be reached, and only it knows where its end is",
                 topic=queue.topic,
             )
-        offset = await self._from_scratch(queue)
+        offset = await self._from_scratch(queue, self.start_from)
         logger.info(
             "group has no offset yet queue=%s group=%s offset=%d", queue, self.wrapper.group, offset
         )
         return attrs.evolve(stored, offset=offset)
 
-    async def _from_scratch(self, queue: MessageQueue) -> int:
+    async def _from_scratch(self, queue: MessageQueue, start_from: StartFrom) -> int:
         client = self.wrapper.client
-        start_from = self.start_from
 
         async def ask(found: FindBrokerResult) -> int:
             if start_from == "earliest" or queue.topic.startswith(RETRY_PREFIX):
@@ -172,6 +183,62 @@ class QueueFetcher:
             return await client.api.max_offset(found.addr, queue)
 
         return await client.ask_broker(queue, ask, insist_on_master=True)
+
+    async def _beginning(self, queue: MessageQueue) -> int:
+        """Return where this member begins in a topic that was created again while it ran."""
+        is_time = isinstance(self.start_from, datetime)
+        return await self._from_scratch(queue, self.start_from if is_time else "earliest")
+
+    async def _continuation(self, queue: MessageQueue) -> StoredOffset:
+        """Return where to continue after a deletion; NOT_FOUND stands for the own position, with a new claim."""
+        stored = await self.offsets.standing(queue)
+        if stored.epoch is None:
+            stored = attrs.evolve(stored, epoch=self._newest_place)
+        if stored.offset is not NOT_FOUND:
+            return stored
+        if stored.is_from_slave:
+            raise NotReachableError(
+                f"the master of {queue} cannot be reached, and only it knows what was deleted",
+                topic=queue.topic,
+            )
+        if is_same_topic(self.offsets.epoch(queue), stored.epoch):
+            return stored
+        return attrs.evolve(stored, offset=await self._beginning(queue))
+
+    async def _start_again(self) -> None:
+        """Continue after the topic or the group was deleted, with a claim of the queue as it is now."""
+        process_queue, queue = self.process_queue, self.process_queue.queue
+        while process_queue.must_start_again:
+            if not process_queue.is_locked:
+                await process_queue.room.wait(ROOM_POLL_INTERVAL)
+                continue
+            try:
+                found = await self._continuation(queue)
+            except AccessRefusedError:
+                raise
+            except Error as error:
+                logger.warning("not started again yet queue=%s error=%s", queue, error)
+                await trio.sleep(PULL_ERROR_PAUSE)
+                continue
+            if not process_queue.must_start_again:
+                return  # `seek` was called meanwhile.
+            process_queue.must_start_again = False
+            position = self.position(process_queue)
+            if found.offset is NOT_FOUND:
+                logger.warning(
+                    "group was deleted, the member claims its queue again queue=%s group=%s position=%s",
+                    queue, self.wrapper.group, position,
+                )  # fmt: skip
+                self.offsets.claim_again(queue)
+            else:
+                logger.warning(
+                    "topic was deleted, the queue begins again queue=%s group=%s from=%s to=%d",
+                    queue, self.wrapper.group, position, found.offset,
+                )  # fmt: skip
+                self.lost(process_queue)
+                process_queue.start(found.offset)
+                self.offsets.begin_again(queue, found.offset)
+            self.offsets.set_epoch(queue, found.epoch)
 
     async def _catch_up(self) -> None:
         """Move to the group's offset, after a lost lock or a pull without an answer: another member may be further."""
@@ -215,6 +282,7 @@ class QueueFetcher:
         while True:
             with trio.CancelScope() as self._pull_scope:  # Cancelled by `seek` and `give_up_pull`.
                 while True:
+                    await self._start_again()
                     await self._catch_up()
                     pause = await self._pull()
                     if pause:
@@ -248,6 +316,10 @@ class QueueFetcher:
                 return self._pace.moved(offset, result.next_begin_offset)
             # Inside the try block: an answer whose messages cannot be read is a failed pull.
             if process_queue.epoch != epoch:
+                return 0.0
+            if is_earlier_topic(log_epoch, result.epoch):
+                self._newest_place = result.epoch
+                process_queue.must_start_again = True
                 return 0.0
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 return await self._correct(result, offset)

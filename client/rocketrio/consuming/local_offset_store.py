@@ -47,12 +47,13 @@ class LocalFileOffsetStore:
     _table: dict[MessageQueue, int] = attrs.Factory(dict)
     _stored: dict[MessageQueue, int] = attrs.Factory(dict)
     _epochs: dict[MessageQueue, str] = attrs.Factory(dict)
+    _stored_epochs: dict[MessageQueue, str] = attrs.Factory(dict)
 
     @classmethod
     def load(cls, file: "OffsetFile") -> "LocalFileOffsetStore":
         """Load the store from the file. Raises ConfigError if the file cannot be read."""
         stored, epochs = file.read_all()
-        return cls(file, dict(stored), stored, epochs)
+        return cls(file, dict(stored), stored, epochs, dict(epochs))
 
     @property
     def offset_table(self) -> dict[MessageQueue, int]:
@@ -104,15 +105,35 @@ class LocalFileOffsetStore:
         """Return None: operators do not reset files."""
         return None
 
+    def is_void(self, queue: MessageQueue) -> bool:
+        """Return False: brokers do not delete files."""
+        return False
+
+    def dropped_commits(self, queue: MessageQueue) -> int:
+        """Return 0: no broker drops what is written to a file."""
+        return 0
+
+    async def standing(self, queue: MessageQueue) -> StoredOffset:
+        """Return NOT_FOUND: what the file has is of the earlier topic."""
+        return StoredOffset(NOT_FOUND)
+
+    def claim_again(self, queue: MessageQueue) -> None:
+        """Do nothing: a file is not claimed."""
+
+    def begin_again(self, queue: MessageQueue, offset: int) -> None:
+        """Note the offset in a queue that was created again."""
+        self.reset_offset(queue, offset)
+
     def doubt_all(self) -> None:
         """Do nothing: no other process writes the file."""
 
     async def persist(self, queue: MessageQueue) -> None:
         """Write the file if it has changed. Raises Error."""
-        if self._table != self._stored:
-            table = dict(self._table)
-            self.file.write(table, self._epochs)
-            self._stored = table
+        # The same offset may count messages of another log, or of a topic that was created again.
+        if self._table != self._stored or self._epochs != self._stored_epochs:
+            table, epochs = dict(self._table), dict(self._epochs)
+            self.file.write(table, epochs)
+            self._stored, self._stored_epochs = table, epochs
 
     async def persist_all(self, queues: list[MessageQueue]) -> list[Error]:
         """Write the file once for all queues; return its error, if any."""

@@ -63,7 +63,10 @@ class QueueClaim:
     is_lost: bool = False
     """Whether another member owns the queue: then only brokers that recognise late commits get one."""
     overruled: StandingOffset | None = None
-    """The offset that an operator's reset has set; commits of this client are dropped."""
+    """The offset that an operator's reset has set, or that nothing is stored any more because the topic or the group
+    was deleted; commits of this client are dropped."""
+    dropped: int = 0
+    """The number of commits that were dropped since the last one that was stored."""
 
     epoch: str | None = None
     """The epoch of the log that the position comes from; None until a rocketrio broker reported one, and after a
@@ -194,6 +197,22 @@ class RemoteBrokerOffsetStore:
         self._claim(queue).forget()
         self.doubt(queue)
 
+    def is_void(self, queue: MessageQueue) -> bool:
+        """Return whether commits are dropped because nothing of the group's progress is left."""
+        claim = self._claims.get(queue)
+        return claim is not None and claim.overruled is not None and claim.overruled.offset is None
+
+    def begin_again(self, queue: MessageQueue, offset: int) -> None:
+        """Forget everything noted of a queue that was created again, where this member continues at `offset`."""
+        self._claim(queue).forget()
+        if queue in self._table:
+            self._table[queue] = _Progress(offset, in_doubt=True)
+
+    def dropped_commits(self, queue: MessageQueue) -> int:
+        """Return how many commits were dropped since the last one that was stored."""
+        claim = self._claims.get(queue)
+        return 0 if claim is None else claim.dropped
+
     def _claim(self, queue: MessageQueue) -> QueueClaim:
         return self._claims.setdefault(queue, QueueClaim())
 
@@ -221,6 +240,10 @@ class RemoteBrokerOffsetStore:
             return StoredOffset(claimed.offset, found.is_slave, claimed.epoch)
 
         return await self.client.ask_broker(queue, ask, insist_on_master=True)
+
+    async def standing(self, queue: MessageQueue) -> StoredOffset:
+        """Return what is stored for the present incarnation of the topic, and its place. Raises Error."""
+        return await self.committed(queue)
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
         """Claim the queue; return the offset that `reset_offset` set, else the master's, else a slave's.
@@ -284,7 +307,10 @@ class RemoteBrokerOffsetStore:
         operator has reset the offset meanwhile; after that it does nothing, see `overruled`.
         """
         progress, claim = self._table.get(queue), self._claim(queue)
-        if progress is None or claim.overruled is not None:
+        if progress is None:
+            return
+        if claim.overruled is not None:
+            claim.dropped += progress.wanted != progress.stored
             return
         # Only one commit per topic and broker is under way at a time: commits arrive in order, and Apache's brokers
         # lose one of two that arrive together for a group without any offset there (seen with 5.3.3).
@@ -297,7 +323,12 @@ class RemoteBrokerOffsetStore:
             async def commit(found: FindBrokerResult) -> None:
                 await self._commit(found, queue, progress, claim)
 
-            await self.client.ask_broker(queue, commit, insist_on_master=insist_on_master)
+            try:
+                await self.client.ask_broker(queue, commit, insist_on_master=insist_on_master)
+            except CommitRefusedError:
+                claim.dropped += 1
+                raise
+            claim.dropped = 0
 
     async def _commit(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, claim: QueueClaim
@@ -455,7 +486,14 @@ class RemoteBrokerOffsetStore:
 def reset_meanwhile(
     group: str, queue: MessageQueue, standing: StandingOffset
 ) -> CommitRefusedError:
-    """Return the error for commits of a queue whose offset an operator has reset."""
+    """Return the error for commits of a queue whose offset an operator has reset, or deleted."""
+    if standing.offset is None:
+        return CommitRefusedError(
+            f"the offset of group {group} on {queue} was deleted, with the topic or with the group",
+            topic=queue.topic,
+            remedy="The consumer claims the queue again within its commit interval; in a topic that was created again"
+            " it begins where start_from says",
+        )
     return CommitRefusedError(
         f"an operator has reset group {group} on {queue} to {standing.offset}",
         topic=queue.topic,

@@ -15,9 +15,10 @@ from rocketrio_protocol.message import MessageQueue
 class CommitRefusedError(Error):
     """A commit was out of date: a reset, another member, or a shorter log has overtaken it.
 
-    An operator reset the group's offset, another member has the queue now, or the log became shorter than what was
-    read. The commit was not stored, and the position in the queue is unchanged. After a reset, commits of the queue are
-    dropped until it is taken over again, which starts at the reset offset, or until `seek` sets a position. After the
+    An operator reset the group's offset, another member has the queue now, the topic or the group was deleted, or the
+    log became shorter than what was read. The commit was not stored, and the position in the queue is unchanged. After
+    a reset, commits of the queue are dropped until it is taken over again, which starts at the reset offset, or until
+    `seek` sets a position. After a deletion the consumer claims the queue again within its commit interval. After the
     log became shorter, the next pull goes back to the group's offset.
     """
 
@@ -110,6 +111,26 @@ class OffsetStore(Protocol):
 
     def overruled(self, queue: MessageQueue) -> CommitRefusedError | None:
         """Return the error of commits that are dropped because of a reset; None while commits are not dropped."""
+        ...
+
+    def is_void(self, queue: MessageQueue) -> bool:
+        """Return whether commits are dropped because nothing of the group's progress is left."""
+        ...
+
+    def dropped_commits(self, queue: MessageQueue) -> int:
+        """Return how many commits were dropped since the last one that was stored."""
+        ...
+
+    async def standing(self, queue: MessageQueue) -> StoredOffset:
+        """Return what is stored for the present incarnation of the topic, and its place. Raises Error."""
+        ...
+
+    def claim_again(self, queue: MessageQueue) -> None:
+        """Forget the claim: the next commit counts as one that knows of the last reset or deletion."""
+        ...
+
+    def begin_again(self, queue: MessageQueue, offset: int) -> None:
+        """Forget everything noted of a queue that was created again, where this member continues at `offset`."""
         ...
 
     def doubt_all(self) -> None:

@@ -180,6 +180,8 @@ class ProcessQueue:
     may_be_behind: bool = False
     """Whether another member may have had the queue and be further: the lock was lost for a while, or no broker
     answered."""
+    must_start_again: bool = False
+    """Whether the topic or the group was deleted, so that the position may mean nothing and the claim means nothing."""
     is_dropped: bool = False
     """Whether another member owns the queue now: nothing more is handed out."""
     epoch: int = 0
@@ -207,7 +209,7 @@ class ProcessQueue:
             work.is_stale = True
         self.in_work.clear()
         self.fetch_offset = self.position = self.done_offset = offset
-        self.may_be_behind = False
+        self.may_be_behind = self.must_start_again = False
 
     def rewind(self) -> None:
         """Drop pulled messages that were not handed out, so that they are pulled again."""

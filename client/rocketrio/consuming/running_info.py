@@ -126,6 +126,7 @@ class RunningMember:
             last_lock_timestamp=self._wall_ms(locked_at),
             last_pull_timestamp=self._wall_ms(last_pull),
             last_consume_timestamp=self._wall_ms(rates.moved_at(process_queue)),
+            rocketrio_dropped_commits=self.assigned.offsets.dropped_commits(queue) or msgspec.UNSET,
         )
 
     def _wall_ms(self, at: float) -> int:

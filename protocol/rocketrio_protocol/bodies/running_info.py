@@ -46,6 +46,8 @@ class ProcessQueueInfo(msgspec.Struct, rename="camel"):
     droped: bool = False
     last_pull_timestamp: int = 0
     last_consume_timestamp: int = 0
+    rocketrio_dropped_commits: int | msgspec.UnsetType = msgspec.UNSET
+    """The number of commits that brokers have dropped since the last one that they stored; omitted if there is none."""
 
 
 class ConsumeStatus(msgspec.Struct):

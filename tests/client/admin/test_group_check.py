@@ -31,6 +31,13 @@ def state(*queues: MessageQueue, tags: str = "*", topic: str = "orders") -> Cons
     )
 
 
+def dropping(count: int) -> ConsumerRunningInfo:
+    """Return the state of a member whose commits of the first queue are dropped."""
+    info = state(QUEUES[0])
+    info.mq_table[QUEUES[0]].rocketrio_dropped_commits = count
+    return info
+
+
 def group(running: Mapping[str, ConsumerRunningInfo], **changes: Any) -> GroupMembers:
     members = {client_id: member(client_id) for client_id in running}
     whole = GroupMembers("g", "CLUSTERING", members, running, {}, {"orders": QUEUES})
@@ -58,6 +65,8 @@ def test_members_that_share_all_queues_are_well() -> None:
         (group({"a": state(*QUEUES), "b": state(QUEUES[1])}), ["G08"]),
         (group({}, model=None), ["G10"]),
         (attrs.evolve(WELL, silent={"h:1": "no answer"}), ["G09"]),
+        (group({"a": dropping(1), "b": state(QUEUES[1])}), []),
+        (group({"a": dropping(2), "b": state(QUEUES[1])}), ["G13"]),
         (attrs.evolve(WELL, members={"a": member("a"), "b": member("b", 500)}), ["G05"]),
         (attrs.evolve(WELL, shared_ids={"a": ["10.0.0.1:1", "10.0.0.2:2"]}), ["G06"]),
     ],
@@ -95,6 +104,28 @@ async def test_members_of_a_cluster_in_memory(
                 await admin.member_stacks("billing", "nobody")
         found = await admin.check_group("billing")
         assert [one.code for one in found.findings] == ["G10"]
+
+
+async def test_members_whose_commits_are_dropped_are_found(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin, open_producer(client=client) as producer:
+        await admin.create_topic("orders", queues=1)
+        queue = MessageQueue("orders", "broker-a", 0)
+        async with open_consumer("orders", group="billing", client=client) as consumer:
+            for number in range(8):
+                await producer.send(Message("orders", b"%d" % number))
+            await consumer.receive()
+            await consumer.commit()
+            await admin.reset_offsets("billing", {queue: 0})
+            for _ in range(4):
+                await consumer.receive()
+                await trio.sleep(6)
+            (found,) = (await admin.check_group("billing")).findings
+            assert (found.code, found.where) == ("G13", f"billing: {client.client_id}")
+            assert f"in a row of {queue}" in found.what
+            consumer.seek(queue, 6)
+            await consumer.receive()
+            await trio.sleep(6)
+            assert (await admin.check_group("billing")).findings == []
 
 
 async def receive_once(*consumers: Consumer) -> None:
