@@ -2,6 +2,7 @@
 
 Invariant: no value of a setting that may be a secret is in it, and no user and no message.
 Invariant: only the user of this process may read the archive.
+Invariant: no name in it leads out of the folder into which it is unpacked, whatever servers call themselves.
 """
 
 import gzip
@@ -12,7 +13,7 @@ import os
 import platform
 import re
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -35,6 +36,8 @@ _SECRET_VALUE: Final = re.compile(
     re.IGNORECASE,
 )
 """Apache's brokers keep accounts in settings like initAuthenticationUser={"username":…,"password":…}."""
+_PART: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""A file name that means the same on every system, and can be made on each."""
 
 
 def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
@@ -75,8 +78,7 @@ def bundle_of(
         "events.json": events,
         "log.txt": log,
     }
-    for one in cluster.brokers:
-        folder = folder_of(one)
+    for one, folder in with_folders(cluster.brokers):
         if one.address in cluster.runtimes:
             files[f"{folder}/runtime.json"] = without_secrets(cluster.runtimes[one.address])
         if one.address in answers.settings:
@@ -86,14 +88,19 @@ def bundle_of(
     return files | dict(more)
 
 
-def folder_of(broker: BrokerStatus) -> str:
-    """Return the folder of a broker's files in a bundle."""
-    address = broker.address.replace(":", "_")
-    return f"brokers/{broker.broker_name}-{broker.broker_id}-{address}"
+def with_folders(brokers: Iterable[BrokerStatus]) -> Iterator[tuple[BrokerStatus, str]]:
+    """Yield each broker with the folder of its files: its name, or else its number in status.json, from 0."""
+    for number, one in enumerate(brokers):
+        address = one.address.replace(":", "_")
+        name = f"{one.broker_name}-{one.broker_id}-{address}"
+        yield one, f"brokers/{name if _PART.fullmatch(name) else number}"
 
 
 def write_bundle(path: Path, files: Mapping[str, Any]) -> None:
     """Write an archive that only this user can read; blocks. Raises ConfigError if there is a file at this place."""
+    for name in files:
+        if not all(_PART.fullmatch(part) and part.strip(".") for part in name.split("/")):
+            raise ValueError(f"{name!r} may be no file of an archive: it could lead out of it")
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from rocketrio.admin.admin import Admin
-from rocketrio.admin.bundle import folder_of, without_secrets
+from rocketrio.admin.bundle import with_folders, without_secrets
 from rocketrio.admin.cluster_status import UNKNOWN_STATES
 from rocketrio.admin.doctor_answers import DoctorAnswers
 from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, name_server_settings, texts
@@ -27,10 +27,9 @@ async def more_for_bundle(admin: Admin, answers: DoctorAnswers) -> dict[str, Any
             files[name] = {"not_answered": error.what}
 
     async with trio.open_nursery() as nursery:
-        for one in answers.cluster.brokers:
+        for one, folder in with_folders(answers.cluster.brokers):
             if one.state in UNKNOWN_STATES:
                 continue
-            folder = folder_of(one)
             nursery.start_soon(
                 ask, f"{folder}/replication.json", admin.calls.ha_status, one.address
             )

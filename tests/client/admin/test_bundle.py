@@ -3,11 +3,13 @@
 import io
 import json
 import logging
+import re
 import stat
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from tests.client.admin.test_doctor import ALL_WRONG
 from tests.support.clients import open_admin, open_consumer, open_producer
@@ -70,6 +72,52 @@ def test_bundle_is_json_that_only_its_owner_reads(tmp_path: Path) -> None:
     assert found["rocketrio-doctor/brokers/broker-a-0-h_1/settings.json"]["haListenPort"] == "10912"
     with pytest.raises(ConfigError, match="exists"):
         write_bundle(path, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("../../../../somewhere/x", "127.0.0.1:10911"),
+        ("/etc/cron.d/x", "127.0.0.1:10911"),
+        ("a/../../../x", "127.0.0.1:10911"),
+        ("broker-a", "../../x:10911"),
+        ("..\\..\\x", "127.0.0.1:10911"),
+        ("C:x", "127.0.0.1:10911"),
+        ("a\0b", "127.0.0.1:10911"),
+        ("line\nend\x1b]0;x\a\u202e", "127.0.0.1:10911"),
+        ("n" * 300, "127.0.0.1:10911"),
+        ("", "[::1]:10911"),
+    ],
+)
+def test_broker_with_a_hostile_name_gets_a_number_in_the_archive(
+    tmp_path: Path, name: str, address: str
+) -> None:
+    cluster = ALL_WRONG.cluster
+    [former, *_] = [one.address for one in cluster.brokers if one.address in ALL_WRONG.settings]
+    brokers = [
+        attrs.evolve(one, broker_name=name, address=address) if one.address == former else one
+        for one in cluster.brokers
+    ]
+    settings = {**ALL_WRONG.settings, address: ALL_WRONG.settings[former]}
+    answers = attrs.evolve(
+        ALL_WRONG, cluster=attrs.evolve(cluster, brokers=brokers), settings=settings
+    )
+    path, target = tmp_path / "case.tar.gz", tmp_path / "deep" / "in" / "here"
+    write_bundle(path, bundle_of(answers, diagnosis_of(answers)))
+    files = read(path)
+    number = [one.address for one in brokers].index(address)
+    assert f"rocketrio-doctor/brokers/{number}/settings.json" in files
+    assert json.loads(files["rocketrio-doctor/status.json"])[number]["address"] == address
+    for member in files:
+        assert re.fullmatch(r"[A-Za-z0-9._/-]+", member)
+        assert (target / member).resolve().is_relative_to(target / "rocketrio-doctor")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "a//x", "a/./x", "a\\x", "a b", ""])
+def test_archive_with_a_path_that_leads_out_is_not_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="lead out"):
+        write_bundle(tmp_path / "case.tar.gz", {"about.json": {}, name: "text"})
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_no_secret_and_no_message_is_in_the_bundle_of_a_secured_cluster(
