@@ -15,7 +15,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, cast
@@ -33,6 +32,7 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Answer, Processor
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.times import nearest_time
 
 STATE_SIZE_LIMIT: Final = 64 * 1024
 """Bytes of what a request names, or of the state before or after it, in JSON; more is replaced by its size."""
@@ -121,7 +121,7 @@ class Audit:
 
     def record(self, request: RemotingCommand, channel: Channel, values: dict[str, Any]) -> None:
         """Log a line, and have it written to the file."""
-        when = datetime.fromtimestamp(self._wall_clock.now_ms() / 1000, UTC)
+        when = nearest_time(self._wall_clock.now_ms())
         line = {
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "server": self._server,

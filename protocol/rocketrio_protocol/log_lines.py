@@ -21,10 +21,11 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Literal, TextIO, TypeAlias
+
+from rocketrio_protocol.times import nearest_time
 
 VALUE_SIZE_LIMIT: Final = 500
 """Characters of one value or of one line of a traceback; the rest is cut."""
@@ -177,7 +178,7 @@ class JSONFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         found = fields_of(record)
         event, fields = found if found is not None else (_cut(record.getMessage()), [])
-        when = datetime.fromtimestamp(record.created, UTC)
+        when = nearest_time(round(record.created * 1000))
         line = {
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,

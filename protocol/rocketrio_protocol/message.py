@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from struct import Struct
 from typing import Any, ClassVar, Final, TypeVar, overload
 
@@ -58,6 +58,7 @@ from rocketrio_protocol.record.properties import (
     joined_keys,
     property_value,
 )
+from rocketrio_protocol.times import nearest_time
 
 _I16: Final = Struct(">h")
 _SIZE_MAGIC_AND_SYS_FLAG: Final = head_struct("size", "magic", "sys_flag")
@@ -77,14 +78,6 @@ _PREPARED_TRANSACTION_OFFSET: Final = head_structs("prepared_transaction_offset"
 _BODY_SIZE: Final = head_structs("body_size")
 _SHAPE: Final = head_struct("magic", "sys_flag", "body_size")
 _UNUSUAL_BODY: Final = COMPRESSED | HOSTS_IPV6_MASK
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_DAY: Final = timedelta(days=1)
-FIRST_TIME_MS: Final = (datetime.min.replace(tzinfo=UTC) + _DAY - _EPOCH) // _MILLISECOND
-"""The earliest time that a datetime holds in every time zone, in epoch ms."""
-LAST_TIME_MS: Final = (datetime.max.replace(tzinfo=UTC) - _DAY - _EPOCH) // _MILLISECOND
-"""The latest one."""
 
 T = TypeVar("T")
 
@@ -236,7 +229,7 @@ class MessageExt:
     @property
     def born_time(self) -> datetime:
         """When the producer created it, by the producer's clock; clamped to the range of datetime."""
-        return _time(self.born_time_ms)
+        return nearest_time(self.born_time_ms)
 
     @property
     def born_host(self) -> tuple[str, int]:
@@ -257,7 +250,7 @@ class MessageExt:
     @property
     def store_time(self) -> datetime:
         """When the master stored it, by the master's clock; clamped to the range of datetime."""
-        return _time(self.store_time_ms)
+        return nearest_time(self.store_time_ms)
 
     @property
     def store_host(self) -> tuple[str, int]:
@@ -446,11 +439,6 @@ class MessageExt:
     def __setstate__(self, state: tuple[bytes, str]) -> None:
         self.buffer, self.broker_name = state
         self.start, self.size = 0, len(state[0])
-
-
-def _time(milliseconds: int) -> datetime:
-    """Return the time, clamped to the range of datetime: producers may write any number, and reading must not fail."""
-    return _EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_TIME_MS), LAST_TIME_MS))
 
 
 def decode_messages(

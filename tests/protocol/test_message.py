@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tests.support.records import plain_fields, record_fields
 
 from rocketrio_protocol.errors import BodyUnreadableError, LocalProtocolError, RemoteProtocolError
-from rocketrio_protocol.message import LAST_TIME_MS, Message, MessageExt, MessageQueue
+from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import SysFlag, pack_host
 from rocketrio_protocol.record.properties import decode_properties
+from rocketrio_protocol.times import LAST_TIME_MS
 
 
 def _message(**changes: Any) -> MessageExt:

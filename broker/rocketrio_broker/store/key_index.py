@@ -10,7 +10,6 @@ Unlike Java: the index follows the log at its own pace, so neither a send nor a 
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -32,6 +31,7 @@ from rocketrio_broker.watermark import LogPosition
 from rocketrio_protocol.record.java_hash import index_key_hash
 from rocketrio_protocol.record.vectors import Int64s
 from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.times import nearest_time
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
@@ -378,5 +378,5 @@ def _column_entries(columns: RecordColumns) -> Int64s:
 
 
 def _file_name(now_ms: int) -> str:
-    moment = datetime.fromtimestamp(now_ms / 1000)  # local time, as in Apache's file names
+    moment = nearest_time(now_ms).astimezone()  # local time, as in Apache's file names
     return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

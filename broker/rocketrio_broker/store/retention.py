@@ -15,7 +15,6 @@ jumps ahead deletes nothing until it has been right for a day (`clock_watch.py`)
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -36,6 +35,7 @@ from rocketrio_broker.store.refusals import Refusals, Refuser
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.times import nearest_time
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
@@ -177,7 +177,7 @@ class RetentionService:
             count_deletable,
             times,
             now_ms=now_ms if goes_by_clock else settled_ms,
-            hour=datetime.fromtimestamp(now_ms / 1000).hour,
+            hour=nearest_time(now_ms).astimezone().hour,
             config=self.config,
         )
         count = counted(used_percent=self.used_ratio * 100, at_any_hour=at_any_hour)

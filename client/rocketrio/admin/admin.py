@@ -115,6 +115,7 @@ from rocketrio_protocol.names import (
     topic_name_problem,
 )
 from rocketrio_protocol.record.message_id import parse_offset_message_id
+from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import join_addr
 from rocketrio_protocol.remoting.tasks import ungrouped
 
@@ -996,7 +997,7 @@ class Admin(Live):
             if addr not in listed:
                 config = await self.calls.broker_config(addr)
                 names = config.get("brokerClusterName", ""), config.get("brokerName", "")
-                listed[addr] = (*names, int(config.get("brokerId", MASTER_ID)))
+                listed[addr] = (*names, decimal_value(config.get("brokerId")) or MASTER_ID)
         return await self._status(listed)
 
     async def _status(self, listed: Mapping[str, tuple[str, str, int]]) -> list[BrokerStatus]:

@@ -9,6 +9,7 @@ from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import join_addr, split_addr
 
 
@@ -79,7 +80,7 @@ class BrokerDescription:
         config: Mapping[str, str],
     ) -> Self:
         """Combine the tables in which a broker describes itself; any field may be missing."""
-        ha_port = config.get("haListenPort")
+        ha_port = decimal_value(config.get("haListenPort"))
         ha_host = config.get("brokerIP2") or split_addr(address)[0]
         return cls(
             cluster=cluster,
@@ -88,15 +89,11 @@ class BrokerDescription:
             role="master" if broker_id == MASTER_ID else "slave",
             broker_role=config.get("brokerRole"),
             address=address,
-            ha_address=join_addr(ha_host, int(ha_port)) if ha_port else None,
-            min_physical_offset=_number(runtime.get("commitLogMinOffset")),
-            max_physical_offset=_number(runtime.get("commitLogMaxOffset")),
+            ha_address=None if ha_port is None else join_addr(ha_host, ha_port),
+            min_physical_offset=decimal_value(runtime.get("commitLogMinOffset")),
+            max_physical_offset=decimal_value(runtime.get("commitLogMaxOffset")),
             version=runtime.get("brokerVersionDesc"),
         )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else None
 
 
 @attrs.frozen

@@ -9,10 +9,13 @@ Answers to: BrokerStatusSubCommand (`mqadmin brokerStatus`), which prints the te
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import attrs
+
+from rocketrio_protocol.record.properties import decimal_value
+from rocketrio_protocol.times import time_of
 
 Value: TypeAlias = int | float | str | bool | datetime | None
 
@@ -90,8 +93,7 @@ class _Reader:
         return None if text in ("", "null") else text
 
     def count(self, key: str) -> int | None:
-        text = self.text(key)
-        return int(text) if text is not None and re.fullmatch(r"[0-9]+", text) else None
+        return decimal_value(self.text(key))
 
     def ratio(self, key: str) -> float | None:
         return _decimal(self.text(key))
@@ -101,7 +103,7 @@ class _Reader:
 
     def time(self, key: str) -> datetime | None:
         ms = self.count(key)
-        return None if not ms else _time(ms)
+        return None if ms is None else time_of(ms)
 
     def since(self, now: str, then: str) -> int | None:
         """Return the difference of two numbers; None if it is negative, as of totals of a broker that was restarted."""
@@ -144,10 +146,3 @@ def _decimal(text: str | None) -> float | None:
     if text is None or re.fullmatch(r"[0-9]+(\.[0-9]+)?(E-?[0-9]+)?", text) is None:
         return None
     return float(text)
-
-
-def _time(ms: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None

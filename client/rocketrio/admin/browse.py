@@ -8,7 +8,7 @@ Answers to: PrintMessageSubCommand and PrintMessageByQueueCommand (`mqadmin prin
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import attrs
@@ -22,6 +22,7 @@ from rocketrio.places import FIRST, LAST, AtOffset, AtTime, FromFirst, FromLast,
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.times import nearest_time
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group that every broker has for tools that only read."""
@@ -155,8 +156,7 @@ class TopicMessages:
             case datetime():
                 return await self.client.offset_at(queue, where)
             case AtTime(time_ms):
-                time = datetime.fromtimestamp(time_ms / 1000, UTC)
-                return await self.client.offset_at(queue, time)
+                return await self.client.offset_at(queue, nearest_time(time_ms))
         first, end = await self.client.min_offset(queue), await self.client.max_offset(queue)
         match where:
             case FromFirst(messages):

@@ -14,7 +14,7 @@ import platform
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from rocketrio.admin.doctor import Diagnosis
 from rocketrio.admin.doctor_answers import DoctorAnswers
 from rocketrio.admin.events import BrokerEvent
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.times import nearest_time
 
 CUT: Final = "(cut)"
 _SECRET_NAME: Final = re.compile(r"secret|passw|pwd|token|credential|key|sign", re.IGNORECASE)
@@ -60,7 +61,7 @@ def bundle_of(
     cluster = answers.cluster
     files: dict[str, Any] = {
         "about.json": {
-            "time": datetime.fromtimestamp(answers.now_ms / 1000, UTC).isoformat(),
+            "time": nearest_time(answers.now_ms).isoformat(),
             "rocketrio": __version__,
             "python": platform.python_version(),
             "system": platform.platform(),

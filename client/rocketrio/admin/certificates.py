@@ -15,6 +15,7 @@ import trio
 
 from rocketrio.admin.admin import Admin
 from rocketrio_protocol.errors import Error, TlsError
+from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import Dial, join_addr, split_addr
 from rocketrio_protocol.remoting.tcp import dial_tcp
 from rocketrio_protocol.remoting.tls import TlsTransport, tls_dial
@@ -65,10 +66,10 @@ async def _replication_port(admin: Admin, addr: str) -> str | None:
         settings = await admin.calls.broker_config(addr)
     except Error:
         return None
-    if not settings.get("haTlsCertificateFile") or "haListenPort" not in settings:
+    port = decimal_value(settings.get("haListenPort"))
+    if not settings.get("haTlsCertificateFile") or port is None:
         return None
-    host = settings.get("brokerIP2") or split_addr(addr)[0]
-    return join_addr(host, int(settings["haListenPort"]))
+    return join_addr(settings.get("brokerIP2") or split_addr(addr)[0], port)
 
 
 async def certificate_end(addr: str, *, dial: Dial = dial_tcp) -> int:

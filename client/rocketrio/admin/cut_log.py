@@ -9,7 +9,7 @@ Answers to: nothing; Apache's brokers do not keep what they truncate.
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from rocketrio_protocol.names import (
     is_system_topic,
 )
 from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
+from rocketrio_protocol.times import nearest_time
 
 CUT_FOLDER: Final = "cut"
 PROPERTY_CUT_FROM: Final = "rocketrioCutFrom"
@@ -90,7 +91,7 @@ def cut_file(directory: Path, name: str) -> CutFile:
 
 
 def _cut_file(path: Path, match: re.Match[str]) -> CutFile:
-    return CutFile(path, int(match[1]), datetime.fromtimestamp(int(match[2]) / 1000, UTC))
+    return CutFile(path, int(match[1]), nearest_time(int(match[2])))
 
 
 def read_records(file: CutFile) -> Iterator[CutRecord | CutDamage]:

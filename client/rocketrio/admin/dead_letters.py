@@ -8,7 +8,7 @@ Unlike Java: by default only the group gets the message again, by its retry topi
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -37,6 +37,7 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
 )
+from rocketrio_protocol.times import nearest_time
 
 ResendTo: TypeAlias = Literal["group", "topic"]
 
@@ -121,7 +122,7 @@ class DeadLetters:
 
     async def counted(self) -> DeadLetterCount:
         """Return how many there are, since when, and how many are new; raises nothing that a broker is to blame for."""
-        hour_ago = datetime.fromtimestamp(self.client.wall_clock.now_ms() / 1000, UTC) - LAST_HOUR
+        hour_ago = nearest_time(self.client.wall_clock.now_ms()) - LAST_HOUR
         messages = last_hour = 0
         times: list[datetime] = []
         try:

@@ -7,8 +7,9 @@
 Invariant: an event is returned once, and brokers that share a process, and so their events, count as one.
 """
 
+import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -21,13 +22,15 @@ from rocketrio_protocol.bodies.events import LoggedEvent
 from rocketrio_protocol.commands.admin import GetEventsResponseHeader
 from rocketrio_protocol.errors import AccessRefusedError, Error, RequestCodeNotSupportedError
 from rocketrio_protocol.remoting.tasks import ungrouped
+from rocketrio_protocol.times import time_of
 
 
 @attrs.frozen
 class BrokerEvent:
     """One event of a broker."""
 
-    time: datetime
+    time: datetime | None
+    """When it was logged, by the clock of the broker; None if that is no time."""
     level: str
     """INFO, WARNING or ERROR."""
     kind: str
@@ -38,6 +41,10 @@ class BrokerEvent:
     broker_name: str
     broker_id: int
     address: str
+
+
+def _order(event: BrokerEvent) -> tuple[float, str]:
+    return math.inf if event.time is None else event.time.timestamp(), event.address
 
 
 @attrs.define
@@ -75,9 +82,8 @@ class EventFeed:
 
         async def ask(cluster: str, name: str, broker_id: int, addr: str) -> None:
             for each in await self._new(addr):
-                when = datetime.fromtimestamp(each.time_ms / 1000, UTC)
                 one = BrokerEvent(
-                    when,
+                    time_of(each.time_ms),
                     each.level,
                     each.kind,
                     each.event,
@@ -98,7 +104,7 @@ class EventFeed:
                     for broker_id, addr in broker.broker_addrs.items():
                         nursery.start_soon(ask, broker.cluster, name, broker_id, addr)
         self._last = frozenset(found)
-        return sorted(found.values(), key=lambda one: (one.time, one.address))
+        return sorted(found.values(), key=_order)
 
     async def _new(self, addr: str) -> list[LoggedEvent]:
         position = self._positions.setdefault(addr, _Position())

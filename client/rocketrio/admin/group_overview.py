@@ -6,7 +6,7 @@ Answers to: ConsumerProgressSubCommand without a group, ConsumerConnectionSubCom
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 import attrs
@@ -32,6 +32,8 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.lag import Verdict
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import RETRY_PREFIX
+from rocketrio_protocol.record.properties import decimal_value
+from rocketrio_protocol.times import time_of
 
 Mode = Literal["pull", "pop"]
 
@@ -144,9 +146,8 @@ def member_of(connection: Connection, info: ConsumerRunningInfo | None) -> Group
     """Return a member from its connection and what it reported."""
     since = queues = subscriptions = None
     if info is not None:
-        started = info.properties.get(PROP_CONSUMER_START_TIMESTAMP, "")
-        if started.isdecimal():
-            since = datetime.fromtimestamp(int(started) / 1000, UTC)
+        started = decimal_value(info.properties.get(PROP_CONSUMER_START_TIMESTAMP))
+        since = None if started is None else time_of(started)
         queues = sorted(queue for queue, state in info.mq_table.items() if not state.droped)
         subscriptions = sorted(info.subscription_set, key=lambda one: one.topic)
     return GroupMember(

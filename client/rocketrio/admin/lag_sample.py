@@ -22,6 +22,7 @@ from rocketrio.admin.admin_calls import WALK_TIMEOUT, AdminCalls
 from rocketrio_protocol.bodies.stats import ConsumeStats
 from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.errors import AccessRefusedError, BrokerError, Error, RequestTimeoutError
+from rocketrio_protocol.record.properties import decimal_value
 
 ASKED_ONE_BY_ONE: Final = 16
 """Up to this number of groups are asked for by 208; more of them by 317."""
@@ -69,16 +70,13 @@ async def broker_facts(calls: AdminCalls, addr: str) -> BrokerFacts:
         for name, config in topics.items()
         if Permission.READ in Permission(config.perm)
     }
-    began = runtime.get("earliestMessageTimeStamp", "")
-    has_deleted = runtime.get("commitLogMinOffset", "0").isdecimal() and (
-        int(runtime.get("commitLogMinOffset", "0")) > 0
-    )
-    is_known = began.isdecimal() and int(began) > 0
+    began = decimal_value(runtime.get("earliestMessageTimeStamp"))
+    has_deleted = bool(decimal_value(runtime.get("commitLogMinOffset")))
     return BrokerFacts(
         readable,
         topics.keys() - readable.keys(),
         list(groups),
-        int(began) if has_deleted and is_known else None,
+        (began or None) if has_deleted else None,
     )
 
 

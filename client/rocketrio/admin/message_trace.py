@@ -16,7 +16,7 @@ Answers to: QueryMsgTraceByIdSubCommand (`mqadmin queryMsgTraceById`), TraceView
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import attrs
 
@@ -31,6 +31,7 @@ from rocketrio.tracing.encoding import (
     TransactionEnded,
 )
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.times import time_of
 
 _DECISIONS = {"COMMIT_MESSAGE": "committed", "ROLLBACK_MESSAGE": "rolled back"}
 
@@ -125,7 +126,7 @@ def _sort_time(step: TraceStep) -> float:
 def _step(
     record: Published | ConsumeBegun | TransactionEnded | Recalled, client_host: str
 ) -> TraceStep:
-    time = _time(record.time_ms)
+    time = time_of(record.time_ms)
     match record:
         case Published():
             result = "ok" if record.is_success else "not stored as safe as asked for"
@@ -154,7 +155,7 @@ def _ended(record: ConsumeEnded, begun: ConsumeBegun | None, client_host: str) -
     group = record.group or (None if begun is None else begun.group)
     is_success = record.result is ConsumeReturn.SUCCESS
     return TraceStep(
-        _time(time_ms),
+        time_of(time_ms),
         "handled" if is_success else "failed",
         group,
         client_host,
@@ -167,7 +168,7 @@ def _ended(record: ConsumeEnded, begun: ConsumeBegun | None, client_host: str) -
 def _copied(copy: GroupCopy) -> TraceStep:
     message = copy.message
     return TraceStep(
-        _time(message.store_time_ms),
+        time_of(message.store_time_ms),
         "dead" if copy.is_dead else "retried",
         copy.group,
         None,
@@ -175,10 +176,6 @@ def _copied(copy: GroupCopy) -> TraceStep:
         None,
         f"sent back {counted(message.reconsume_times, 'time')}",
     )
-
-
-def _time(time_ms: int) -> datetime | None:
-    return None if time_ms <= 0 else datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 def topic_of(message_id: str, reported: Iterable[Reported]) -> str | None:

@@ -7,7 +7,7 @@ Unlike Java: a permission is changed on all brokers that have the topic, or on o
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -25,6 +25,7 @@ from rocketrio_protocol.errors import (
     Error,
     RouteNotFoundError,
 )
+from rocketrio_protocol.times import time_of
 
 MESSAGE_TYPE: Final = "message.type"
 """The attribute of RocketMQ 5 that says which messages a topic has."""
@@ -299,9 +300,7 @@ def overview_of(
         message_type=", ".join(sorted(types)) if types else None,
         messages=total,
         per_second=None if stored_in_minute is None else stored_in_minute / 60,
-        last_stored=None
-        if total is None or not last_ms
-        else datetime.fromtimestamp(last_ms / 1000, UTC),
+        last_stored=None if total is None else time_of(last_ms),
         groups=groups,
     )
 

@@ -1,7 +1,6 @@
 """The commands `rocketrio broker show|stats|clean`."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 
 import click
 
@@ -23,6 +22,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
+from rocketrio_protocol.times import nearest_time
 
 _COLUMNS = ("key", "value", Column("unit", cell=lambda row: row["unit"] or ""))
 _RAW = click.option("--raw", is_flag=True, help="All keys, as the broker reports them.")
@@ -140,7 +140,7 @@ def clean(
                 settings = await admin.calls.broker_config(address)
                 kept = settings.get("fileReservedTime", "")
             found = await clean_broker(admin, address, cleaning, dry_run=dry_run)
-            now = datetime.fromtimestamp(admin.client.wall_clock.now_ms() / 1000, UTC)
+            now = nearest_time(admin.client.wall_clock.now_ms())
         notes = []
         if kept is not None:
             [oldest] = [one.before for one in found if one.what == "oldest_message"]

@@ -69,7 +69,6 @@ from rocketrio.cluster.name_servers import (
 from rocketrio.cluster.tls import TLS_CA_FILE_VARIABLE, TLS_VARIABLE, GivenTls
 from rocketrio.connect import ClientOptions
 from rocketrio.places import (
-    TIME_FORMS,
     AtTime,
     Place,
     PlaceRange,
@@ -85,6 +84,7 @@ from rocketrio_protocol.names import group_name_problem, topic_name_problem
 from rocketrio_protocol.remoting.ports import SystemWallClock, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.remoting.tls_files import TlsOptions
+from rocketrio_protocol.times import nearest_time
 
 __all__ = ["PIPED_WIDTH", "UNKNOWN", "utc_text"]  # for those who import them from here
 
@@ -202,7 +202,7 @@ class Time(click.ParamType[datetime]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
         try:
-            return time_of(str(value))
+            return typed_time(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -255,15 +255,12 @@ def range_to(since: PlaceRange, until: Place | None) -> PlaceRange:
         raise click.UsageError(str(error)) from error
 
 
-def time_of(text: str) -> datetime:
+def typed_time(text: str) -> datetime:
     """Return the time that a text names, local time if it has no zone. Raises ValueError for any other text."""
     try:
-        time_ms = time_ms_of(text, SystemWallClock().now_ms())
-        return datetime.fromtimestamp(time_ms / 1000).astimezone()
+        return nearest_time(time_ms_of(text, SystemWallClock().now_ms())).astimezone()
     except ConfigError as error:
         raise ValueError(str(error)) from error
-    except (OverflowError, OSError) as error:  # Its local time is outside the years of datetime.
-        raise ValueError(f"{text!r} is not a time: {TIME_FORMS}") from error
 
 
 def local_text(time: datetime, *, timespec: str = "seconds") -> str:

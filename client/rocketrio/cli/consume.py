@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 
 import click
 import trio
@@ -43,6 +42,7 @@ from rocketrio.counts import counted
 from rocketrio.places import FIRST, LAST, AtTime, Place, PlaceRange
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
+from rocketrio_protocol.times import nearest_time
 
 
 @click.command(cls=Command)
@@ -166,7 +166,7 @@ async def _opened(
     """Open a consumer that begins at a place where its group never committed; report where a given one is not used."""
     start_from: StartFrom = "earliest"
     if isinstance(start, AtTime):
-        start_from = datetime.fromtimestamp(start.time_ms / 1000, UTC)
+        start_from = nearest_time(start.time_ms)
     if is_given:
         answers = await committed_in(client, group, await readable_queues(client, topic))
         committed = [answer for answer in answers.values() if isinstance(answer, int)]

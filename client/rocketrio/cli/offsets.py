@@ -19,7 +19,7 @@ from rocketrio.cli.common import (
     changes_with,
     client_options,
     run_in_part,
-    time_of,
+    typed_time,
     without_bounds,
 )
 from rocketrio.cli.numbers import Whole
@@ -207,7 +207,7 @@ async def _targets(
 
 def _time(text: str) -> datetime:
     try:
-        return time_of(text)
+        return typed_time(text)
     except ValueError:
         raise ConfigError(
             f"--reset-to {text} is neither earliest, latest, an offset nor a time like {TIME_EXAMPLE}"

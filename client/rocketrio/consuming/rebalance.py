@@ -9,7 +9,7 @@ Unlike Java: all members ask the brokers of a topic in the same order, so that t
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -31,6 +31,7 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import retry_topic
+from rocketrio_protocol.times import nearest_time
 
 REBALANCE_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.waitInterval
 UNBALANCED_INTERVAL: Final = 1.0
@@ -155,7 +156,7 @@ class RebalanceService:
         return is_balanced
 
     def _report(self, shares: Mapping[str, Share]) -> None:
-        when = datetime.fromtimestamp(self.client.wall_clock.now_ms() / 1000, UTC)
+        when = nearest_time(self.client.wall_clock.now_ms())
         for topic, share in shares.items():
             found = report(topic, self._shares.get(topic, Share()), share, when)
             self._shares[topic] = share

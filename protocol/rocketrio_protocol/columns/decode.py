@@ -22,7 +22,7 @@ from rocketrio_protocol.columns.block import RecordBlock, open_block
 from rocketrio_protocol.columns.properties import MAP_TYPE, UnusualPropertiesError, gather
 from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
-from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, decode_messages
+from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.record.compression import InflateBudget
 from rocketrio_protocol.record.layout import BEFORE_BODY, COMPRESSED
 from rocketrio_protocol.record.properties import (
@@ -33,6 +33,7 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_UNIQUE_KEY,
 )
 from rocketrio_protocol.record.vectors import HEAD_TYPE, Int64s, items_at_every_byte
+from rocketrio_protocol.times import FIRST_TIME_MS, LAST_TIME_MS
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
 

@@ -9,13 +9,13 @@ Unlike Java: the month begins in UTC, not in the machine's time zone; no program
 """
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from struct import Struct
 from typing import Final
 
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.record.layout import IPV4_HOST_SIZE, IPV6_HOST_SIZE, unpack_host
+from rocketrio_protocol.times import nearest_time
 
 BATCH_ID_SEPARATOR: Final = ","
 
@@ -104,9 +104,7 @@ class UniqueIdGenerator:
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:
-    start = datetime.fromtimestamp(now_ms / 1000, UTC).replace(
-        day=1, hour=0, minute=0, second=0, microsecond=0
-    )
+    start = nearest_time(now_ms).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     years, month_index = divmod(start.month, 12)
     end = start.replace(year=start.year + years, month=month_index + 1)
     return int(start.timestamp() * 1000), int(end.timestamp() * 1000)

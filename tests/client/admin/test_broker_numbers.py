@@ -10,6 +10,7 @@ from tests.support.clients import open_admin
 from tests.support.orders import send
 
 from rocketrio import ClientInstance
+from rocketrio.admin.admin_values import BrokerDescription
 from rocketrio.admin.broker_numbers import counts_of, size_of, state_of
 from rocketrio.admin.broker_upkeep import Cleaning, clean, expected
 from rocketrio.admin.round_trips import percentile, round_trips
@@ -56,6 +57,17 @@ def test_texts_of_apache_are_values_with_units() -> None:
     )
     # The total fell: the broker was restarted meanwhile.
     assert (counts["stored_today"], counts["stored_yesterday"]) == (50, None)
+
+
+@pytest.mark.parametrize(
+    "digits", ["1700000000000000", str(2**63 - 1), "9" * 5000, "-1", "--5", "1e9"]
+)
+def test_digits_that_are_no_time_or_count_are_unknown(digits: str) -> None:
+    table = {"bootTimestamp": digits, "commitLogMinOffset": digits, "commitLogMaxOffset": digits}
+    state = {one.key: one.value for one in state_of(table, {"haListenPort": digits})}
+    assert state["started"] is None
+    description = BrokerDescription.of("c", "b", 0, "h:1", table, {"haListenPort": "9" * 5000})
+    assert description.ha_address is None
 
 
 TEXTS = st.text("0123456789.-E GiBMTotal:,Fre nul", max_size=30)

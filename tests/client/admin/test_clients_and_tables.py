@@ -45,6 +45,10 @@ from rocketrio.admin.topic_admin import (
 )
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.inspection import ProducerInfo
+from rocketrio_protocol.bodies.running_info import (
+    PROP_CONSUMER_START_TIMESTAMP,
+    ConsumerRunningInfo,
+)
 from rocketrio_protocol.bodies.stats import Connection, TopicOffset, TopicStatsTable
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission, TopicConfig
 from rocketrio_protocol.errors import (
@@ -214,6 +218,15 @@ def test_overview_of_a_topic_is_unknown_where_a_broker_is_silent() -> None:
     assert (found.messages, found.per_second) == (8, 2.0)
     found = overview_of("t", configs, [table, None], None, None)
     assert (found.messages, found.last_stored, found.per_second) == (None, None, None)
+
+
+@pytest.mark.parametrize("number", [1_700_000_000_000_000, 2**63 - 1, -(2**63), 0, -1])
+def test_number_that_is_no_time_is_unknown_in_topics_and_members(number: int) -> None:
+    table = TopicStatsTable({MessageQueue("t", "a", 0): TopicOffset(0, 9, number)})
+    found = overview_of("t", {"a": TopicConfig("t", 1, 1, 6)}, [table], 120, ["g"])
+    assert (found.messages, found.last_stored) == (9, None)
+    info = ConsumerRunningInfo({PROP_CONSUMER_START_TIMESTAMP: str(number)})
+    assert member_of(Connection("c", "h:1", "JAVA", 407), info).since is None
 
 
 async def test_topics_and_groups_are_listed_with_what_is_known(admin: Admin) -> None:

@@ -38,6 +38,23 @@ async def test_feed_returns_each_event_once_and_then_only_new_ones(client: Clien
         assert await feed.poll() == []
 
 
+async def test_event_of_a_clock_that_shows_no_time_is_the_last_and_has_none(
+    client: ClientInstance,
+) -> None:
+    async with open_admin(client=client) as admin:
+        feed = admin.events(kinds=["clock"])
+        wrong = log.makeRecord(
+            log.name, logging.ERROR, "x", 1, "clock jumped by=%s in_all=%s", ("1 h", None), None
+        )
+        wrong.created = 1e15
+        log.handle(wrong)
+        log.error("clock jumped by=%s in_all=%s", "2 h", None)
+        found = {str(one.values["by"]): one.time for one in await feed.poll()}
+        assert list(found) == ["2 h", "1 h"]
+        assert found["2 h"] is not None
+        assert found["1 h"] is None
+
+
 async def test_restarted_broker_numbers_its_events_from_the_beginning(
     cluster: EmbeddedCluster, client: ClientInstance
 ) -> None:

@@ -20,6 +20,7 @@ from rocketrio import (
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import GroupAnswers, Track, judged
 from rocketrio.admin.message_trace import Reported, trace_steps
+from rocketrio.tracing.decoding import decode_trace
 from rocketrio.tracing.encoding import (
     ConsumeBegun,
     ConsumeEnded,
@@ -96,6 +97,17 @@ def test_end_without_time_and_group_takes_them_from_its_beginning() -> None:
     assert steps[1].time == datetime.fromtimestamp(1.03, UTC)
     [alone] = trace_steps("A", [Reported(ended, "h:1")])
     assert (alone.time, alone.group) == (None, None)
+
+
+@pytest.mark.parametrize("number", [1_700_000_000_000_000, 2**63 - 1, -(2**63), 10**20, 0, -1])
+def test_record_with_a_number_that_is_no_time_is_a_step_without_one(number: int) -> None:
+    body = f"Pub\1{number}\1R\1g\1t\1MID\1\1\1a:1\0015\0013\0010\1OFFID\1true\2"
+    decoded = decode_trace(body)
+    assert decoded.damaged == 0
+    ended = ConsumeEnded(Traced("t", "MID"), number, "g", "REQ", number, ConsumeReturn.SUCCESS)
+    records = [*decoded.records, ended]
+    steps = trace_steps("MID", [Reported(record, "h:1") for record in records])
+    assert [(step.what, step.time) for step in steps] == [("sent", None), ("handled", None)]
 
 
 async def test_trace_of_a_dead_letter_has_its_whole_life(cluster: EmbeddedCluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocketrio.cli import main
-from rocketrio.cli.common import PLACE, RANGE, Time, local_text, time_of, utc_text
+from rocketrio.cli.common import PLACE, RANGE, Time, local_text, typed_time, utc_text
 from rocketrio.cli.offsets import _time
 from rocketrio.places import AtTime, FromLast
 
@@ -37,7 +37,7 @@ def test_a_time_is_the_same_for_all_commands(in_new_york: None, text: str) -> No
 def test_times_that_are_shown_can_be_given_again(in_new_york: None) -> None:
     assert utc_text(NOON) == "2026-01-31T12:00:00.000+00:00"
     assert local_text(NOON) == "2026-01-31T07:00:00-05:00"
-    assert time_of(utc_text(NOON)) == time_of(local_text(NOON)) == NOON
+    assert typed_time(utc_text(NOON)) == typed_time(local_text(NOON)) == NOON
 
 
 @pytest.mark.parametrize("text", ["yesterday", "0001-01-01T00:00"])

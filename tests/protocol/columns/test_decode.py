@@ -20,7 +20,7 @@ from rocketrio_protocol.columns import decode as columns_module
 from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
 from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
-from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, decode_messages
+from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.record.compression import (
     INFLATE_LIMIT,
     InflateBudget,
@@ -31,6 +31,7 @@ from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.properties import encode_properties
+from rocketrio_protocol.times import FIRST_TIME_MS, LAST_TIME_MS
 
 
 @pytest.fixture(autouse=True)
