@@ -35,6 +35,7 @@ CONSUMER: list[tuple[str, list[Any]]] = [
     ("mode", [None, True, ["clustering"], "CLUSTERING"]),
     ("orderly", [None, 1, "no"]),
     ("offsets_path", [5, True, b"file", ["file"]]),
+    ("ignore_unreadable_offsets", [None, 1, "no"]),
     ("max_reconsume_times", [True, "3", 1.5, -1]),
     ("delay_levels", [5, None, "1s 5s", [1, 5], [], timedelta(1)]),
     ("auto_commit", [None, 0, "no"]),

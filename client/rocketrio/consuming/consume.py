@@ -45,6 +45,7 @@ async def open_consumer(
     mode: Mode = "clustering",
     orderly: bool = False,
     offsets_path: str | PathLike[str] | None = None,
+    ignore_unreadable_offsets: bool = False,
     max_reconsume_times: int | None = None,
     delay_levels: Sequence[timedelta] = DELAY_LEVELS,
     auto_commit: bool = True,
@@ -85,7 +86,8 @@ async def open_consumer(
     With `orderly` a queue moves to another member only when its message in work is done, and `run` tries a failed
     message again in place, forever unless `max_reconsume_times` limits it: brokers lock the queues. With
     `mode="broadcasting"` every member gets every message and keeps its progress in a file of its own: `offsets_path`,
-    by default where Java's consumers keep it, `~/.rocketmq_offsets`. Members on one host need a path each.
+    by default where Java's consumers keep it, `~/.rocketmq_offsets`. Members on one host need a path each. A file that
+    cannot be read is a ConfigError, or with `ignore_unreadable_offsets` the member begins at `start_from`.
 
     With `auto_commit` all messages before the one in work are committed every `auto_commit_interval` seconds, when a
     queue is released, and at the end of the block; the last message is included if the block ended without an
@@ -107,6 +109,7 @@ async def open_consumer(
         mode=mode,
         orderly=orderly,
         offsets_path=None if offsets_path is None else path("offsets_path", offsets_path),
+        ignore_unreadable_offsets=ignore_unreadable_offsets,
         max_reconsume_times=max_reconsume_times,
         delay_levels=delay_levels,
         start_from=start_from,

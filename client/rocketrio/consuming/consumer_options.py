@@ -71,6 +71,8 @@ class ConsumerOptions:
     orderly: bool
     offsets_path: Path | None
     """The file for offsets when broadcasting; None for Java's place."""
+    ignore_unreadable_offsets: bool
+    """Whether a member that broadcasts begins at `start_from` if its file cannot be read."""
     max_reconsume_times: int | None
     """None for RocketMQ's rule."""
     delay_levels: tuple[timedelta, ...] = attrs.field(converter=check_levels)
@@ -113,6 +115,11 @@ class ConsumerOptions:
             raise ConfigError("orderly= is for members of a group; with queues= order is as it is")
         if self.offsets_path is not None and not self.is_broadcasting:
             raise ConfigError("offsets_path= is for mode='broadcasting'; others commit to brokers")
+        flag("ignore_unreadable_offsets", self.ignore_unreadable_offsets)
+        if self.ignore_unreadable_offsets and not self.is_broadcasting:
+            raise ConfigError(
+                "ignore_unreadable_offsets= is for mode='broadcasting', which has a file"
+            )
         if self.max_reconsume_times is not None:
             whole_number("max_reconsume_times", self.max_reconsume_times, least=0)
 

@@ -283,7 +283,9 @@ def _offset_store(client: ClientInstance, options: ConsumerOptions) -> OffsetSto
     if not options.is_broadcasting:
         return RemoteBrokerOffsetStore(client, options.group)
     path = options.offsets_path or default_offsets_path(client.client_id, options.group)
-    return LocalFileOffsetStore.load(OffsetFile(path))
+    return LocalFileOffsetStore.load(
+        OffsetFile(path), ignore_unreadable=options.ignore_unreadable_offsets
+    )
 
 
 async def _refuse_confirmation() -> bool:

@@ -50,9 +50,14 @@ class LocalFileOffsetStore:
     _stored_epochs: dict[MessageQueue, str] = attrs.Factory(dict)
 
     @classmethod
-    def load(cls, file: "OffsetFile") -> "LocalFileOffsetStore":
-        """Load the store from the file. Raises ConfigError if the file cannot be read."""
-        stored, epochs = file.read_all()
+    def load(cls, file: "OffsetFile", *, ignore_unreadable: bool = False) -> "LocalFileOffsetStore":
+        """Load the store from the file. Raises ConfigError if it cannot be read, unless that is to be ignored."""
+        try:
+            stored, epochs = file.read_all()
+        except ConfigError:
+            if not ignore_unreadable:
+                raise
+            stored, epochs = {}, {}
         return cls(file, dict(stored), stored, epochs, dict(epochs))
 
     @property
@@ -201,11 +206,16 @@ class OffsetFile:
         return offsets
 
     def read_all(self) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str]]:
-        """Return offsets and their epochs; empty without a file. Raises ConfigError if neither file can be read."""
+        """Return offsets and their epochs, none without a file. Raises ConfigError if neither file can be read.
+
+        An empty file is a missing one: a power cut leaves it of the first write, before which there were no offsets.
+        """
         problem: Exception | None = None
         for path in (self.path, self._backup):
             try:
                 text = path.read_bytes()
+                if not text:
+                    continue
                 kept = fastjson.loads(text, _Read, what="offsets")
                 return by_queue(kept.offset_table), by_queue(kept.rocketrio_epochs)
             except FileNotFoundError:
@@ -217,7 +227,7 @@ class OffsetFile:
             return {}, {}
         raise ConfigError(
             f"the offsets in {self.path} cannot be read: {problem}",
-            remedy="Repair the file, or remove it and its .bak to begin where start_from says",
+            remedy="Repair the file; or give ignore_unreadable_offsets=True to begin where start_from says",
         ) from problem
 
     def write(

@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -134,6 +135,40 @@ def test_file_before_counts_where_the_last_one_cannot_be_read(tmp_path: Path) ->
         file.read()
 
 
+async def test_empty_file_is_a_missing_one(client: ClientInstance, tmp_path: Path) -> None:
+    await send(client, 2, queues=1)
+    path = tmp_path / "offsets.json"
+    path.touch()
+    (tmp_path / "offsets.json.bak").touch()
+    assert OffsetFile(path).read_all() == ({}, {})
+    async with open_consumer(
+        TOPIC, group="g", mode="broadcasting", start_from="earliest", client=client,
+        offsets_path=path,
+    ) as consumer:  # fmt: skip
+        assert await receive(consumer, 2) == [0, 1]
+    assert OffsetFile(path).read() == {QUEUE: 2}
+
+
+@pytest.mark.parametrize("text", [b"\0" * 300, b"{", b"null", b'{"offsetTable":{{"brokerNa'])
+async def test_unreadable_file_is_refused_or_ignored_as_the_member_says(
+    client: ClientInstance, tmp_path: Path, text: bytes
+) -> None:
+    await send(client, 2, queues=1)
+    path = tmp_path / "offsets.json"
+    path.write_bytes(text)
+    options: dict[str, Any] = {
+        "group": "g", "mode": "broadcasting", "start_from": "earliest", "client": client,
+        "offsets_path": path,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="ignore_unreadable_offsets=True"):
+        async with open_consumer(TOPIC, **options):
+            raise AssertionError("open")
+    assert path.read_bytes() == text
+    async with open_consumer(TOPIC, ignore_unreadable_offsets=True, **options) as consumer:
+        assert await receive(consumer, 2) == [0, 1]
+    assert OffsetFile(path).read() == {QUEUE: 2}
+
+
 def test_offsets_file_is_by_default_where_java_has_it() -> None:
     home = Path.home() / ".rocketmq_offsets"
     assert default_offsets_path("10.0.0.1@7#abc", "g") == home / "10.0.0.1@DEFAULT/g/offsets.json"
@@ -171,6 +206,7 @@ def test_offsets_are_for_this_user_alone(tmp_path: Path) -> None:
         ({"mode": "multicast"}, "neither 'clustering' nor 'broadcasting'"),
         ({"mode": "broadcasting", "queues": [QUEUE]}, "no queues="),
         ({"offsets_path": "o.json"}, "for mode='broadcasting'"),
+        ({"ignore_unreadable_offsets": True}, "for mode='broadcasting'"),
     ],
 )
 async def test_wrong_use_is_refused(
