@@ -9,10 +9,12 @@ committed offset that does not move is one, however small the lag is. No rule ha
     stalled    the committed offset does not move, and a member owns the queue
     stopped    the committed offset does not move, and no member owns the queue
     rewound    the committed offset went back, and no operator reset it
+    ahead      the committed offset lies beyond the end of the queue: what comes next is skipped, or read again
     losing     the oldest unread message is about to be deleted, or has been
     unknown    a number is missing, or the offsets of the group do not say what its members have handled
 
-Broker and client share these rules. Invariant: an unknown number is None, never 0, and no lag is negative.
+Broker and client share these rules. Invariant: an unknown number is None, never 0; an offset beyond the end is no lag
+of 0 but an unknown one, for the group and its queue do not count the same messages.
 Answers to: nothing in Apache's tools; the rules are near to those of LinkedIn's Burrow for Kafka.
 """
 
@@ -48,6 +50,7 @@ class Verdict(StrEnum):
     REWOUND = "rewound"
     STALLED = "stalled"
     STOPPED = "stopped"
+    AHEAD = "ahead"
     LOSING = "losing"
 
     @property
@@ -67,6 +70,26 @@ class Owner(Enum):
     """The group has members, or no broker could say whether it has."""
 
 
+def lag_of(committed: int | None, end: int | None) -> int | None:
+    """Return how many messages are stored and not committed; None if a number is unknown, or beyond the end."""
+    if committed is None or end is None or committed > end:
+        return None
+    return end - committed
+
+
+def ahead_of(committed: int | None, end: int | None) -> int:
+    """Return how many messages a committed offset lies beyond the end; 0 if it does not, or if that is unknown."""
+    return committed - end if committed is not None and end is not None and committed > end else 0
+
+
+def ahead_text(name: str, ahead: int) -> str:
+    """Return why a queue's lag is unknown that has a committed offset beyond its end."""
+    return (
+        f"{name} is ahead of the end by {ahead:,}: its topic was made again, or the log became shorter; "
+        "reset the group there"
+    )
+
+
 @attrs.frozen
 class Sample:
     """How far a group is in one queue at one moment; None is unknown, or nothing was committed."""
@@ -78,12 +101,13 @@ class Sample:
 
     @property
     def lag(self) -> int | None:
-        """The number of messages that are stored and not committed. An empty queue has none, committed or not."""
-        if self.end == 0:
-            return 0
-        if self.committed is None or self.end is None:
-            return None
-        return max(0, self.end - self.committed)
+        """The number of messages that are stored and not committed. An empty queue has none if nothing is committed."""
+        return 0 if self.end == 0 and self.committed is None else lag_of(self.committed, self.end)
+
+    @property
+    def ahead(self) -> int:
+        """The number of messages that the committed offset lies beyond the end; 0 if it does not."""
+        return ahead_of(self.committed, self.end)
 
 
 @attrs.frozen
@@ -129,6 +153,8 @@ def judge_queue(name: str, samples: Sequence[Sample], known: Circumstances = ORD
     """Return the verdict on one queue by its samples, the oldest first; sentences call it `name`."""
     if known.uncountable is not None:
         return Judgement(Verdict.UNKNOWN, known.uncountable, None)
+    if samples and samples[-1].ahead:
+        return Judgement(Verdict.AHEAD, ahead_text(name, samples[-1].ahead), None)
     if not samples or samples[-1].lag is None:
         return Judgement(Verdict.UNKNOWN, _missing(name, samples[-1] if samples else None), None)
     lag = samples[-1].lag

@@ -5,7 +5,7 @@ banned functions (pyproject.toml) has `datetime.fromtimestamp`, which does.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -14,6 +14,8 @@ FIRST_TIME_MS: Final = (datetime.min.replace(tzinfo=UTC) + _DAY - _EPOCH) // _MI
 """The earliest time that a datetime holds in every time zone, in epoch ms."""
 LAST_TIME_MS: Final = (datetime.max.replace(tzinfo=UTC) - _DAY - _EPOCH) // _MILLISECOND
 """The latest one."""
+
+Number = TypeVar("Number", int, float)
 
 
 def time_of(milliseconds: int) -> datetime | None:
@@ -24,3 +26,8 @@ def time_of(milliseconds: int) -> datetime | None:
 def nearest_time(milliseconds: int) -> datetime:
     """Return the time, clamped to the range of datetime: of this process's clock, or where a time must be."""
     return _EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_TIME_MS), LAST_TIME_MS))
+
+
+def age_ms(then_ms: Number, now_ms: Number) -> Number:
+    """Return how long ago a time was; 0 for one that is still to come, by a clock that is ahead of this one."""
+    return max(0, now_ms - then_ms)

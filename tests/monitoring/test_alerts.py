@@ -113,6 +113,7 @@ STORIES = (
     ),
     Story("GroupStopped", "10m", verdict("stopped", "1x20"), verdict("ok", "1x20")),
     Story("GroupStopped", "10m", verdict("stalled", "1x20"), verdict("stalled", "1x2 0x20")),
+    Story("GroupAhead", "10m", verdict("ahead", "1x20"), verdict("ahead", "1x2 0x20")),
     Story("GroupBehind", "40m", verdict("behind", "1x50"), verdict("behind", "1x20 0x30")),
     Story("WillBeDeletedUnread", "20m", old(first_offset=1024), old(first_offset=0)),
     Story(

@@ -115,6 +115,36 @@ def test_sample_without_an_answer_is_left_out_of_the_window() -> None:
     assert verdict((3, 9), (None, None), (3, 9), (3, 9)) == "stalled"
 
 
+def test_offset_beyond_the_end_is_ahead_and_its_lag_unknown() -> None:
+    found = judge_queue(QUEUE, samples((1000, 19)))
+    assert (found.verdict, found.lag) == ("ahead", None)
+    assert found.why == (
+        "queue 3 of broker-a is ahead of the end by 981: its topic was made again, or the log became shorter; "
+        "reset the group there"
+    )
+    assert verdict((1000, 19), (1000, 20), (1000, 21)) == "ahead"
+    assert verdict((5, 0)) == "ahead"  # The topic was made again, and nothing was sent yet.
+    one = judge_counters(QUEUE, samples((20, 19))[0], in_per_second=1.0, out_per_second=1.0)
+    assert (one.verdict, one.lag) == ("ahead", None)
+
+
+def test_offset_that_was_ahead_before_is_judged_by_what_it_is_now() -> None:
+    assert verdict((1000, 19), (19, 19)) == "ok"
+    assert verdict((1000, 19), (3, 19), (3, 19), (3, 19)) == "stalled"
+
+
+def test_what_members_keep_themselves_is_unknown_and_not_ahead() -> None:
+    known = Circumstances(uncountable="its members keep their offsets themselves")
+    assert verdict((1000, 19), known=known) == "unknown"
+
+
+def test_one_queue_that_is_ahead_is_the_verdict_of_the_group() -> None:
+    parts = [
+        judge_queue(QUEUE, samples(*pairs)) for pairs in (((9, 9),), ((1000, 19),), ((None, 9),))
+    ]
+    assert (together(parts).verdict, together(parts).lag) == ("ahead", None)
+
+
 def test_two_samples_do_not_show_that_an_offset_stopped() -> None:
     assert verdict((3, 9), (3, 9)) == "unknown"
     assert SAMPLES_NEEDED == 3
@@ -240,7 +270,8 @@ def test_numbers_are_never_negative_and_unknown_lag_is_an_unknown_verdict(
         assert number is None or number >= 0
     assert found.lag == window[-1].lag
     if found.lag is None:
-        assert found.verdict == Verdict.UNKNOWN
+        is_ahead = window[-1].ahead > 0 and known.uncountable is None
+        assert found.verdict == (Verdict.AHEAD if is_ahead else Verdict.UNKNOWN)
     if found.lag == 0:
         assert found.verdict == Verdict.OK
     assert found.why

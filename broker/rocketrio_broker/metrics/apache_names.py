@@ -47,6 +47,8 @@ from rocketrio_protocol.broker_metrics import (
     producer_labels,
 )
 from rocketrio_protocol.exposition import Family, flag, histogram_text
+from rocketrio_protocol.lag import lag_of
+from rocketrio_protocol.times import age_ms
 
 if TYPE_CHECKING:
     from rocketrio_broker.clients import ClientChannelInfo
@@ -74,10 +76,10 @@ def node(broker: "BrokerState", labels: Named) -> Iterator[str]:
     total, free = store.disk_capacity
     yield STORAGE.alone(where, total - free if total else None)
     end = store.max_physical_offset
-    yield FLUSH_BEHIND.alone(where, max(0, end - store.flushed.value))
-    yield DISPATCH_BEHIND.alone(where, max(0, end - store.dispatched.value))
+    yield FLUSH_BEHIND.alone(where, lag_of(store.flushed.value, end))
+    yield DISPATCH_BEHIND.alone(where, lag_of(store.dispatched.value, end))
     oldest_ms = store.earliest_message_time()
-    age = None if oldest_ms is None else max(0, broker.wall_clock.now_ms() - oldest_ms)
+    age = None if oldest_ms is None else age_ms(oldest_ms, broker.wall_clock.now_ms())
     yield RESERVED.alone(where, age)
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 
 from rocketrio_broker.clients import BROADCASTING
+from rocketrio_broker.offsets.ends import end_for
 from rocketrio_protocol.names import TRANSACTION_GROUP
+from rocketrio_protocol.times import age_ms
 
 if TYPE_CHECKING:
     from rocketrio_broker.state import BrokerState
@@ -45,6 +47,8 @@ class GroupLag:
     """The committed offset and the end of each queue."""
     is_deleted: bool = False
     """Whether messages that are not committed were deleted."""
+    is_ahead: bool = False
+    """Whether a committed offset lies beyond the end of its queue, so that the lag is unknown."""
 
 
 class GroupLags:
@@ -84,14 +88,18 @@ class GroupLags:
             return GroupLag(topic, group)
         store, pulls = self._broker.store, self._broker.pull_offsets
         offsets = self._broker.consumer_offsets.table.offsets.get((topic, group), {})
-        unread, unpulled, found, lag, in_flight, is_deleted = [], [], [], 0, 0, False
+        unread, unpulled, found, lag, in_flight = [], [], [], 0, 0
+        is_deleted, is_known = False, True
         for queue_id in range(queues):
             low, end = store.queue_bounds(topic, queue_id) or (0, 0)
             committed = offsets.get(queue_id, -1)
             if committed < 0:
-                if end > low:
-                    return GroupLag(topic, group)
+                is_known = is_known and end <= low
                 committed = end
+            elif committed > end:
+                end = end_for(store, topic, queue_id, committed)
+                if committed > end:
+                    return GroupLag(topic, group, is_ahead=True)
             found.append((committed, end))
             if committed < end:
                 pulled = pulls.of(group, topic, queue_id, committed=committed, end=end)
@@ -101,6 +109,8 @@ class GroupLags:
                 unread.append((queue_id, max(committed, low)))
                 if pulled < end:
                     unpulled.append((queue_id, max(pulled, low)))
+        if not is_known:
+            return GroupLag(topic, group)
         unread_ms = self._oldest(((topic, group), "unread"), tuple(unread), known)
         unpulled_ms = self._oldest(((topic, group), "unpulled"), tuple(unpulled), known)
         return GroupLag(
@@ -136,4 +146,4 @@ class GroupLags:
 def _age(positions: list[tuple[int, int]], stored_ms: int | None, now_ms: int) -> int | None:
     if not positions:
         return 0
-    return None if stored_ms is None else max(0, now_ms - stored_ms)
+    return None if stored_ms is None else age_ms(stored_ms, now_ms)

@@ -14,8 +14,10 @@ from rocketrio_broker.store.query import store_timestamp_from
 from rocketrio_protocol.broker_metrics import LAG_KNOWN, MEMBERS, VERDICT
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.exposition import Family, histogram_text
+from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.times import age_ms
 
 if TYPE_CHECKING:
     from rocketrio_broker.state import BrokerState
@@ -193,7 +195,7 @@ def slaves(broker: "BrokerState", labels: Named) -> Iterator[str]:
         slave = split_addr(one.addr)[0] if known_id is None else str(known_id)
         begin = max(one.slave_ack_offset, first)
         rows[labels(slave=slave)] = (  # A slave that connects again is the newest connection.
-            max(0, end - begin),
+            lag_of(begin, end),
             _seconds_behind(broker, begin, end),
             one.bytes_sent,
             one.last_report_age,
@@ -209,9 +211,9 @@ def slaves(broker: "BrokerState", labels: Named) -> Iterator[str]:
 
 def _seconds_behind(broker: "BrokerState", begin: int, end: int) -> float | None:
     if begin >= end:
-        return 0.0
+        return 0.0 if begin == end else None
     stored_ms = store_timestamp_from(broker.store.read_log, begin)
-    return None if stored_ms is None else max(0, broker.wall_clock.now_ms() - stored_ms) / 1000
+    return None if stored_ms is None else age_ms(stored_ms, broker.wall_clock.now_ms()) / 1000
 
 
 def following(broker: "BrokerState", labels: Named) -> Iterator[str]:
@@ -297,8 +299,10 @@ def parked(broker: "BrokerState", labels: Named) -> Iterator[str]:
         for queue_id in sorted(broker.store.queues().get(SCHEDULE_TOPIC, {})):
             level = queue_id + 1
             _, end = broker.store.queue_bounds(SCHEDULE_TOPIC, queue_id) or (0, 0)
-            waiting = max(0, end - broker.delay_offsets.offset_table.get(level, 0))
-            yield DELAYED.sample(labels(level=level), waiting)
+            # None if the progress lies beyond the end: it counts other messages, so what waits is unknown.
+            waiting = lag_of(broker.delay_offsets.offset_table.get(level, 0), end)
+            if waiting is not None:
+                yield DELAYED.sample(labels(level=level), waiting)
         yield DELIVERED.alone(labels(), schedule.statistics.delivered)
         yield LOST.alone(labels(), schedule.statistics.lost)
 

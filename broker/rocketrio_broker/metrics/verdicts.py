@@ -45,6 +45,8 @@ class Verdicts:
 
     def verdict(self, found: GroupLag, log_age_ms: int | None) -> Verdict:
         """Judge a group once a page. `log_age_ms` is None if no message was ever deleted."""
+        if found.is_ahead:
+            return Verdict.AHEAD
         if found.lag is None:
             return Verdict.UNKNOWN
         key = found.topic, found.group

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
+from rocketrio_broker.offsets.ends import end_for
 from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
@@ -28,6 +29,7 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.times import age_ms
 
 
 class ConsumeStatsProcessor:
@@ -163,10 +165,9 @@ class ConsumeStatsProcessor:
     ) -> dict[MessageQueue, OffsetWrapper]:
         table = {}
         for queue_id in queue_ids:
-            _, high = self._bounds(topic, queue_id)
+            # As in Java, nothing committed is shown as 0.
             consumed = max(0, self._broker.consumer_offsets.query_offset(group, topic, queue_id))
-            # After a change of masters a group may be ahead of what readers see; then it is not behind.
-            high = max(high, consumed)
+            high = end_for(self._broker.store, topic, queue_id, consumed)
             table[self._queue(topic, queue_id)] = OffsetWrapper(
                 broker_offset=high,
                 consumer_offset=consumed,
@@ -187,9 +188,8 @@ class ConsumeStatsProcessor:
             self._store_time(topic, queue_id, consumed - 1) if consumed > 0 else span.min_time_stamp
         )
         next_stored = self._store_time(topic, queue_id, max(consumed, 0))
-        # Not negative if store times are ahead of the clock.
-        waits_ms = self._broker.wall_clock.now_ms() - next_stored if next_stored >= 0 else 0
-        span.delay_time = max(0, waits_ms)
+        now_ms = self._broker.wall_clock.now_ms()
+        span.delay_time = 0 if next_stored < 0 else age_ms(next_stored, now_ms)
         return span
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:

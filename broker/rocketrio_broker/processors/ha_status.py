@@ -25,6 +25,7 @@ from rocketrio_protocol.ha.status import (
 )
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.times import age_ms
 
 PUT_OK = "PUT_OK"
 """The name here of a send that got all it waited for, as in RocketMQ's PutMessageStatus."""
@@ -142,7 +143,7 @@ class HAStatusProcessor:
         )
         if stored_ms is None:
             return None
-        return max(0, self._broker.wall_clock.now_ms() - stored_ms) / 1000
+        return age_ms(stored_ms, self._broker.wall_clock.now_ms()) / 1000
 
     def _client(self, slave: SlaveStatistics) -> HAClientRuntimeInfo:
         log, tables = slave.log, slave.tables

@@ -304,6 +304,9 @@ class OffsetProcessor:
         answer = offset.OffsetResponseHeader(0 if bounds is None else bounds[1])
         if self._store.is_slave:
             answer.level_millis = self._level_clock.age_millis()
+        end = self._store.next_queue_offset(header.topic, header.queue_id)
+        if end > answer.offset:
+            answer.stored_offset = end
         return request.response(answer)
 
     def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

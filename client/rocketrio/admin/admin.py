@@ -106,7 +106,7 @@ from rocketrio_protocol.errors import (
     TopicNotExistError,
 )
 from rocketrio_protocol.ha.status import HARuntimeInfo
-from rocketrio_protocol.lag import WINDOW
+from rocketrio_protocol.lag import WINDOW, ahead_of
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import (
     group_name_problem,
@@ -725,8 +725,13 @@ class Admin(Live):
         async def ask_min(broker: FindBrokerResult) -> int:
             return await api.min_offset(broker.addr, queue)
 
+        stored: int | None = None
+
         async def ask_max(broker: FindBrokerResult) -> int:
-            return await api.max_offset(broker.addr, queue)
+            nonlocal stored
+            end = await api.queue_end(broker.addr, queue)
+            stored = end.stored_offset
+            return end.max_offset
 
         async def ask_committed() -> int | None:
             return None if group is None else await self._committed_offset(queue, group)
@@ -737,7 +742,11 @@ class Admin(Live):
             ask_committed,
         ]
         first, end, committed = await in_parallel(questions, lambda ask: ask())
-        return QueueOffsets(queue, first, end, committed)
+        if ahead_of(
+            committed, stored
+        ):  # Both numbers were asked for at once, and may have grown between.
+            end = await self._number(queue, ask_max)
+        return QueueOffsets(queue, first, end, committed, stored)
 
     async def _committed_offset(self, queue: MessageQueue, group: str) -> int | None:
         async def ask(broker: FindBrokerResult) -> int | None:
@@ -854,7 +863,8 @@ class Admin(Live):
 
     async def _place(self, found: QueueOffsets, target: Target) -> Place:
         queue, time_ms = found.queue, target.time_ms
-        if found.min_offset is None or found.max_offset is None:
+        end = found.reachable_end
+        if found.min_offset is None or end is None:
             raise Error(f"the bounds of {queue} are unknown; nothing was reset")
         at_time = None
         if time_ms is not None:
@@ -863,7 +873,7 @@ class Admin(Live):
                 return await self.client.api.search_offset(broker.addr, queue, time_ms)
 
             at_time = await self.client.ask_broker(queue, search, insist_on_master=True)
-        return Place(queue, found.min_offset, found.max_offset, found.committed_offset, at_time)
+        return Place(queue, found.min_offset, end, found.committed_offset, at_time)
 
     async def _committed(
         self, group: str, queues: Sequence[MessageQueue]
@@ -1160,7 +1170,7 @@ class Admin(Live):
             old_address=addr,
             new_address=done.broker_addr,
             slave_id=done.broker_id,
-            bytes_behind=max(0, done.log_end_offset - done.slave_ack_offset) if dry_run else 0,
+            bytes_behind=done.log_end_offset - done.slave_ack_offset if dry_run else 0,
             seconds=None if dry_run else done.millis / 1000,
         )
 

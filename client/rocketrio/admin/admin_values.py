@@ -1,6 +1,6 @@
 """The values that administration returns about brokers, topics and offsets; None means unknown."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 import attrs
@@ -8,9 +8,20 @@ import attrs
 from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.lag import ahead_of, lag_of
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import join_addr, split_addr
+
+
+def whole_sum(parts: Iterable[int | None]) -> int | None:
+    """Return the sum, or None if a part is unknown."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
 
 
 @attrs.frozen
@@ -21,13 +32,30 @@ class QueueOffsets:
     min_offset: int | None
     max_offset: int | None
     committed_offset: int | None
+    stored_offset: int | None = None
+    """Where the queue ends in the log, which a rocketrio broker may show later; None if the broker does not say."""
 
     @property
     def lag(self) -> int | None:
-        """The number of messages that are stored and not committed; None unless both ends are known."""
-        if self.max_offset is None or self.committed_offset is None:
-            return None
-        return max(0, self.max_offset - self.committed_offset)
+        """The number of messages that are stored and not committed; None unless both ends are known and in order."""
+        return None if self.ahead else lag_of(self.committed_offset, self.reachable_end)
+
+    @property
+    def ahead(self) -> int:
+        """The number of messages that the committed offset lies beyond the end; 0 if it does not, or is unknown.
+
+        The topic was made again, or the log became shorter: until it is reset, the group skips messages or reads them
+        again. After a change of masters a group may be beyond `max_offset` for a moment, but not beyond the log.
+        """
+        end = self.max_offset if self.stored_offset is None else self.stored_offset
+        return ahead_of(self.committed_offset, end)
+
+    @property
+    def reachable_end(self) -> int | None:
+        """The last offset at which the group may stand: the end, or beyond what readers see where it is in the log."""
+        if self.max_offset is None or self.committed_offset is None or self.ahead:
+            return self.max_offset
+        return max(self.max_offset, self.committed_offset)
 
 
 @attrs.frozen

@@ -86,7 +86,7 @@ class TopicMessages:
         for queue in await self._queues():
             start = await self.offset_of(queue, FIRST if since is None else since)
             end = await self.offset_of(queue, LAST if until is None else until)
-            in_all += max(0, end - start)
+            in_all += max(0, end - start)  # A range that ends before it begins is empty.
             if is_last:
                 start = max(start, end - count)
             else:

@@ -40,7 +40,8 @@ from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.transactions import Transactions
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.lag import Verdict
+from rocketrio_protocol.lag import Verdict, lag_of
+from rocketrio_protocol.times import age_ms
 
 
 class Status(IntEnum):
@@ -283,7 +284,7 @@ def free_bytes(runtime: Mapping[str, str]) -> float | None:
 def log_age(runtime: Mapping[str, str], now_ms: int) -> float | None:
     """Return the seconds since the first message of a broker's log was stored; None if unknown, or if it is empty."""
     began = number_of(runtime.get("earliestMessageTimeStamp"))
-    return None if began is None or began <= 0 else max(0.0, (now_ms - began) / 1000)
+    return None if began is None or began <= 0 else age_ms(began, now_ms) / 1000
 
 
 def days_left(runtime: Mapping[str, str], now_ms: int | None) -> float | None:
@@ -306,6 +307,7 @@ _OF_VERDICT: Final = {
     Verdict.REWOUND: Status.WARNING,
     Verdict.STALLED: Status.CRITICAL,
     Verdict.STOPPED: Status.CRITICAL,
+    Verdict.AHEAD: Status.CRITICAL,
     Verdict.LOSING: Status.CRITICAL,
 }
 
@@ -380,7 +382,7 @@ def check_dead_letters(
     found: list[tuple[Status, str]] = []
     values: list[Value] = []
     for group, count in counts.items():
-        more = count if before is None else max(0, count - before.get(group, 0))
+        more = lag_of(0 if before is None else before.get(group, 0), count)
         values.append(Value("dead_letters", more, "", new, {"group": group}))
         found.append(
             (
@@ -403,15 +405,16 @@ def check_transactions(
     judged: list[tuple[Status, str]] = []
     values: list[Value] = []
     for name, one in found.items():
-        more = one.given_up if before is None else one.given_up - before.get(name, one.given_up)
+        last = 0 if before is None else before.get(name, one.given_up)
+        more = lag_of(last, one.given_up)
         labels = {"broker": name}
-        values.append(Value("given_up", max(0, more), "", given_up, labels))
+        values.append(Value("given_up", more, "", given_up, labels))
         values.append(Value("open", one.open, "", open_limits, labels))
-        judged.append(
-            (given_up.status(max(0, more)), f"{name} gave up {counted(more, 'transaction')}")
-        )
+        judged.append((given_up.status(more), f"{name} gave up {counted(more, 'transaction')}"))
         if open_limits is not None:
-            judged.append((open_limits.status(one.open), f"{name} has {one.open:,} open ones"))
+            judged.append(
+                (open_limits.status(one.open), f"{name} has {counted(one.open, 'open one')}")
+            )
     return joined(
         "transactions",
         judged,

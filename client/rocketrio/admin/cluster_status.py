@@ -290,9 +290,13 @@ def _bytes_behind(
     one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
 ) -> int | None:
     if connection is not None:
-        return max(0, connection.diff)
+        # Below 0 the slave has what its master lacks, so how much it has of the master's log is unknown.
+        return connection.diff if connection.diff >= 0 else None
     end, masters = _end(one), None if master is None else _end(master)
-    return None if end is None or masters is None else max(0, masters - end)
+    if end is None or masters is None:
+        return None
+    # A slave that answered after its master may have more by then: when the master answered, it lacked nothing.
+    return masters - end if masters > end else 0
 
 
 def _seconds_behind(

@@ -27,6 +27,7 @@ from rocketrio_protocol.errors import (
     NotReachableError,
     RouteNotFoundError,
 )
+from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.message import Message, MessageAgain, MessageExt, MessageQueue
 from rocketrio_protocol.names import dead_letter_topic, retry_topic
 from rocketrio_protocol.record.properties import (
@@ -113,12 +114,11 @@ class DeadLetters:
 
     async def count(self) -> int:
         """Return how many dead letters there are; raises what `messages` raises."""
-        return sum(
-            [
-                max(0, await self.client.max_offset(queue) - await self.client.min_offset(queue))
-                for queue in await self._queues()
-            ]
-        )
+        counts = [
+            lag_of(await self.client.min_offset(queue), await self.client.max_offset(queue))
+            for queue in await self._queues()
+        ]
+        return sum(count or 0 for count in counts)
 
     async def counted(self) -> DeadLetterCount:
         """Return how many there are, since when, and how many are new; raises nothing that a broker is to blame for."""
@@ -132,7 +132,8 @@ class DeadLetters:
                 if first >= end:
                     continue
                 messages += end - first
-                last_hour += max(0, end - await self.client.offset_at(queue, hour_ago))
+                # An offset beyond the end is of a message that came since then: none of these is so new.
+                last_hour += lag_of(await self.client.offset_at(queue, hour_ago), end) or 0
                 for start in {first, end - 1}:
                     async with aclosing(pages_of(self.client, queue, start, start + 1)) as pages:
                         times += [message.store_time async for page in pages for message in page]

@@ -22,6 +22,7 @@ from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.lag import LOSING_PART, Verdict, duration
 from rocketrio_protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketrio_protocol.remoting.ports import is_loopback, split_addr
+from rocketrio_protocol.times import age_ms
 
 DAY_MS: Final = 86_400_000
 NAMES_SHOWN: Final = 5
@@ -59,6 +60,7 @@ CODES: Final[Mapping[str, str]] = {
     "G11": "A group falls behind.",
     "G12": "A group went back.",
     "G13": "Commits of a member are dropped.",
+    "G14": "A group is ahead of the end.",
     "T01": "Transactions were given up.",
     "C01": "Settings of a master and its slave differ.",
     "C02": "Brokers create topics automatically.",
@@ -297,11 +299,16 @@ _OF_VERDICT: Final = {
     Verdict.STOPPED: ("G03", Severity.ERROR, "Start its members, or delete the group"),
     Verdict.BEHIND: ("G11", Severity.WARNING, "Start more members, or make handlers faster"),
     Verdict.REWOUND: ("G12", Severity.WARNING, "Find out what set it back: see its members' logs"),
+    Verdict.AHEAD: (
+        "G14",
+        Severity.ERROR,
+        "Stop its members, and `rocketrio offsets reset`: to `first`, or to where it shall read on",
+    ),
 }
 
 
 def groups_that_do_not_keep_up(answers: DoctorAnswers) -> Iterator[Finding]:
-    """G03, G11, G12: what the verdict on a group's lag says."""
+    """G03, G11, G12, G14: what the verdict on a group's lag says."""
     for row in () if answers.lag is None else answers.lag.rows:
         if row.verdict in _OF_VERDICT and not _retries_grow(row):
             code, severity, advice = _OF_VERDICT[row.verdict]
@@ -339,7 +346,7 @@ def transactions_given_up(answers: DoctorAnswers) -> Iterator[Finding]:
                 Severity.WARNING,
                 name,
                 f"has given up {one.given_up:,} transactions, the last one "
-                f"{duration(max(0, answers.now_ms - one.last_given_up_ms) / 1000)} ago",
+                f"{duration(age_ms(one.last_given_up_ms, answers.now_ms) / 1000)} ago",
                 "Check that producers of the group run and answer; see TRANS_CHECK_MAX_TIME_TOPIC",
             )
 

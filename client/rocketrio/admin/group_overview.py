@@ -12,10 +12,10 @@ from typing import Literal
 import attrs
 
 from rocketrio.admin.admin import Admin
+from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.cluster_questions import in_parallel
 from rocketrio.admin.group_check import ask_members
 from rocketrio.admin.lag_values import GroupLag
-from rocketrio.admin.topic_admin import whole_sum
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 from rocketrio_protocol.bodies.running_info import (
     PROP_CONSUMER_START_TIMESTAMP,

@@ -25,6 +25,7 @@ from rocketrio_protocol.lag import (
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import RETRY_PREFIX
+from rocketrio_protocol.times import age_ms
 
 
 @attrs.define
@@ -92,7 +93,9 @@ class LagRows:
         judgement = judge_queue(_name(queue), samples, self._circumstances(group, queue, samples))
         owner = self.details.owner(group, queue)
         last = samples[-1]
-        age = 0.0 if last.lag == 0 else self.details.ages[queue].get(group)
+        age = None if last.ahead else self.details.ages[queue].get(group)
+        if last.lag == 0:
+            age = 0.0
         return QueueLag(
             queue,
             last.committed,
@@ -169,7 +172,7 @@ class LagRows:
         if uncountable is not None or not last.lag:
             return Circumstances(uncountable=uncountable)
         began = self.window.facts[name].log_began_ms
-        log_age = None if began is None else max(0, self.now_ms - began) / 1000
+        log_age = None if began is None else age_ms(began, self.now_ms) / 1000
         bounds = self.details.bounds.get(queue)
         return Circumstances(
             owner=self.details.owner(group, queue),
@@ -186,7 +189,7 @@ class LagRows:
         progress = self.window.last.get((group, queue.topic), {}).get(queue)
         if progress is None or progress.last_consumed_ms is None:
             return log_age
-        return max(0, self.now_ms - progress.last_consumed_ms) / 1000
+        return age_ms(progress.last_consumed_ms, self.now_ms) / 1000
 
     def _silent(self, name: str) -> str | None:
         reason = self.window.silent.get(name)

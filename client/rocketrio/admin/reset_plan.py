@@ -77,16 +77,23 @@ class QueueReset:
     way: Way
     after: int | None = None
     """What was committed after the reset; None before it, or if no broker could report it."""
+    end: int | None = None
+    """Where the queue ends. An offset beyond it counts messages that are not there any more, and none come again."""
 
     @property
     def messages_again(self) -> int | None:
-        """The number of messages that the group receives again."""
-        return None if self.from_offset is None else max(0, self.from_offset - self.to_offset)
+        """The number of messages that the group receives again; None if nothing was committed."""
+        if self.from_offset is None:
+            return None
+        last = self.from_offset if self.end is None else min(self.from_offset, self.end)
+        return last - self.to_offset if last > self.to_offset else 0
 
     @property
     def messages_skipped(self) -> int | None:
-        """The number of messages that the group never receives."""
-        return None if self.from_offset is None else max(0, self.to_offset - self.from_offset)
+        """The number of messages that the group never receives; None if nothing was committed."""
+        if self.from_offset is None:
+            return None
+        return self.to_offset - self.from_offset if self.to_offset > self.from_offset else 0
 
     @property
     def has_arrived(self) -> bool:
@@ -117,6 +124,7 @@ class Place:
     queue: MessageQueue
     first: int
     end: int
+    """The last offset at which the group may stand."""
     committed: int | None
     at_time: int | None = None
     """The offset of the first message that was stored at the target's time or later, if the target is a time."""
@@ -136,7 +144,7 @@ def planned(
             )
         way = Way.ONLINE
     queues = [
-        QueueReset(place.queue, place.committed, to_offset, way)
+        QueueReset(place.queue, place.committed, to_offset, way, end=place.end)
         for place in places
         if (to_offset := _to_offset(target, place)) is not None
     ]
@@ -147,8 +155,7 @@ def planned(
 
 def _to_offset(target: Target, place: Place) -> int | None:
     """Return the offset of one queue; None if the target omits it."""
-    # A group may be ahead of what readers see, after a change of masters.
-    end = max(place.end, place.committed or 0)
+    end = place.end
     if target.from_first is not None:
         return min(place.first + target.from_first, end)
     if target.from_last is not None:

@@ -15,6 +15,7 @@ import msgspec
 
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.admin_calls import Period
+from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.cluster_questions import ask_each, in_parallel
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.bodies.stats import TopicStatsTable
@@ -25,6 +26,7 @@ from rocketrio_protocol.errors import (
     Error,
     RouteNotFoundError,
 )
+from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.times import time_of
 
 MESSAGE_TYPE: Final = "message.type"
@@ -180,16 +182,6 @@ async def _counted(
         return error.what
 
 
-def whole_sum(parts: Iterable[int | None]) -> int | None:
-    """Return the sum, or None if a part is unknown."""
-    total = 0
-    for part in parts:
-        if part is None:
-            return None
-        total += part
-    return total
-
-
 # ----------------------------------------------------------------------------------------- overview
 
 
@@ -289,7 +281,8 @@ def overview_of(
             messages.append(None)
             continue
         for one in table.offset_table.values():
-            messages.append(max(0, one.max_offset - max(0, one.min_offset)))
+            # -1 is the beginning of a queue that never had a message.
+            messages.append(lag_of(max(0, one.min_offset), one.max_offset))
             last_ms = max(last_ms, one.last_update_timestamp)
     total = whole_sum(messages)
     return TopicOverview(

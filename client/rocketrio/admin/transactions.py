@@ -10,8 +10,10 @@ Answers to: nothing in Apache's tools.
 import attrs
 
 from rocketrio.admin.admin_calls import AdminCalls
+from rocketrio.admin.admin_values import whole_sum
 from rocketrio_protocol.bodies.stats import TopicOffset
 from rocketrio_protocol.errors import TopicNotExistError
+from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -24,8 +26,8 @@ from rocketrio_protocol.names import (
 class Transactions:
     """The transactions of one broker."""
 
-    open: int
-    """The undecided ones; those that were decided lately may be among them."""
+    open: int | None
+    """The undecided ones; those that were decided lately may be among them. None if a broker's numbers contradict."""
     given_up: int
     """How many were given up since the broker's first start."""
     last_given_up_ms: int | None
@@ -41,12 +43,14 @@ async def ask_transactions(calls: AdminCalls, addr: str) -> Transactions:
         offsets = await calls.all_offsets(addr)
         decided = offsets.get((TRANSACTION_GROUP, TRANS_HALF_TOPIC), {})
     undecided = [
-        max(0, one.max_offset - max(one.min_offset, decided.get(queue.queue_id, 0)))
+        lag_of(max(one.min_offset, decided.get(queue.queue_id, 0)), one.max_offset)
         for queue, one in half.items()
     ]
     times = [one.last_update_timestamp for one in given_up.values() if one.max_offset > 0]
     return Transactions(
-        sum(undecided), sum(one.max_offset for one in given_up.values()), max(times, default=None)
+        whole_sum(undecided),
+        sum(one.max_offset for one in given_up.values()),
+        max(times, default=None),
     )
 
 

@@ -377,9 +377,9 @@ def lag(
 ) -> Work:
     """Check how groups keep up, by the verdicts of `rocketrio lag`.
 
-    `behind` and `rewound` are warnings; `stalled`, `stopped` and `losing` are critical. The check answers at once; a
-    verdict that one sample does not show is unknown then, unless --messages or --age decide. With --window it watches
-    for so long, or until every group is ok.
+    `behind` and `rewound` are warnings; `stalled`, `stopped`, `ahead` and `losing` are critical. The check answers at
+    once; a verdict that one sample does not show is unknown then, unless --messages or --age decide. With --window it
+    watches for so long, or until every group is ok.
     """
     length = seconds_of(window, once=once)
 

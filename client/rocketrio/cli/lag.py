@@ -76,6 +76,7 @@ def lag(
     rewound   the group went back, and no operator reset it
     stalled   the group commits nothing, though it has members
     stopped   the group commits nothing, and has no members
+    ahead     the group's offset lies beyond the end of the queue: reset it
     losing    the next message is about to be deleted, or was deleted
 
     The answer comes at once: by one sample, and by what brokers counted in their last minute. A verdict that needs more

@@ -25,18 +25,19 @@ from rocketrio.cli.common import (
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.offsets_files import delete, export
 from rocketrio.cli.offsets_reset import reset
-from rocketrio.cli.output import UNKNOWN, Column, Output
+from rocketrio.cli.output import UNKNOWN, Column, Output, Row
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError, Error, GroupNotExistError
+from rocketrio_protocol.lag import ahead_text
 from rocketrio_protocol.message import MessageQueue
 
-COLUMNS: tuple[str, ...] = (
+COLUMNS: tuple[str | Column, ...] = (
     "broker_name",
     "queue_id",
     "min_offset",
     "max_offset",
     "committed_offset",
-    "lag",
+    Column("lag", cell=lambda row: _lag(row), right=True),
 )
 
 logger = logging.getLogger("rocketrio.cli")
@@ -108,10 +109,11 @@ def show(
 ) -> None:
     """Show a group's progress in each queue of TOPIC, or reset it.
 
-    `committed_offset` is the next message to consume; `lag` is the number of messages from there to `max_offset`. An
-    unknown value, such as the committed offset of a group that never committed, is `unknown`, in JSON null, and never
-    0. (Brokers before 5.0 themselves answer 0 for such a group on a young queue.) A group that no broker knows is an
-    error.
+    `committed_offset` is the next message to consume; `lag` is the number of messages from there to `max_offset`. If it
+    lies beyond the end, the lag is unknown, and `ahead` in JSON says by how much: the topic was made again, or the log
+    became shorter. An unknown value, such as the committed offset of a group that never committed, is `unknown`, in
+    JSON null, and never 0. (Brokers before 5.0 themselves answer 0 for such a group on a young queue.) A group that no
+    broker knows is an error.
 
     A reset replaces what members committed, on master and slaves. Stop the members first: running members keep their
     position, and commit nothing more for a queue that was set back until one of them takes it over again.
@@ -145,11 +147,14 @@ def show(
                 "max_offset": queue.max_offset,
                 "committed_offset": queue.committed_offset,
                 "lag": queue.lag,
+                "ahead": queue.ahead,
             }
             | ({"target_offset": targets.get(queue.queue)} if dry_run else {})
             for queue in found
         ]
-        output.show(rows, (*COLUMNS, *([_TARGET] if dry_run else [])), notes=[_total(found)])
+        output.show(
+            rows, (*COLUMNS, *([_TARGET] if dry_run else [])), notes=[*_ahead(found), _total(found)]
+        )
         silent.update(without_bounds(found))
 
     run_in_part(work, verbose=verbose)
@@ -163,6 +168,20 @@ async def _refuse_unknown(admin: Admin, group: str) -> None:
         raise
     except Error as error:  # A master that does not answer, or may not be asked, may know it.
         logger.info("not known whether the group exists group=%s error=%s", group, error)
+
+
+def _lag(row: Row) -> str:
+    if row["ahead"]:
+        return "ahead"
+    return UNKNOWN if row["lag"] is None else str(row["lag"])
+
+
+def _ahead(found: Sequence[QueueOffsets]) -> list[str]:
+    return [
+        ahead_text(f"queue {one.queue.queue_id} of {one.queue.broker_name}", one.ahead)
+        for one in found
+        if one.ahead
+    ]
 
 
 def _total(found: Sequence[QueueOffsets]) -> str:
@@ -189,17 +208,14 @@ async def _targets(
         return {reset.queue: reset.target_offset for reset in resets if reset.queue in queues}
     targets = {}
     for one in chosen:
-        if one.min_offset is None or one.max_offset is None:
+        end = one.reachable_end
+        if one.min_offset is None or end is None:
             raise Error(f"the bounds of {one.queue} are unknown; nothing was reset")
-        # A group may be ahead of what readers see, after a change of masters.
-        place = {
-            "earliest": one.min_offset,
-            "latest": max(one.max_offset, one.committed_offset or 0),
-        }
+        place = {"earliest": one.min_offset, "latest": end}
         target = place[reset_to] if reset_to in place else int(reset_to)
-        if not one.min_offset <= target <= place["latest"]:
+        if not one.min_offset <= target <= end:
             raise ConfigError(
-                f"--reset-to {reset_to} is not within {one.min_offset} and {place['latest']} of {one.queue}"
+                f"--reset-to {reset_to} is not within {one.min_offset} and {end} of {one.queue}"
             )
         targets[one.queue] = target
     return targets

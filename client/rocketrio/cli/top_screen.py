@@ -28,7 +28,7 @@ _SPARE: Final = {
 _WHY_WIDTH: Final = 30
 _BAD: Final = {
     "behind": "yellow", "rewound": "yellow", "unknown": "dim",
-    "stalled": "red", "stopped": "red", "losing": "bold red",
+    "stalled": "red", "stopped": "red", "ahead": "red", "losing": "bold red",
 }  # fmt: skip
 
 

@@ -86,6 +86,8 @@ class QueueEnd:
     level_age: float | None
     """Seconds since the replica had everything that its master had; None from masters and from slaves that do not
     report it."""
+    stored_offset: int
+    """Where it ends in the log: a rocketrio broker shows the last messages only when enough slaves have them."""
 
 
 _PULL_STATUS: Final = {
@@ -163,15 +165,20 @@ class ClientAPI:
         header = max_offset_header(queue)
         return max(0, await self._offset(addr, header, queue, "max offset", timeout))
 
-    async def queue_end(self, addr: str, queue: MessageQueue, *, timeout: float) -> QueueEnd:
-        """Return the end of a queue as `max_offset` does; a rocketrio slave also reports how fresh it is."""
+    async def queue_end(
+        self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
+    ) -> QueueEnd:
+        """Return the end of a queue as `max_offset` does, and what rocketrio brokers report beside it."""
         header = max_offset_header(queue)
         answer = await self.call(
             addr, header, what=f"end of {queue} failed", topic=queue.topic, timeout=timeout
         )
         result = answer.header(OffsetResponseHeader)
+        end = max(0, result.offset)
         return QueueEnd(
-            result.offset, None if result.level_millis is None else result.level_millis / 1000
+            end,
+            None if result.level_millis is None else result.level_millis / 1000,
+            end if result.stored_offset is None else max(end, result.stored_offset),
         )
 
     async def search_offset(

@@ -59,6 +59,7 @@ from rocketrio.hooks import Hooks, Reader
 from rocketrio.live import Live
 from rocketrio.routing import PullReason
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error, NotReachableError
+from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.names import retry_topic
 from rocketrio_protocol.remoting.tasks import background_nursery, every
@@ -449,13 +450,16 @@ class Consumer(Live):
         return _known(await ask_each(self.assignment, self.client.max_offset))
 
     async def lag(self) -> dict[MessageQueue, int | None]:
-        """Ask the brokers how many messages each assigned queue's position is behind its end; None where unknown."""
+        """Ask the brokers how many messages each assigned queue's position is behind its end; None where unknown.
+
+        It is also None where the position lies beyond the end that a broker reports: a slave that has not come as far,
+        or a log that became shorter.
+        """
         found: dict[MessageQueue, int | None] = {}
         for queue, end in (await self.max_offsets()).items():
             process_queue = self._assigned.queues.get(queue)
             position = None if process_queue is None else self._hand_out.position(process_queue)
-            # A slave may not have come as far as this consumer.
-            found[queue] = None if position is None or end is None else max(0, end - position)
+            found[queue] = lag_of(position, end)
         return found
 
     def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:

@@ -205,8 +205,8 @@ def _of_brokers(brokers: Iterable[BrokerFound]) -> Iterator[str]:
         if end is not None and one.id == MASTER_ID:
             ends[one.name] = end
         elif end is not None and one.name in ends:  # Masters come first.
-            behind = max(0.0, ends[one.name] - end)
-            series["rocketmq_broker_commitlog_diff"].append((plain, behind))
+            # Negative as in Java, if the slave answered later, or has what its master lacks.
+            series["rocketmq_broker_commitlog_diff"].append((plain, ends[one.name] - end))
         detailed = label_text(
             {
                 **base,

@@ -32,6 +32,7 @@ from rocketrio_protocol.broker_metrics import (
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.exposition import label_text
 from rocketrio_protocol.names import is_system_topic
+from rocketrio_protocol.times import age_ms
 
 LAG: Final = broker_metrics.LAG.described("Messages that are not committed.")
 WATERMARK: Final = broker_metrics.WATERMARK.described("Requests that wait for a thread.")
@@ -61,7 +62,7 @@ def _of_masters(found: Round) -> Iterator[str]:
 
     def oldest(one: BrokerFound) -> float | None:
         stored_ms = numbers[one.name].get("earliest_message_timestamp", -1)
-        return max(0, found.now_ms - stored_ms) if stored_ms > 0 else None
+        return age_ms(stored_ms, found.now_ms) if stored_ms > 0 else None
 
     for family, labels, value_of in (
         (TOPICS, {}, lambda one: one.facts and len(one.facts.topics) + len(one.facts.unreadable)),

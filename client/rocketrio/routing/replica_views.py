@@ -62,7 +62,9 @@ class ReplicaViews:
         master, view = self.by_id.get(MASTER_ID), self._fresh(broker_id, now)
         if master is None or view is None:
             return None
-        return max(0, master.max_offset - view.max_offset)
+        if view.max_offset >= master.max_offset:
+            return 0  # It reported after its master.
+        return master.max_offset - view.max_offset
 
     def staleness(self, broker_id: int, now: float) -> float | None:
         """Return how many seconds ago a replica had everything; None if unknown."""

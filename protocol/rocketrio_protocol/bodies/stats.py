@@ -15,6 +15,7 @@ from rocketrio_protocol.bodies.fastjson import JsonBody
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 from rocketrio_protocol.bodies.queues import by_queue
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.message import MessageQueue
 
 T = TypeVar("T")
@@ -79,9 +80,9 @@ class ConsumeStats(msgspec.Struct, rename="camel"):
 
     @property
     def total_diff(self) -> int:
-        """The number of messages that the group has not consumed yet."""
+        """The number of messages that the group has not consumed yet, of queues in which it is not beyond the end."""
         return sum(
-            max(0, progress.broker_offset - progress.consumer_offset)
+            lag_of(progress.consumer_offset, progress.broker_offset) or 0
             for progress in self.offset_table.values()
         )
 

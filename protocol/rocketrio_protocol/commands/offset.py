@@ -137,6 +137,8 @@ class OffsetResponseHeader(Header):
 
     offset: int
     level_millis: int | None = wire("rocketrioLevelMillis", default=None)
+    stored_offset: int | None = wire("rocketrioStoredOffset", default=None)
+    """With 30, where the queue ends in the log, if its last messages are not to be seen yet."""
 
 
 @attrs.define

@@ -105,6 +105,39 @@ async def test_slow_queue_of_a_fast_group_decides(autojump_clock: MockClock) -> 
         assert found == "stopped"
 
 
+@pytest.mark.parametrize("others", [(), (1,)])
+async def test_offset_beyond_the_end_is_ahead_whatever_other_queues_are(
+    autojump_clock: MockClock, others: tuple[int, ...]
+) -> None:
+    """A queue with messages in which nothing was committed makes the lag unknown, and is not worse."""
+    async with scraping() as one:
+        for queue_id in (0, *others):
+            await one.call.send(one.addr, b"1", queue_id=queue_id)
+        await one.call.commit(one.addr, 1000, queue_id=2)
+        await one.call.commit(one.addr, 1, queue_id=0)
+        page = await one.scrape()
+        assert await verdict_of(one) == "ahead"
+        assert page.value("rocketrio_group_lag_known", topic="orders") == 0
+        assert not page.all("rocketmq_consumer_lag_messages", topic="orders")
+        assert not page.all("rocketmq_consumer_lag_latency_milliseconds", topic="orders")
+
+
+async def test_group_beyond_what_readers_see_is_not_ahead(autojump_clock: MockClock) -> None:
+    """Readers of a new master see less than they saw, until its slaves have said what they have."""
+    async with scraping() as one:
+        for _ in range(4):
+            await one.call.send(one.addr, b"1")
+        await one.call.commit(one.addr, 3)
+        store = one.state.store
+        entry = store.queue_table.by_key["orders", 0].entry(1)
+        assert entry is not None
+        store.read_gate.set_reported(entry[0])
+        assert store.seen_queue_end("orders", 0) < 3
+        assert await verdict_of(one) == "ok"
+        await one.call.commit(one.addr, 5)
+        assert await verdict_of(one) == "ahead"
+
+
 async def test_unknown_lag_is_an_unknown_verdict(autojump_clock: MockClock) -> None:
     async with scraping() as one:
         await one.call.send(one.addr, b"1")

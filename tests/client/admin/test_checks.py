@@ -188,6 +188,9 @@ def test_dead_letters_count_since_the_last_check() -> None:
     assert check_dead_letters({"billing": 7}, None, limits).status is Status.WARNING
     assert check_dead_letters({"billing": 7}, {"billing": 7}, limits).status is Status.OK
     assert check_dead_letters({"billing": 107}, {"billing": 7}, limits).status is Status.CRITICAL
+    fell = check_dead_letters({"billing": 3}, {"billing": 7}, limits)
+    assert (fell.status, [value.value for value in fell.values]) == (Status.UNKNOWN, [None])
+    assert "an unknown number of new dead letters" in fell.text
 
 
 def test_nagios_line_has_the_known_values_and_one_bar() -> None:
@@ -214,17 +217,29 @@ def test_nagios_line_has_the_known_values_and_one_bar() -> None:
         (100, None, Status.CRITICAL, 100),
         (7, 7, Status.OK, 0),
         (8, 7, Status.WARNING, 1),
-        (3, 7, Status.OK, 0),
+        (
+            3,
+            7,
+            Status.UNKNOWN,
+            None,
+        ),  # Made again, or a shorter log: nobody knows how many are new.
     ],
 )
 def test_transactions_that_were_given_up_since_the_last_check(
-    given_up: int, before: int | None, expected: Status, new: int
+    given_up: int, before: int | None, expected: Status, new: int | None
 ) -> None:
     found = {"a": Transactions(5, given_up, None)}
     kept = None if before is None else {"a": before}
     result = check_transactions(found, kept, Thresholds(1, 100))
     assert result.status is expected
     assert [value.value for value in result.values] == [new, 5]
+
+
+def test_number_of_open_transactions_that_contradicts_itself_is_unknown() -> None:
+    found = {"a": Transactions(None, 0, None)}
+    result = check_transactions(found, None, Thresholds(1, 100), Thresholds(5, 50))
+    assert result.status is Status.UNKNOWN
+    assert check_transactions(found, None, Thresholds(1, 100)).status is Status.OK
 
 
 def test_open_transactions_count_only_with_thresholds() -> None:

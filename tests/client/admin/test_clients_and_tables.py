@@ -12,7 +12,7 @@ from tests.support.clients import client_of, open_admin
 
 from rocketrio import ClientInstance, Message, open_consumer, open_producer
 from rocketrio.admin.admin import Admin
-from rocketrio.admin.admin_values import permission_text
+from rocketrio.admin.admin_values import permission_text, whole_sum
 from rocketrio.admin.clients import connected_clients, merged, producers_of
 from rocketrio.admin.group_overview import (
     group_members,
@@ -41,7 +41,6 @@ from rocketrio.admin.topic_admin import (
     topic_counts,
     topic_overviews,
     topic_readers,
-    whole_sum,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.inspection import ProducerInfo

@@ -156,6 +156,7 @@ FIRES: Final[dict[str, DoctorAnswers]] = {
     "G06": with_group(attrs.evolve(WELL_GROUP, shared_ids={"a": ["10.0.0.1:1", "10.0.0.2:1"]})),
     "G11": with_lag(row(Verdict.BEHIND)),
     "G12": with_lag(row(Verdict.REWOUND)),
+    "G14": with_lag(row(Verdict.AHEAD)),
     "T01": changed(transactions={"broker-a": Transactions(0, 3, NOW - DAY_MS + 1)}),
     "C01": with_settings("h:2", mappedFileSizeCommitLog="1048576"),
     "C02": with_settings("h:1", autoCreateTopicEnable="true"),

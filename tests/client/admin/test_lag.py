@@ -20,7 +20,10 @@ from rocketrio import (
 )
 from rocketrio.admin import GroupLag, LagReport, Owner, lag_report
 from rocketrio.admin.admin_calls import AdminCalls
+from rocketrio.admin.checks import Status, check_lag
+from rocketrio.admin.doctor import diagnosis_of
 from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.reset_plan import target_of
 from rocketrio.cluster.connections import Connections
 from rocketrio.cluster.namespace import NO_NAMESPACE, Namespace
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -36,6 +39,7 @@ from rocketrio_protocol.bodies.stats import (
     TopicStatsTable,
 )
 from rocketrio_protocol.bodies.topics import TopicConfig
+from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.errors import (
     ConsumerNotOnlineError,
     GroupNotExistError,
@@ -89,6 +93,54 @@ async def test_group_without_members_that_has_unread_messages_is_stopped(
     assert found.oldest_seconds == pytest.approx(90, abs=1)
     assert (report.samples, report.window) == (13, 60)
     assert report.worst == "stopped"
+
+
+async def committed_beyond(client: ClientInstance, cluster: EmbeddedCluster, offset: int) -> None:
+    """Commit as a member of another client does: a rocketrio broker refuses such a reset."""
+    header = UpdateConsumerOffsetRequestHeader("billing", "orders", 0, offset)
+    await client.api.call(cluster.master.broker.address, header, what="not committed")
+
+
+async def test_group_beyond_the_end_is_ahead_everywhere_until_it_is_reset(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    await committed_beyond(client, cluster, 1000)
+    async with open_admin(client=client) as admin:
+        report = await admin.lag(seconds=0)
+        found = row(report, "billing")
+        assert (found.verdict, found.lag, found.oldest_seconds) == ("ahead", None, None)
+        assert "queue 0 of broker-a is ahead of the end by 994" in found.judgement.why
+        assert check_lag(report).status is Status.CRITICAL
+        [queue] = await admin.offsets("orders", "billing")
+        assert (queue.lag, queue.ahead) == (None, 994)
+        answers = await admin.doctor_answers(seconds=0)
+        assert "G14" in {one.code for one in diagnosis_of(answers).findings}
+        stats = await admin.consume_stats("billing", "orders")
+        assert [
+            (one.broker_offset, one.consumer_offset) for one in stats.offset_table.values()
+        ] == [(6, 1000)]
+        plan = await admin.plan_reset("billing", ["orders"], target_of("last", 0))
+        [done] = (await admin.apply_reset(plan)).queues
+        assert (done.from_offset, done.to_offset, done.after) == (1000, 6, 6)
+        assert row(await admin.lag(seconds=0), "billing").verdict == "ok"
+
+
+async def test_group_beyond_what_readers_of_a_new_master_see_is_ok(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await filled(client)
+    await committed_beyond(client, cluster, 5)
+    store = cluster.master.broker.state.store
+    entry = store.queue_table.by_key["orders", 0].entry(2)
+    assert entry is not None
+    store.read_gate.set_reported(entry[0])
+    async with open_admin(client=client) as admin:
+        [queue] = await admin.offsets("orders", "billing")
+        assert (queue.max_offset, queue.stored_offset, queue.lag, queue.ahead) == (2, 6, 0, 0)
+        assert row(await admin.lag(seconds=0), "billing").verdict == "ok"
+        plan = await admin.plan_reset("billing", ["orders"], target_of("last", 0))
+        assert [one.to_offset for one in plan.queues] == [5]
 
 
 async def test_member_that_makes_no_progress_is_named(
@@ -405,6 +457,16 @@ def window_of(
 async def reported(window: LagWindow, **options: Any) -> LagReport:
     await window.run()
     return await lag_report(window, **options)
+
+
+async def test_group_of_an_apache_broker_beyond_the_end_is_ahead(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    calls = FakeCalls(committed={"a": {("billing", "orders"): {0: 1000}}}, delay_ms=0)
+    found = row(await reported(window_of(calls, "a", "b")), "billing")
+    assert (found.verdict, found.lag, found.lag_at_least) == ("ahead", None, 4)
+    [first, _] = found.queues
+    assert (first.committed_offset, first.max_offset, first.oldest_seconds) == (1000, 9, None)
 
 
 async def test_silent_broker_makes_unknown_what_it_stores_and_hides_no_other_lag(

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio import MessageQueue
+from rocketrio.admin.admin_values import QueueOffsets
 from rocketrio.admin.reset_plan import Place, QueueReset, Target, Way, planned, target_of
 from rocketrio_protocol.errors import ConfigError
 
@@ -64,8 +65,31 @@ def test_queues_without_an_offset_of_their_own_stay() -> None:
         planned("g", 0, Target(offsets={}), places)
 
 
-def test_group_ahead_of_what_readers_see_is_not_put_back_by_last() -> None:
-    assert goal(Target(from_last=0), Place(QUEUE, 0, 50, 70)) == 70
+@pytest.mark.parametrize(
+    ("committed", "stored", "end", "lag", "ahead"),
+    [
+        (40, None, 50, 10, 0),
+        (50, None, 50, 0, 0),
+        (70, None, 50, None, 20),
+        (70, 80, 70, 0, 0),
+        (70, 60, 50, None, 10),
+        (40, 80, 50, 10, 0),
+        (None, 80, 50, None, 0),
+    ],
+)
+def test_group_may_stand_beyond_what_readers_see_but_not_beyond_the_log(
+    committed: int | None, stored: int | None, end: int, lag: int | None, ahead: int
+) -> None:
+    found = QueueOffsets(QUEUE, 0, 50, committed, stored)
+    assert (found.reachable_end, found.lag, found.ahead) == (end, lag, ahead)
+
+
+@pytest.mark.parametrize(("text", "to", "again"), [("last", 50, 0), ("first", 0, 50)])
+def test_group_beyond_the_end_is_put_back_to_it_and_reads_again_what_is_there(
+    text: str, to: int, again: int
+) -> None:
+    [one] = planned("g", 0, target_of(text, NOW), [Place(QUEUE, 0, 50, 1000)]).queues
+    assert (one.to_offset, one.messages_again, one.messages_skipped) == (to, again, 0)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +146,9 @@ def test_target_is_within_the_queue_and_messages_come_again_or_are_skipped(
     committed = first + ahead
     place = Place(QUEUE, first, first + length, committed, at_time)
     [one] = planned("g", 0, target, [place]).queues
-    assert first <= one.to_offset <= max(first + length, committed)
+    assert first <= one.to_offset <= first + length
     assert one.messages_again is not None
     assert one.messages_skipped is not None
     assert one.messages_again * one.messages_skipped == 0
-    assert committed - one.messages_again + one.messages_skipped == one.to_offset
+    there = min(committed, first + length)
+    assert there - one.messages_again + one.messages_skipped == one.to_offset

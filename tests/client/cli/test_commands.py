@@ -147,6 +147,7 @@ async def _messages(run: Run) -> None:
         "max_offset",
         "committed_offset",
         "lag",
+        "ahead",
     }
 
 

@@ -172,6 +172,20 @@ async def test_group_that_never_committed_has_no_lag(autojump_clock: MockClock) 
         assert not found.all("rocketmq_group_diff", group="billing", topic="orders")
 
 
+async def test_group_beyond_the_end_has_no_lag_and_a_verdict(autojump_clock: MockClock) -> None:
+    async with exporting() as one:
+        await one.call.send(one.addr, b"1", queue_id=0)
+        await one.call.commit(one.addr, 1000, queue_id=0)
+        await trio.sleep(31)
+        found = await one.scrape()
+        where = {"consumer_group": "billing", "topic": "orders"}
+        assert found.value("rocketrio_group_verdict", **where, verdict="ahead") == 1
+        assert found.value("rocketrio_group_lag_known", **where) == 0
+        assert not found.all("rocketmq_consumer_lag_messages", **where)
+        assert not found.all("rocketmq_group_diff", group="billing", topic="orders")
+        assert not found.all("rocketmq_group_get_latency_by_storetime", group="billing")
+
+
 async def test_only_chosen_names_and_groups_are_shown(autojump_clock: MockClock) -> None:
     async with exporting(names=("native",), include_groups="^ship") as one:
         await one.call.send(one.addr, b"1")

@@ -24,7 +24,8 @@ def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:
     StreamingQueryListener, or its JSON as dicts; None, as before the first batch, has no queues. Sources of other
     formats are omitted; of two sources that read one queue the slower one counts. Messages that a tag or an expression
     filters out count until they are skipped. A queue whose end Spark does not report is omitted, which does not mean
-    that it has no lag: the first batch after a restart is reported so if it repeats an interrupted one.
+    that it has no lag: the first batch after a restart is reported so if it repeats an interrupted one. So is one that
+    was read beyond its newest offset, of a topic that was made again.
 
     PySpark 4.0 and 4.1 report the end of the batch as the newest offset: there the lag is 0 after every batch.
     """
@@ -32,8 +33,8 @@ def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:
     for source in [] if progress is None else _field(progress, "sources"):
         latest, end = _table(_field(source, "latestOffset")), _table(_field(source, "endOffset"))
         for queue in end.keys() & latest.keys():
-            lag = max(0, latest[queue] - end[queue])
-            lags[queue] = max(lag, lags.get(queue, 0))
+            if end[queue] <= latest[queue]:
+                lags[queue] = max(latest[queue] - end[queue], lags.get(queue, 0))
     return lags
 
 
