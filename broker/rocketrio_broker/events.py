@@ -81,6 +81,7 @@ _KINDS: Final = {
         "this log is shorter than a slave's, getting what it lacks",
     ),
     "log": (
+        "acknowledged addresses damaged",
         "consume queue write",
         "deleted before time",
         "epochs damaged",

@@ -160,16 +160,27 @@ class FaultyDisk(MemoryDisk):
         found.boot = f"{self.boot}+"
         for path, file in sorted(self._names_after_cut(rng, kept).items()):
             assert isinstance(file, FaultyFile)
-            content = file.after_cut(rng, kept)
-            copy = FaultyFile()
-            copy.pwrite(content, 0)
-            copy.truncate(len(content))
-            copy.durable = content
-            found.files[path] = found._durable_names[path] = copy
+            found.put(path, file.after_cut(rng, kept))
             found.directories.update(
                 path.parents
             )  # Also of a file that was deleted, and its folder.
         return found
+
+    def copy(self) -> Self:
+        """A disk with what a program reads in the files of this one now, synced or not."""
+        found = type(self)()
+        found.directories = set(self.directories)
+        found.boot = self.boot
+        for path, file in sorted(self.files.items()):
+            found.put(path, file.pread(file.size, 0))
+        return found
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Put a file there that is on the disk, with its name."""
+        file = FaultyFile()
+        file.pwrite(content, 0)
+        file.durable = content
+        self.files[path] = self._durable_names[path] = file
 
     def _names_after_cut(self, rng: random.Random, kept: float) -> dict[Path, MemoryFile]:
         """Return what each folder names: the first of its unsynced changes made it."""

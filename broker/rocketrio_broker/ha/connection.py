@@ -10,7 +10,7 @@ Invariant: slave_ack_offset never passes what was sent on this connection, and n
 what it acknowledged is dropped.
 Invariant: no byte that is known to be damaged is sent.
 Invariant: a rocketrio slave receives a byte of an epoch only after this connection has announced that epoch to it.
-Invariant: a slave's name is in the epoch's line before its first report counts.
+Invariant: a slave's name is in the epoch's line before its first report counts, and each report is noted before that.
 Invariant: no transfer crosses the end of a commit-log file (`read_log` ensures it).
 Answers to: DefaultHAConnection (with ReadSocketService and WriteSocketService); RocketMQ reference, section 6.3.
 Unlike Java: any append wakes it, where an asynchronous master checks every 100 ms.
@@ -234,7 +234,8 @@ class HAConnection:
         except OSError as error:
             self._end(
                 ReplicationError(
-                    f"The epoch file could not be written: {error}", broker_addr=self.addr
+                    f"The slave's name could not be written to the disk: {error}",
+                    broker_addr=self.addr,
                 ),
                 connection_scope,
             )
@@ -276,7 +277,7 @@ class HAConnection:
         if not first.startswith(EXCHANGE_MAGIC):
             self.is_anonymous = True
             logger.info("slave connected slave=%s", self.addr)
-            await store.epochs.join(ANONYMOUS, 0)
+            await self._join(ANONYMOUS, 0, "")
             return first
         greeting, rest = await receive_greeting(self._transport, first)
         answer = await welcome(store, greeting, broker_id=self._broker_id)
@@ -295,7 +296,7 @@ class HAConnection:
         logger.log(self.log_level, "slave connected slave=%s", self.addr)
         self._epoch_changes = store.epochs.changes.value
         if not greeting.is_reader:
-            await store.epochs.join(greeting.member, greeting.highest)
+            await self._join(greeting.member, greeting.highest, greeting.address)
         boundary = common_boundary(answer.epochs, answer.end, greeting.epochs, greeting.end)
         self._boundary = None if boundary is None else boundary.address
         self.greeting = greeting
@@ -303,6 +304,11 @@ class HAConnection:
         await self._send_welcome(answer)
         self._last_report_time = trio.current_time()
         return rest
+
+    async def _join(self, member: str, highest: int, broker: str) -> None:
+        """Store the slave's name, so that its reports may count."""
+        await self._store.epochs.join(member, highest)
+        await self._store.acknowledged.expect(member, broker)
 
     async def _send_welcome(self, welcome: Welcome) -> None:
         """Answer the greeting at once: if the connection ends now, its last word must not come before this answer."""
@@ -354,6 +360,8 @@ class HAConnection:
             )
         self.acknowledged.advance(offset)
         if self.greeting is None or not self.greeting.is_reader:
+            if self._group_transfer.is_required:
+                self._store.acknowledged.note(self.member, self.slave_ack_offset)
             self._group_transfer.slave_reported(
                 self.addr,
                 self.slave_ack_offset,

@@ -5,14 +5,16 @@
 
 Invariant: everything before the boundary is the same on both sides.
 Invariant: a number alone never makes two epochs the same.
+Invariant: nothing is given up that enough slaves had acknowledged to this broker, whatever they say now.
 Answers to: EpochFileCache.findConsistentPoint.
 Unlike Java: bytes beyond the boundary are given up only if it is proven that no producer got PUT_OK for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
+from rocketrio_broker.store.acknowledged import Acknowledgement
 from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
 from rocketrio_protocol.ha.exchange import Epoch
 
@@ -57,10 +59,13 @@ def why_kept(
     boundary: int,
     end: int,
     theirs: Sequence[Epoch],
+    acknowledged: Mapping[str, Acknowledgement],
+    shown: int = 0,
 ) -> str | None:
     """Return why a message between `boundary` and `end` may have been answered PUT_OK; None if none was.
 
-    `theirs` are the master's epochs beyond the boundary. Only the member that wrote an epoch knows its slaves.
+    `theirs` are the master's epochs beyond the boundary. Only the member that wrote an epoch knows its slaves, and how
+    far they `acknowledged` it. Readers were `shown` the log up to there before this broker was started.
     """
     if not own or boundary < own[0].start:
         return (
@@ -76,19 +81,61 @@ def why_kept(
             return f"epoch {line.number} answered before any slave had a message"
         if line.answered_early:
             return f"in epoch {line.number} some producers asked not to wait for slaves"
+        had = [
+            slave
+            for slave in line.joined
+            if slave in acknowledged and acknowledged[slave].address > boundary
+        ]
         outside = [
             slave
             for slave in line.joined
-            if slave == ANONYMOUS or not _is_covered(line, slave, theirs)
+            if slave == ANONYMOUS
+            or slave in had
+            or slave not in acknowledged
+            or not _is_covered(line, slave, theirs)
         ]
         if ANONYMOUS in outside or len(outside) >= line.in_sync_slaves:
-            names = ", ".join(name or "a slave that does not identify itself" for name in outside)
-            return f"slaves that counted in epoch {line.number} may have had it: {names}"
+            return _who_had(line, had, outside, theirs, acknowledged)
+    if boundary < shown:
+        return f"readers had been shown this log up to {shown} when this broker was last stopped"
     return None
 
 
+def _who_had(
+    line: Epoch,
+    had: Sequence[str],
+    outside: Sequence[str],
+    theirs: Sequence[Epoch],
+    acknowledged: Mapping[str, Acknowledgement],
+) -> str:
+    """Return which slaves had bytes of an epoch beyond the boundary, or may have had some."""
+    reasons = [
+        f"{_name(slave, acknowledged)} had acknowledged this log up to"
+        f" {acknowledged[slave].address}"
+        for slave in had
+    ]
+    others = [_name(slave, acknowledged) for slave in outside if slave not in had]
+    if others:
+        reasons.append(
+            f"slaves that counted in epoch {line.number} may have had it: {', '.join(others)}"
+        )
+    if theirs[0].member in had:
+        reasons.append(
+            f"the first of the master's epochs that this log lacks was begun by that very slave, at {theirs[0].start}: "
+            "its directory is older than what it acknowledged, perhaps a restored copy"
+        )
+    return "; ".join(reasons)
+
+
+def _name(slave: str, acknowledged: Mapping[str, Acknowledgement]) -> str:
+    if slave == ANONYMOUS:
+        return "a slave that does not identify itself"
+    known = acknowledged.get(slave)
+    return f"slave {known.broker or slave}" if known is not None else f"slave {slave}"
+
+
 def _is_covered(line: Epoch, slave: str, theirs: Sequence[Epoch]) -> bool:
-    """Return whether an opener had everything that this slave ever reported in epoch `line` of this log.
+    """Return whether an opener had everything that this slave has of epoch `line` of this log, and lost nothing of it.
 
     That is unknown if the slave already knew the opener's epoch when it connected here: it may have got more
     since.

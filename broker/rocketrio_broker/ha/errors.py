@@ -115,7 +115,8 @@ class BeyondBoundaryError(DivergedHistoryError):
     remedy = (
         "Some of it may have been promised to producers. Set ha_divergent_tail to cut (also while the broker runs) to "
         "put it aside in the data directory's folder `cut` and to follow this master; `rocketrio broker cut` shows "
-        "what was put aside and sends it again. If this log is the right one, make this broker the master instead"
+        "what was put aside and sends it again. If this log is the right one, make this broker the master instead: "
+        "`rocketrio broker role` makes that one a slave and this one master"
     )
 
     def __init__(

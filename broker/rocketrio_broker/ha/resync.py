@@ -8,7 +8,8 @@
 Two rocketrio brokers first exchange which epochs their logs have (`exchange.py`), and then know where they part:
 
     this log ends there              compares its end, as above, and follows
-    it continues, this broker alone wrote the rest, and no producer got PUT_OK for it
+    it continues, this broker alone wrote the rest, and no producer got PUT_OK for it, by what its slaves acknowledged
+    to it (store/acknowledged.py) and by what they say
                                      cuts the rest off, puts it aside, and follows
     it continues otherwise           waits, and reports how many messages that are, or (ha_divergent_tail = cut) cuts
 
@@ -16,8 +17,8 @@ A rocketrio master that is asked for an address outside its log immediately send
 heartbeat with that address, and then closes. An Apache master sends heartbeats for the address that it was asked for;
 then a slave asks from further back, finally from the beginning of its last file.
 
-Invariant: bytes are given up only if no producer got PUT_OK for them, or by a rule that an operator set; never because
-a master is empty or sends nothing.
+Invariant: bytes are given up only if no producer got PUT_OK for them and no reader was shown them before the last
+start, or by a rule that an operator set; never because a master is empty or sends nothing.
 Invariant: the epoch file names no epoch beyond a cut; a crash between the two leaves lines that begin beyond the end.
 Answers to: nothing in DefaultHAClient; AutoSwitchHAClient truncates by epochs.
 """
@@ -139,7 +140,8 @@ class Resync:
                 f" {end - address} bytes more",
                 broker_addr=master,
             )
-        why = why_kept(epochs.lines, epochs.member, address, end, theirs)
+        known = store.acknowledged
+        why = why_kept(epochs.lines, epochs.member, address, end, theirs, known.slaves, known.shown)
         if self.beyond is None or (self.beyond.start, self.beyond.end) != (address, end):
             self.beyond = count_beyond(store.commit_log, address, why)
         raise BeyondBoundaryError(

@@ -1,6 +1,7 @@
 """The data directory of a store: its layout, its lock, and whether it was closed cleanly.
 
-    commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  rocketrioQueues  abort  lock  cut/
+    commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  abort  lock
+    rocketrioQueues  rocketrioEpochs  rocketrioAcknowledged  cut/
 
 Invariant: `abort` exists from before the first change until everything is synced: if it is there at a start, the last
 process crashed.

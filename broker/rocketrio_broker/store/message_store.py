@@ -25,6 +25,7 @@ from typing import Final
 
 import trio
 
+from rocketrio_broker.store.acknowledged import Acknowledged
 from rocketrio_broker.store.allocate import AllocateService
 from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.checkpoint import read_checkpoint
@@ -104,6 +105,8 @@ class MessageStore:
         )
         self.epochs = Epochs(root, self.commit_log, disk=disk)
         """Which broker wrote which part of the log."""
+        self.acknowledged = Acknowledged(root, disk=disk)
+        """How far slaves have acknowledged the log."""
         self.appended: Watermark = self.commit_log.appended
         self.flushed: Watermark = self.commit_log.flushed
         self.dispatched = LogPosition()
@@ -216,6 +219,7 @@ class MessageStore:
         bounds = read_bounds(self._disk, directory.root, file_size) if is_rocketrio else None
         self.queue_table.load(bounds)
         self.epochs.load()
+        self.acknowledged.load()
         directory.mark_running()
         found = recover(
             log,
@@ -236,6 +240,7 @@ class MessageStore:
         if checkpoint.positions is not None:
             self.read_gate.set_reported(checkpoint.positions.read_gate)
             self.read_gate.log_was_cut(found.end)
+            self.acknowledged.shown = self.read_gate.end.value if self.read_gate.is_gating else 0
         _LOG.info(
             "recovered clean=%s queues=%d read_again_from=%d end=%d messages=%d",
             clean,
@@ -258,6 +263,7 @@ class MessageStore:
             self._reput,
             self.key_index,
             self._checkpoint,
+            self.acknowledged,
             self.clock_watch,
             self._retention,
             self._statistics,
@@ -274,6 +280,7 @@ class MessageStore:
             self.health.found(damage)
         try:
             await self.checkpoint()
+            await self.acknowledged.sync()
             self.commit_log.files.drop_prepared()
             if self.health.is_good:
                 await self.epochs.close()
@@ -290,6 +297,7 @@ class MessageStore:
         self.commit_log.files.close()
         self.queue_table.close()
         self.key_index.close()
+        self.acknowledged.close()
         self.directory.release()
 
     # --- role and health ---------------------------------------------------------------------

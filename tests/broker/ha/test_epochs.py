@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio_broker.ha.epochs import common_boundary, why_kept
+from rocketrio_broker.store.acknowledged import Acknowledgement
 from rocketrio_protocol.ha.exchange import Epoch
 
 ME, SLAVE, OTHER = "me", "slave", "other"
@@ -111,8 +112,13 @@ def test_everything_before_the_boundary_is_the_same_and_nothing_behind_it(
 # --- what is promised --------------------------------------------------------------------------
 
 
-def why(own: Epoch, theirs: list[Epoch]) -> str | None:
-    return why_kept([own], ME, 100, 150, theirs)
+def why(
+    own: Epoch, theirs: list[Epoch], acknowledged: dict[str, int] | None = None, shown: int = 0
+) -> str | None:
+    """Why an end from 100 to 150 is kept; slaves have acknowledged what is before it, if nothing else is said."""
+    known = dict.fromkeys(own.joined, 100) if acknowledged is None else acknowledged
+    slaves = {name: Acknowledgement(address, f"{name}:1") for name, address in known.items()}
+    return why_kept([own], ME, 100, 150, theirs, slaves, shown)
 
 
 def test_tail_without_a_joined_slave_was_never_acknowledged() -> None:
@@ -160,5 +166,35 @@ def test_epoch_of_a_broker_that_may_have_promised_more_has_a_reason(own: Epoch, 
 
 def test_every_epoch_beyond_the_boundary_is_judged_and_none_before() -> None:
     own = [line(1, 0, mode="async"), line(2, 100), line(3, 120, mode="async")]
-    assert why_kept(own[:2], ME, 100, 150, opened(4, SLAVE)) is None
-    assert why_kept(own, ME, 100, 150, opened(4, SLAVE)) is not None
+    assert why_kept(own[:2], ME, 100, 150, opened(4, SLAVE), {}) is None
+    assert why_kept(own, ME, 100, 150, opened(4, SLAVE), {}) is not None
+
+
+def test_slave_that_acknowledged_more_than_it_says_now_had_it() -> None:
+    own = line(2, 0, joined={SLAVE: 1})
+    told = why(own, opened(3, SLAVE), {SLAVE: 101}) or ""
+    assert "slave slave:1 had acknowledged this log up to 101" in told
+    assert "begun by that very slave, at 100" in told
+
+
+def test_another_opener_than_the_slave_that_had_it_is_not_called_a_copy() -> None:
+    own = line(2, 0, joined={OTHER: 1})
+    told = why(own, opened(3, OTHER), {OTHER: 101}) or ""
+    assert "had acknowledged" in told
+    assert "that very slave" not in told
+
+
+def test_end_that_too_few_slaves_acknowledged_was_never_acknowledged() -> None:
+    own = line(2, 0, joined={SLAVE: 1, OTHER: 1}, in_sync_slaves=2)
+    assert why(own, opened(3, SLAVE, OTHER), {SLAVE: 101, OTHER: 100}) is None
+    assert why(own, opened(3, SLAVE, OTHER), {SLAVE: 101, OTHER: 150}) is not None
+
+
+def test_slave_of_which_nothing_is_noted_may_have_had_it() -> None:
+    assert why(line(2, 0, joined={SLAVE: 1}), opened(3, SLAVE), {}) is not None
+
+
+def test_end_that_readers_were_shown_is_kept() -> None:
+    own = line(2, 0, joined={SLAVE: 1})
+    assert why(own, opened(3, SLAVE), shown=100) is None
+    assert "shown this log up to 101" in (why(own, opened(3, SLAVE), shown=101) or "")
