@@ -86,6 +86,7 @@ _KINDS: Final = {
         "deleted before time",
         "epochs damaged",
         "epochs forgotten",
+        "epochs recovered",
         "index file dropped",
         "index resumed",
         "index stopped",

@@ -358,6 +358,8 @@ class RoleService:
             is_gone = self._last_master in found.silent
             fetched = await self._fetch(self._serve_reads_only, self._last_master, is_gone)
             silent, followed = fetched.unreachable, None if is_gone else self._last_master
+            # Before offsets are gathered: they count messages of epochs.
+            await self._opener.recover()
             self._expect_acknowledgements()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent, followed)

@@ -22,6 +22,7 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
+from rocketrio_broker.ha.lost_epochs import recover_epochs
 from rocketrio_broker.ha.peers import (
     CALL_TIMEOUT,
     Peers,
@@ -99,6 +100,13 @@ class EpochOpener:
         await self._store.epochs.begin(
             new_name=self.new_name, reports_disk=config.ha_acknowledge == "disk"
         )
+
+    async def recover(self) -> None:
+        """Get the epochs of this log back from a peer if this directory has lost them. Never fails."""
+        if not (self._store.epochs.lines or self._store.commit_log.is_empty):
+            await recover_epochs(
+                self._store, await self._addrs(), peers=self._peers, dial=self._dial
+            )
 
     async def ask(self, only: str | None = None) -> None:
         """Ask the peers in preparation of the next `open`, unless they were asked recently. Never fails.

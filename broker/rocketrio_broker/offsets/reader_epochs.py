@@ -12,6 +12,9 @@ epoch before it is known, what was read before its start is in this log, up to t
 that is unknown too, the logs may have parted earlier still: then only the group's committed offset, which is this log's
 own, is certain.
 
+A directory that has lost its epoch file knows no epoch of what lies before the next one that begins. The epochs of its
+readers begin in that part: there too the group's committed offset is certain, and where they began says nothing.
+
 Invariant: a reader never counts as having read a message of this log that its group neither read nor committed.
 Answers to: OffsetsForLeaderEpoch of Kafka; Apache's readers cannot detect this.
 """
@@ -78,9 +81,12 @@ class ReaderEpochs:
         if before in ends and not self._store.is_slave:
             return self._offset(topic, queue_id, min(start, ends[before]))
         follower = next((line for line in lines if line.number >= number), lines[-1])
-        offset = self._offset(topic, queue_id, min(start, follower.start))
         committed = self._consumer_offsets.query_offset(group, topic, queue_id)
-        return min(offset, committed) if committed >= 0 else offset
+        if committed < 0:
+            return self._offset(topic, queue_id, min(start, follower.start))
+        is_forgotten = start < lines[0].start
+        parting = lines[0].start if is_forgotten else min(start, follower.start)
+        return min(self._offset(topic, queue_id, parting), committed)
 
     def shared_ends(self, epoch: str) -> QueueEnd | None:
         """Return where the queues end in the part of the log that a log with that last epoch has too.

@@ -10,7 +10,7 @@ power cut lost the bytes, or a slave has not received them yet.
 
 The file is small and always written whole: a temporary file is written, synced and renamed, and the folder synced. So
 after a crash at any step it is the old file or the new one, never a part. A line with a wrong checksum makes all lines
-before it unknown.
+before it unknown; the first line says how many there are.
 
 Invariant: an epoch's line is on the disk before the epoch's first byte is written here or stored by a slave.
 Invariant: a slave's name is on the disk before its reports count in an epoch that waits for slaves.
@@ -59,6 +59,8 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it then reported what was on its disk."""
     closed_at: int | None = None
     """The log's end when it was closed cleanly; None while it is open."""
+    lines: int | None = None
+    """How many epochs the file names after this; None in a file of an older version."""
     epochs: tuple[Epoch, ...] = ()
 
 
@@ -293,7 +295,7 @@ def _with(directory: Directory, lines: Iterable[Epoch]) -> Directory:
 
 
 def _encoded(directory: Directory) -> bytes:
-    head = msgspec.structs.replace(directory, epochs=())
+    head = msgspec.structs.replace(directory, lines=len(directory.epochs), epochs=())
     return b"".join(
         b"%08x %s\n" % (zlib.crc32(text), text)
         for text in map(msgspec.json.encode, (head, *directory.epochs))
@@ -301,9 +303,10 @@ def _encoded(directory: Directory) -> bytes:
 
 
 def _decoded(data: bytes) -> tuple[Directory, list[int]]:
-    """Return the content of the file, and the numbers of the lines that cannot be read."""
+    """Return the content of the file, and the numbers of the lines that cannot be read, or of the last one missing."""
     head, lines, damaged = Directory(), list[Epoch](), list[int]()
-    for number, line in enumerate(data.splitlines()):
+    texts = data.splitlines()
+    for number, line in enumerate(texts):
         checksum, _, text = line.partition(b" ")
         try:
             if int(checksum, 16) != zlib.crc32(text):
@@ -316,9 +319,11 @@ def _decoded(data: bytes) -> tuple[Directory, list[int]]:
             damaged.append(number + 1)
             # The epoch of the lost line's bytes is unknown, and so is where the epochs before it end.
             lines.clear()
+    if head.lines is not None and len(texts) <= head.lines:
+        damaged.append(head.lines + 1)
     if damaged:
         highest = max((head.highest, *(line.number for line in lines)))
-        if damaged[-1] == len(data.splitlines()):
+        if damaged[-1] >= len(texts):
             lines.clear()
         head = msgspec.structs.replace(head, highest=highest, whole_above=highest)
     return msgspec.structs.replace(head, epochs=tuple(lines)), damaged

@@ -95,6 +95,30 @@ async def test_reader_of_an_unknown_epoch(
         )
 
 
+@pytest.mark.parametrize(
+    ("number", "committed", "offset"),
+    [
+        (3, 5, 5),  # Where its epoch began says nothing.
+        (3, 8, 6),  # What was lost with the file ends where the next epoch began.
+        (6, 5, 5),  # This broker did not know that number any more when it began an epoch.
+        (3, -1, 0),
+    ],
+)
+async def test_reader_of_an_epoch_whose_line_was_lost_goes_back_to_what_its_group_committed(
+    autojump_clock: MockClock, number: int, committed: int, offset: int
+) -> None:
+    async with log_of_three_epochs() as (store, offsets):
+        last = store.epochs.lines[-1]
+        await store.epochs.forget()
+        await store.epochs.adopt([last])
+        if committed >= 0:
+            offsets.commit_offset(GROUP, TOPIC, QUEUE_ID, committed)
+        text = f"{number}.0.lost.id"
+        assert (
+            ReaderEpochs(store, offsets).divergence_offset(text, GROUP, TOPIC, QUEUE_ID) == offset
+        )
+
+
 async def test_reader_epoch_is_unknown_without_epochs(autojump_clock: MockClock) -> None:
     disk = MemoryDisk()
     file = ConfigFile(Path("/data/config/consumerOffset.json"), disk=disk)

@@ -142,6 +142,24 @@ async def test_damaged_line_makes_what_is_before_it_unknown(
         assert epochs.member == ("new" if damaged == 0 else "me")
 
 
+async def test_file_without_its_last_line_names_no_epoch(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise the bytes of the last epoch would belong to the one before it."""
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        epochs = await begin(store)
+        for number in (1, 2):
+            await epochs.open(epoch(store, number))
+            fill(store)
+    file = disk.open(FILE)
+    lines = file.pread(file.size, 0).splitlines(keepends=True)
+    file.truncate(len(b"".join(lines[:-1])))
+    async with opened(disk) as store:
+        assert not (await begin(store)).lines
+        assert "epochs damaged file=/data/rocketrioEpochs lines=3" in caplog.text
+
+
 async def test_lines_of_deleted_files_go(autojump_clock: MockClock) -> None:
     async with opened(MemoryDisk()) as store:
         epochs = await begin(store)

@@ -1,0 +1,98 @@
+"""A broker that has lost its epoch file, or a part of it: running members are not sent back to what they handled."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import trio
+from tests.cluster.test_shortened_log import Handled, members, pair, promote, send
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import Member
+from rocketrio_broker.store.epochs import EPOCH_FILE
+
+Damage = Callable[[bytes], bytes | None]
+
+
+def to_a_whole_line(content: bytes) -> bytes:
+    return b"".join(content.splitlines(keepends=True)[:-1])
+
+
+DAMAGES: dict[str, Damage] = {
+    "deleted": lambda _: None,
+    "emptied": lambda _: b"",
+    "halved": lambda content: content[: len(content) // 2],
+    "without its last line": to_a_whole_line,
+    "of random bytes": lambda content: bytes(37 * at % 251 for at in range(len(content))),
+    "of zeros": lambda content: bytes(len(content)),
+}
+
+
+def damage_epochs(member: Member, damage: Damage) -> None:
+    """Damage the file of a broker that is down."""
+    disk, path = member.disk, member.config.data / EPOCH_FILE
+    file = disk.open(path)
+    content = damage(file.pread(file.size, 0))
+    disk.unlink(path)
+    if content is not None:
+        disk.open(path, create=True).pwrite(content, 0)
+
+
+def set_back(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What members and broker say of positions that were lowered."""
+    words = "offset set back", "offset moved"
+    return [line for line in caplog.messages if line.startswith(words)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("who", ["master", "slave", "both"])
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_lost_epochs_send_no_member_back(
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    damage: Damage,
+    who: str,
+    how: str,
+) -> None:
+    handled = Handled()
+    async with pair() as (cluster, caller), members(cluster, handled):
+        master, (slave,) = cluster.master, cluster.slaves
+        # A second epoch of this master, in which the members read.
+        await master.stop()
+        await master.start()
+        sent = await send(caller, master.broker, "second", 40)
+        await handled.wait(sent)
+        await trio.sleep(15)
+        for member in {"master": [master], "slave": [slave], "both": [master, slave]}[who]:
+            await (member.stop() if how == "stop" else member.kill())
+            damage_epochs(member, damage)
+        caplog.set_level(logging.INFO)
+        for member in (master, slave):
+            if not member.is_running:
+                await member.start()
+        sent = await send(caller, master.broker, "after", 20)
+        await handled.wait(sent)
+        assert set_back(caplog) == []
+        # What the file says now is enough for a failover.
+        await trio.sleep(15)
+        await master.stop()
+        await promote(slave.broker)
+        sent = await send(caller, slave.broker, "promoted", 20)
+        await handled.wait(sent)
+        assert set_back(caplog) == []
+        assert len(handled.bodies) == len(set(handled.bodies))
+
+
+async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair() as (cluster, _):
+        master = cluster.master
+        await trio.sleep(2)
+        before = [line.key for line in master.broker.store.epochs.lines]
+        await master.stop()
+        damage_epochs(master, DAMAGES["deleted"])
+        await master.start()
+        after = [line.key for line in master.broker.store.epochs.lines]
+        assert after[:-1] == before
+        assert after[-1][0] == before[-1][0] + 1
