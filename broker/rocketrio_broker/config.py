@@ -19,7 +19,7 @@ from rocketrio_protocol.bodies.topics import DataVersion
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
-from rocketrio_protocol.names import topic_name_problem
+from rocketrio_protocol.names import REPLY_TOPIC_POSTFIX, topic_name_problem
 from rocketrio_protocol.remoting.ports import WallClock, join_addr, name_server_addrs, split_addr
 from rocketrio_protocol.remoting.server_limits import (
     CONNECTION_LIMIT,
@@ -458,6 +458,9 @@ class BrokerConfig:
             problem = topic_name_problem(name)
             if problem is not None:
                 raise ConfigError(f"{what} is {name!r}, which cannot be a topic: {problem}")
+        replies = f"{self.cluster_name}_{REPLY_TOPIC_POSTFIX}"
+        if (problem := topic_name_problem(replies)) is not None:
+            raise ConfigError(f"cluster_name: its topic {replies} cannot exist: {problem}")
         if (self.role == "slave") == (self.broker_id == MASTER_ID):
             raise ConfigError(
                 f"broker_id is {self.broker_id} and role is {self.role}: "

@@ -5,6 +5,7 @@
 
     REAL_TOPIC 1 orders 2 KEYS 1 k 2 ... DELAY 1 3 2 WAIT 1 true 2 REAL_QID 1 0
 
+Invariant: a message is parked only if the store can take it under its own topic too; otherwise its sender is refused.
 Invariant: a parked and a released message have the same properties, in the order in which a 4.9 broker writes them.
 Answers to: TransactionalMessageBridge.parseHalfMessageInner, HookUtils.handleScheduleMessage (CommitLog in 4.x),
 ScheduleMessageService.messageTimeUp.
@@ -14,10 +15,12 @@ from typing import Final
 
 import msgspec
 
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.store.consume_queue_table import QUEUE_ID_LIMIT
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, topic_name_problem
@@ -50,7 +53,7 @@ class DelayedPuts:
         self._levels = levels
 
     def put(self, put: PutMessage) -> AppendResult:
-        """Store a message; park it if its properties have a delay level."""
+        """Store a message; park it if its properties have a delay level. Raises RefusedError as `delayed` does."""
         if _DELAY in put.properties:
             level = delay_level(property_value(put.properties, PROPERTY_DELAY_TIME_LEVEL))
             if level:
@@ -58,28 +61,35 @@ class DelayedPuts:
         return self._store.append(put)
 
     def delayed(self, put: PutMessage, properties: dict[str, str], level: int) -> PutMessage:
-        """Return the parked form of a message to deliver later; a level beyond the last one means the last."""
+        """Return the parked form of a message to deliver later; a level beyond the last one means the last.
+
+        Raises RefusedError if the message could not be delivered.
+        """
         level = min(level, len(self._levels.delays_ms))
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
-        return _parked(put, properties, SCHEDULE_TOPIC, level - 1)
+        return _parked(self._store, put, properties, SCHEDULE_TOPIC, level - 1)
 
 
-def half_message(put: PutMessage, properties: dict[str, str]) -> PutMessage:
-    """Return the parked form of the first part of a transaction: an ordinary message without subscribers."""
+def half_message(store: MessageStore, put: PutMessage, properties: dict[str, str]) -> PutMessage:
+    """Return the parked form of the first part of a transaction: an ordinary message without subscribers.
+
+    Raises RefusedError if the message could not be delivered.
+    """
     put.sys_flag &= ~TRANSACTION_MASK
-    return _parked(put, properties, TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+    return _parked(store, put, properties, TRANS_HALF_TOPIC, HALF_QUEUE_ID)
 
 
-def _parked(put: PutMessage, properties: dict[str, str], topic: str, queue_id: int) -> PutMessage:
+def _parked(
+    store: MessageStore, put: PutMessage, properties: dict[str, str], topic: str, queue_id: int
+) -> PutMessage:
     properties[PROPERTY_REAL_TOPIC] = put.topic
     properties[PROPERTY_REAL_QUEUE_ID] = str(put.queue_id)
-    return msgspec.structs.replace(
-        put,
-        topic=topic,
-        queue_id=queue_id,
-        properties=java_properties_text(properties).encode(),
-        tags=UNKNOWN_TAGS,
+    later = msgspec.structs.replace(
+        put, properties=java_properties_text(properties).encode(), tags=UNKNOWN_TAGS
     )
+    if (refused := store.never_takes(later)) is not None:
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"{refused.status.name}: {refused.remark}")
+    return msgspec.structs.replace(later, topic=topic, queue_id=queue_id)
 
 
 def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | None:

@@ -123,6 +123,7 @@ _KINDS: Final = {
     ),
     "groups": (
         "client silent",
+        "consumer group refused",
         "dead letter",
         "groups created",
         "static member away",

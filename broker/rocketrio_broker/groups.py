@@ -12,6 +12,7 @@ from typing import Final
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.versioned_table import VersionedTable
 from rocketrio_protocol import names
 from rocketrio_protocol.bodies import fastjson
@@ -20,6 +21,7 @@ from rocketrio_protocol.bodies.topics import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.groups")
@@ -57,9 +59,15 @@ class SubscriptionGroupManager:
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the group's settings; a new group is created with the defaults. None if that is not allowed.
 
-        A new group that cannot be stored gets the defaults and is not in the table, because readers must go on.
+        A new group that cannot be stored gets the defaults and is not in the table, because readers must go on. Raises
+        RefusedError for a new group of a name that consumers cannot have.
         """
-        return self.subscription_group_table.get(group) or self.find_all([group]).get(group)
+        known = self.subscription_group_table.get(group)
+        if known is not None:
+            return known
+        if (problem := names.consumer_group_problem(group)) is not None:
+            raise RefusedError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
+        return self.find_all([group]).get(group)
 
     def find_all(self, groups: Iterable[str]) -> dict[str, SubscriptionGroupConfig]:
         """Return the settings of those groups that exist or may be created; new ones are stored in one write."""
@@ -83,7 +91,7 @@ class SubscriptionGroupManager:
         may_create = self._config.broker.auto_create_subscription_group or names.is_system_group(
             group
         )
-        if not may_create or names.group_name_problem(group):
+        if not may_create or names.consumer_group_problem(group):
             return None
         return SubscriptionGroupConfig(group)
 

@@ -32,7 +32,9 @@ from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.errors import StoreError
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
-from rocketrio_protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.record.properties import PROPERTY_REAL_TOPIC
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
 
@@ -243,23 +245,33 @@ class ScheduleMessageService:
             return self._lost(physical_offset, "it is not in the log any more, or damaged")
         put = released(message)
         if put is None or put.topic in (TRANS_HALF_TOPIC, SCHEDULE_TOPIC):
-            return self._lost(physical_offset, "it names no topic that it could be delivered to")
+            return self._lost(
+                physical_offset, "it names no topic that it could be delivered to", message
+            )
         result = self._store.append(put)
         if result.status is PutStatus.PUT_OK:
             self.statistics.delivered += 1
             self._refusal = ""
             return result.end_offset
         if result.status not in _REFUSED_FOR_NOW:
-            return self._lost(physical_offset, f"the store can never take it: {result.remark}")
+            return self._lost(
+                physical_offset, f"the store can never take it: {result.remark}", message
+            )
         if result.remark != self._refusal:
             logger.warning("delayed message not delivered, will retry reason=%s", result.remark)
             self._refusal = result.remark
         return None
 
-    def _lost(self, physical_offset: int, why: str) -> int:
+    def _lost(self, physical_offset: int, why: str, message: MessageExt | None = None) -> int:
         self.statistics.lost += 1
+        topic = "unknown" if message is None else message.property_value(PROPERTY_REAL_TOPIC) or ""
         logger.error(
-            "delayed message cannot be delivered physical_offset=%d reason=%s", physical_offset, why
+            "delayed message cannot be delivered topic=%s group=%s message_id=%s physical_offset=%d reason=%s",
+            topic,
+            topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else "none",
+            "unknown" if message is None else message.message_id,
+            physical_offset,
+            why,
         )
         return 0
 

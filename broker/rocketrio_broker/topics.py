@@ -124,7 +124,7 @@ class TopicConfigManager:
         created = {}
         for group in groups:
             topic = names.retry_topic(group.group_name)
-            if topic in self.topic_config_table or names.topic_name_problem(topic):
+            if topic in self.topic_config_table:
                 continue
             queue_nums = min(group.retry_queue_nums, QUEUE_NUMS_LIMIT)
             created[topic] = TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=sys_flag)

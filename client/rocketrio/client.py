@@ -305,8 +305,8 @@ class ClientInstance(Live):
     async def join(self, member: ConsumerMembership) -> None:
         """Announce a consumer group to all brokers, and wait for their answers.
 
-        Raises ConfigError if this client is already a member of the group, and AccessRefusedError if a master refuses
-        the account, the group or one of the topics.
+        Raises ConfigError if this client is already a member of the group, AccessRefusedError if a master refuses
+        the account, the group or one of the topics, and BrokerError if it does not accept the group's name.
         """
         if member.group in self.heartbeat.consumers:
             raise ConfigError(

@@ -76,6 +76,12 @@ _SYSTEM_PREFIXES: Final = (
 )
 MAX_TOPIC_LENGTH: Final = 127  # A stored message has one byte for the length.
 MAX_GROUP_LENGTH: Final = 255
+MAX_CONSUMER_GROUP_LENGTH: Final = MAX_TOPIC_LENGTH - len(RETRY_PREFIX)
+"""120: messages that the group cannot handle are stored under its retry topic, whose name is longer than that of its
+dead-letter topic."""
+
+_SHOWN: Final = 40
+"""Characters that an error shows of a name that is too long."""
 
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -124,6 +130,22 @@ def group_name_problem(group: str) -> str | None:
     return _problem(group, "group", MAX_GROUP_LENGTH)
 
 
+def consumer_group_problem(group: str) -> str | None:
+    """Return why consumers cannot read in this group; None if they can.
+
+    They can if messages can be stored under the group's retry and dead-letter topics.
+    """
+    problem = group_name_problem(group)
+    if problem is None and len(group) > MAX_CONSUMER_GROUP_LENGTH:
+        shown = f"{group[:_SHOWN]}..."
+        problem = (
+            f"The consumer group {shown} has {len(group)} characters, its namespace included. "
+            f"{MAX_CONSUMER_GROUP_LENGTH} are allowed, because messages are stored again under "
+            f"{retry_topic(shown)}, and a topic has {MAX_TOPIC_LENGTH} at most. Choose a shorter name."
+        )
+    return problem
+
+
 def tag_problem(tag: str) -> str | None:
     """Return why no subscription by tags could select messages of this tag; None if one could."""
     if "||" in tag or tag == "*":
@@ -132,9 +154,14 @@ def tag_problem(tag: str) -> str | None:
 
 
 def kept_topic_problem(topic: str) -> str | None:
-    """Return why no table may contain a topic of this name, or None; a retry topic may be longer than other topics."""
-    if topic.startswith(RETRY_PREFIX):
-        return group_name_problem(topic.removeprefix(RETRY_PREFIX))
+    """Return why no table may contain a topic of this name, or None.
+
+    The retry and dead-letter topics of a group may be longer than other topics: Apache's brokers of 5.x can store
+    messages under such topics, and their tables are copied. This broker serves what is there and stores nothing new.
+    """
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if topic.startswith(prefix):
+            return group_name_problem(topic.removeprefix(prefix))
     return topic_name_problem(topic)
 
 

@@ -8,6 +8,7 @@ from tests.support.clocks import SettableClock
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
@@ -16,7 +17,7 @@ from rocketrio_protocol.bodies.topics import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
-from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.codes import RequestCode, ResponseCode
 
 
 def manager(disk: MemoryDisk | None = None, **settings: object) -> SubscriptionGroupManager:
@@ -54,9 +55,21 @@ def test_without_auto_creation_only_tools_get_a_group() -> None:
     assert groups.find("TOOLS_CONSUMER") is not None
 
 
-@pytest.mark.parametrize("name", ["", "a b", "x" * 256, "g@t"])
-def test_a_name_that_no_group_may_have_is_not_made(name: str) -> None:
-    assert manager().find(name) is None
+@pytest.mark.parametrize("name", ["", "a b", "x" * 121, "x" * 256, "g@t"])
+def test_group_of_a_name_that_no_group_can_have_is_refused_with_the_reason(name: str) -> None:
+    groups = manager()
+    with pytest.raises(
+        RefusedError, match=r"blank|illegal|120 are allowed|longer than 255"
+    ) as raised:
+        groups.find(name)
+    assert raised.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert name not in groups.subscription_group_table
+
+
+def test_long_group_that_another_broker_has_accepted_is_found() -> None:
+    groups = manager()
+    groups.update(SubscriptionGroupConfig("x" * 200))
+    assert groups.find("x" * 200) == SubscriptionGroupConfig("x" * 200)
 
 
 def test_where_a_group_reads_is_kept() -> None:

@@ -1,10 +1,14 @@
+from collections.abc import Callable
+
 import pytest
 
 from rocketrio_protocol.names import (
     SYSTEM_TOPICS,
+    consumer_group_problem,
     dead_letter_topic,
     group_name_problem,
     is_system_topic,
+    kept_topic_problem,
     retry_topic,
     topic_name_problem,
 )
@@ -35,6 +39,22 @@ def test_names_that_may_not_be(name: str, told: str) -> None:
 def test_groups_may_be_longer_than_topics() -> None:
     assert group_name_problem("x" * 255) is None
     assert group_name_problem("x" * 256) is not None
+
+
+@pytest.mark.parametrize("length", [1, 120, 121, 248, 255, 256])
+def test_consumer_group_is_accepted_if_its_topics_can_be_stored(length: int) -> None:
+    group = f"shop%{'g' * (length - 5)}" if length > 5 else "g" * length
+    topics = retry_topic(group), dead_letter_topic(group)
+    is_storable = all(topic_name_problem(topic) is None for topic in topics)
+    assert (consumer_group_problem(group) is None) == is_storable == (length <= 120)
+
+
+@pytest.mark.parametrize("topic_of", [retry_topic, dead_letter_topic])
+def test_table_keeps_the_topics_of_every_group(topic_of: Callable[[str], str]) -> None:
+    assert kept_topic_problem(topic_of("g" * 255)) is None
+    assert kept_topic_problem(topic_of("g" * 256)) is not None
+    assert kept_topic_problem(topic_of("a b")) is not None
+    assert kept_topic_problem("t" * 128) is not None
 
 
 def test_topics_of_a_group() -> None:

@@ -3,6 +3,7 @@
 Answers to: ClientManageProcessor, ConsumerManageProcessor; RocketMQ reference, section 2.6.
 """
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -25,9 +26,11 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
 from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.names import group_name_problem
+from rocketrio_protocol.names import consumer_group_problem, group_name_problem
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+
+logger = logging.getLogger("rocketrio_broker.groups")
 
 GROUPS_LIMIT: Final = 500
 """The most groups of one connection, producers' and consumers' together: as many as one large program may need."""
@@ -39,6 +42,8 @@ CLIENT_IDS_LIMIT: Final = 64
 """The most client ids of one connection; a client has one."""
 CLIENT_ID_LENGTH_LIMIT: Final = 512
 """The most characters of a client id: an address, the names of an instance and of a unit."""
+REFUSED_LOGGED: Final = 100
+"""The most refused groups that get a line in the log, each once: clients choose the names."""
 
 
 class ClientManageProcessor:
@@ -46,6 +51,7 @@ class ClientManageProcessor:
 
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
+        self._refused_groups: set[str] = set()
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -72,7 +78,7 @@ class ClientManageProcessor:
                 0.0, min(asked, self._broker.config.broker.static_member_grace_limit)
             )
         now = trio.current_time()
-        consumers = heartbeat.consumer_data_set
+        consumers, refusal = self._accepted(heartbeat.consumer_data_set, channel)
         self._prepare_groups(consumers)
         share = size // max(1, len(consumers))
         changed = [
@@ -83,9 +89,35 @@ class ClientManageProcessor:
         self._broker.client_housekeeping.notify(changed)
         for producer in heartbeat.producer_data_set:
             self._broker.producers.register(producer.group_name, info, now=now)
+        if refusal is not None:
+            return request.response(code=ResponseCode.INVALID_PARAMETER, remark=refusal)
         if asked is None:
             return request.response()
         return request.response(client.HeartBeatResponseHeader(int(info.static_grace)))
+
+    def _accepted(
+        self, consumers: Sequence[ConsumerData], channel: Channel
+    ) -> tuple[list[ConsumerData], str | None]:
+        """Return the consumers to register, and why the others are refused.
+
+        One group that is refused does not keep the others of its process from their messages.
+        """
+        accepted, refusal = [], None
+        for consumer in consumers:
+            problem = consumer_group_problem(consumer.group_name)
+            if problem is None:
+                accepted.append(consumer)
+                continue
+            refusal = refusal or problem
+            group = consumer.group_name
+            if group not in self._refused_groups and len(self._refused_groups) < REFUSED_LOGGED:
+                self._refused_groups.add(group)
+                # Java's clients log the refusal in a file of their own, and report nothing to their program.
+                logger.warning(
+                    "consumer group refused group=%s addr=%s reason=%s",
+                    group, channel.remote_addr, problem,
+                )  # fmt: skip
+        return accepted, refusal
 
     def _heartbeat_problem(
         self, channel: Channel, heartbeat: HeartbeatData, size: int

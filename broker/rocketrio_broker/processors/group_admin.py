@@ -32,7 +32,7 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.names import group_name_problem
+from rocketrio_protocol.names import consumer_group_problem
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -96,7 +96,7 @@ class GroupAdminProcessor:
             raise BrokerSystemError(
                 f"The settings of a group cannot have {size} bytes; {GROUP_SETTINGS_LIMIT} are allowed"
             )
-        problem = group_name_problem(group.group_name)
+        problem = consumer_group_problem(group.group_name)
         if problem is not None:
             raise BrokerSystemError(problem)
         if not 0 <= group.retry_queue_nums <= QUEUE_NUMS_LIMIT:

@@ -18,7 +18,7 @@ from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rocketrio_protocol.names import RETRY_PREFIX, dead_letter_topic
+from rocketrio_protocol.names import RETRY_PREFIX, consumer_group_problem, dead_letter_topic
 from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_RETRY_TOPIC,
@@ -50,6 +50,8 @@ class ResentMessages:
         Raises RefusedError.
         """
         group_name = header.topic.removeprefix(RETRY_PREFIX)
+        if (problem := consumer_group_problem(group_name)) is not None:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, problem)
         group = self._groups.find(group_name)
         if group is None:
             raise RefusedError(

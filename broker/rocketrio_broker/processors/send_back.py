@@ -34,7 +34,12 @@ from rocketrio_protocol.commands.consumer import (
     ConsumerSendMsgBackRequestHeader,
 )
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.names import DEAD_LETTER_PREFIX, dead_letter_topic, retry_topic
+from rocketrio_protocol.names import (
+    DEAD_LETTER_PREFIX,
+    consumer_group_problem,
+    dead_letter_topic,
+    retry_topic,
+)
 from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -147,6 +152,8 @@ class SendBackProcessor:
         if not self._broker.store.writable:
             # Checked before the topic is created: a slave would keep it until the next copy of the master's topics.
             raise RefusedError(ResponseCode.SYSTEM_ERROR, self._broker.store.refusal)
+        if (problem := consumer_group_problem(header.group)) is not None:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, problem)  # Known from another broker.
         topic = self._created(
             retry_topic(header.group),
             queues=group.retry_queue_nums,

@@ -85,4 +85,4 @@ class SpecialSends:
             if self._topics.topic_config(topic) is None:
                 self._topics.create_in_send_back(topic)
                 self._topics.table.sync_soon()
-        return half_message(put, properties)
+        return half_message(self._store, put, properties)

@@ -229,6 +229,24 @@ class Appender:
     ) -> AppendResult | None:
         if self._refusals.reason:
             return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE, self._refusals.reason)
+        return self._illegal(topic_size, body_size, properties_size)
+
+    def never_takes(self, put: PutMessage) -> AppendResult | None:
+        """Return the refusal of a message that can never be stored, however it is retried; None if it can be."""
+        topic, body_size, properties_size = put.topic.encode(), len(put.body), len(put.properties)
+        refused = self._illegal(len(topic), body_size, properties_size)
+        if refused is not None:
+            return refused
+        if not can_have_folder(put.topic, put.queue_id):
+            return self._no_queue(put.topic, put.queue_id)
+        shape = record_shape(topic, len(put.born_host), len(put.store_host))
+        if shape.overhead + body_size + properties_size > self._largest_record:
+            return self._too_large(body_size)
+        return None
+
+    def _illegal(
+        self, topic_size: int, body_size: int, properties_size: int
+    ) -> AppendResult | None:
         if not 0 < topic_size <= self._max_topic_length:
             return self._refuse(
                 PutStatus.MESSAGE_ILLEGAL,

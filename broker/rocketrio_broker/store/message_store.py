@@ -133,6 +133,7 @@ class MessageStore:
         )
         # The appender's own methods: every send goes through them.
         self.append: Callable[[PutMessage], AppendResult] = self._appender.append
+        self.never_takes: Callable[[PutMessage], AppendResult | None] = self._appender.never_takes
         """Store one message; `status` of the result says whether it was stored."""
         self.append_batch: Callable[[PutMessage, UniformEntries | MixedEntries], AppendResult]
         self.append_batch = self._appender.append_batch

@@ -22,6 +22,7 @@ import trio
 
 from rocketrio_broker.clients import ClientChannel, ClientChannelInfo, ProducerManager
 from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.delayed_puts import released
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
@@ -177,7 +178,7 @@ class TransactionCheckService:
         is_old = (
             times > 0 or channel is None
         ) and settled_ms - half.born_time_ms > broker.store.file_reserved_time * _MS_PER_HOUR
-        is_deliverable = half.property_value(PROPERTY_REAL_TOPIC) is not None
+        is_deliverable = released(half) is not None
         if times >= broker.transaction_check_max or is_old or not is_deliverable:
             self.statistics.given_up += 1
             return self._decisions.give_up(half).status is PutStatus.PUT_OK

@@ -26,7 +26,14 @@ from rocketrio_protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketrio_protocol.errors import AccessRefusedError, Error, NotReachableError, TlsError
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import (
+    AccessRefusedError,
+    BrokerError,
+    Error,
+    NotReachableError,
+    TlsError,
+)
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
 HEARTBEAT_INTERVAL: Final = 30.0  # heartbeatBrokerInterval; brokers forget a client after 120 s
@@ -92,8 +99,9 @@ class HeartbeatService:
     """Producer groups, with the number of this client's producers in each."""
     acknowledged_by: set[str] = attrs.Factory(set)
     """Addresses of brokers that answered a heartbeat."""
-    refusals: dict[str, AccessRefusedError | TlsError] = attrs.Factory(dict)
-    """Why access control or TLS refused the last heartbeat, by the address of the broker."""
+    refusals: dict[str, BrokerError | TlsError] = attrs.Factory(dict)
+    """Why the last heartbeat was refused, and every later one will be, by the address of the broker: access control,
+    TLS, or a group of a name that the broker does not accept."""
     _turns: dict[str, trio.Lock] = attrs.Factory(dict)
     """A lock per address that got heartbeats: heartbeats and goodbyes to it take turns."""
     _wakeup: Wakeup = attrs.Factory(Wakeup)
@@ -126,9 +134,9 @@ class HeartbeatService:
         )
 
     def check_accepted(self) -> None:
-        """Raise AccessRefusedError or TlsError if a master refused the last heartbeat.
+        """Raise an error if a master refused the last heartbeat and will refuse later ones.
 
-        A slave may not have the account yet.
+        It is AccessRefusedError, TlsError, or BrokerError for a group's name. A slave may not have the account yet.
         """
         for addr in self.routing.addresses(masters_only=True):
             if addr in self.refusals:
@@ -170,14 +178,15 @@ class HeartbeatService:
                 granted = await self.api.heartbeat(
                     addr, self.data(), static_grace=self.static_grace
                 )
-        except (AccessRefusedError, TlsError) as error:
-            if addr not in self.refusals:  # Once, not every 30 s.
-                logger.warning("heartbeat refused error=%s", error)
-            self.refusals[addr] = error
-            if isinstance(error, TlsError):
-                silent.append(addr)
         except Error as error:
-            logger.info("heartbeat failed addr=%s error=%s", addr, error.what)
+            if isinstance(error, AccessRefusedError | TlsError) or (
+                isinstance(error, BrokerError) and error.code == ResponseCode.INVALID_PARAMETER
+            ):
+                if addr not in self.refusals:  # Once, not every 30 s.
+                    logger.warning("heartbeat refused error=%s", error)
+                self.refusals[addr] = error
+            else:
+                logger.info("heartbeat failed addr=%s error=%s", addr, error.what)
             if isinstance(error, NotReachableError):
                 silent.append(addr)
         else:

@@ -100,7 +100,8 @@ async def open_consumer(
     `prefetch` limits how far queues are pulled ahead, by default to 1,000 messages or 100 MiB for a queue and 256 MiB
     over all queues. The consumer uses `client`, or opens one with the remaining arguments (see `open_client`).
 
-    Raises RouteNotFoundError for an unknown topic, NoBrokerRegisteredError and NotReachableError without a cluster.
+    Raises RouteNotFoundError for an unknown topic, NoBrokerRegisteredError and NotReachableError without a cluster,
+    BrokerError for a group of a name that the brokers do not accept.
     """
     options = ConsumerOptions(
         group=group,

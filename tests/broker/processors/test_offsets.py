@@ -15,7 +15,7 @@ from rocketrio_broker.offsets import manager as consumer_offsets
 from rocketrio_broker.offsets.version import LEAD_LIMIT
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from rocketrio_protocol.bodies.topics import TopicConfig
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
@@ -110,6 +110,7 @@ async def test_a_commit_is_taken_for_the_retry_topic_of_a_long_group(
 ) -> None:
     group = "G" * 255
     async with asking() as one:
+        one.broker.state.groups.update(SubscriptionGroupConfig(group))  # From a broker of 5.x.
         commit = offset.UpdateConsumerOffsetRequestHeader(group, retry_topic(group), 0, 5)
         assert (await one.ask(commit)).code == ResponseCode.SUCCESS
 

@@ -28,7 +28,7 @@ from rocketrio import (
 )
 from rocketrio.consuming.process_queue import CONSUME_MAX_SPAN
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.errors import BrokerError, ConfigError
 from rocketrio_protocol.names import dead_letter_topic
 
 
@@ -228,6 +228,29 @@ async def test_other_members_get_what_one_handed_back(
             await trio.sleep(30)
             nursery.cancel_scope.cancel()
         assert seen == [b"0", b"0"]
+
+
+@pytest.mark.parametrize("namespace", ["", "n" * 60])
+async def test_group_whose_messages_cannot_be_stored_again_is_refused_when_it_opens(
+    cluster: EmbeddedCluster, namespace: str
+) -> None:
+    async with client_of(cluster, namespace=namespace) as client:
+        await send(client, 1, queues=1)
+        longest = 120 - len(namespace) - bool(namespace)
+        with pytest.raises(BrokerError, match=r"121 characters.*120 are allowed.*shorter name"):
+            async with open_consumer(TOPIC, group="g" * (longest + 1), client=client):
+                pass
+        attempts: list[bytes] = []
+
+        async def handle(message: MessageExt) -> None:
+            attempts.append(message.body)
+            if len(attempts) == 1:
+                raise ConsumeLater(timedelta(seconds=1))
+
+        async with open_consumer(TOPIC, group="g" * longest, client=client) as consumer:
+            with trio.move_on_after(30):
+                await consumer.run(handle)
+        assert attempts == [b"0", b"0"]
 
 
 # ------------------------------------------------------------------------------------------- the end
