@@ -133,11 +133,12 @@ class MessageStore:
         )
         # The appender's own methods: every send goes through them.
         self.append: Callable[[PutMessage], AppendResult] = self._appender.append
-        self.never_takes: Callable[[PutMessage], AppendResult | None] = self._appender.never_takes
         """Store one message; `status` of the result says whether it was stored."""
         self.append_batch: Callable[[PutMessage, UniformEntries | MixedEntries], AppendResult]
         self.append_batch = self._appender.append_batch
         """Store the entries of a batch next to each other, or none of them."""
+        self.never_takes: Callable[[PutMessage], AppendResult | None] = self._appender.never_takes
+        """Return why a message can never be stored; None if it can be."""
         self.health = StoreHealth(self.refusals, root)
         self._reput = ReputMessageService(self.commit_log, self.dispatcher, self.dispatched)
         self._flush = FlushService(self.commit_log, config, disk=disk)
