@@ -266,7 +266,9 @@ async def test_progress_that_runs_ahead_goes_back_to_the_last_known_end(
         await broker.send(1, b"next")
         await trio.sleep(3)
         assert [message.body for message in await broker.delivered()] == [b"delivered", b"next"]
-        assert "lies beyond the end of its level delay_level=1 before=9 end=1 from=1" in caplog.text
+        # The scan comes before the second message, or just after it.
+        assert "lies beyond the end of its level delay_level=1 before=9 end=" in caplog.text
+        assert " from=1\n" in caplog.text
 
 
 async def test_level_whose_queue_was_deleted_begins_again(autojump_clock: MockClock) -> None:
