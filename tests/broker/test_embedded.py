@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 from tests.support.caller import bodies, caller_of
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -152,7 +152,7 @@ async def test_on_loopback_ports_with_files(tmp_path: Path) -> None:
         for number in range(3):
             await caller.send(addr, b"%d" % number)
         slave = cluster.slaves[0].broker
-        with trio.fail_after(10):
+        with trio.fail_after(HANGS):
             await slave.store.dispatched.wait_reached(
                 cluster.master.broker.store.max_physical_offset
             )
@@ -175,7 +175,7 @@ async def test_master_that_returns_with_its_slave_gets_from_it_what_it_lacks(
         addresses = [member.broker.address for member in cluster.members]
         await caller.send(addresses[0], b"kept by the slave")
         end = cluster.master.broker.store.max_physical_offset
-        with trio.fail_after(10):
+        with trio.fail_after(HANGS):
             await cluster.slaves[0].broker.store.appended.wait_reached(end)
             while not (tmp_path / "master/config/slaves.json").exists():  # noqa: ASYNC110
                 await trio.sleep(0.1)
@@ -205,7 +205,7 @@ async def test_members_return_to_the_roles_that_they_held(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with EmbeddedCluster(slaves=1, role="sync-master", root=tmp_path) as cluster:
-        with trio.fail_after(10):
+        with trio.fail_after(HANGS):
             while True:
                 with suppress(RefusedError):  # Until the slave follows.
                     await cluster.master.broker.hand_over.run(None)

@@ -7,7 +7,7 @@ import pytest
 import trio
 from tests.support.load import Load, numbers_in, ready
 from tests.support.ours import OurPair, our_pair
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio import Error, open_admin, open_client
 from rocketrio.admin import Admin
@@ -15,7 +15,6 @@ from rocketrio.admin import Admin
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SETTINGS = ("ha_hand_over_on_stop=true", "slave_timeout=1")
-LIMIT = 90.0
 
 
 async def roles(admin: Admin) -> dict[str, str]:
@@ -48,7 +47,7 @@ async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: OurPair) 
         async def are_changed() -> bool:
             return await roles(admin) == wanted
 
-        await eventually(are_changed, LIMIT)
+        await eventually(are_changed, HANGS)
         await load.continues(100)
         nursery.cancel_scope.cancel()
     await trio.to_thread.run_sync(pair.assert_same_logs)
@@ -86,7 +85,7 @@ async def test_process_that_is_killed_in_the_middle_leaves_one_master(
             victim.kill()
         await ready(victim)
         found: dict[str, str] = {}
-        with trio.fail_after(LIMIT):
+        with trio.fail_after(HANGS):
             while sorted(found.values()) != ["slave", "sync-master"]:
                 await trio.sleep(0.2)
                 found = await roles(admin)

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 from tests.support.caller import Caller, messages
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
@@ -22,8 +22,6 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROUNDS = 4
-LIMIT = 90.0
-"""Seconds after which a test that hangs has failed."""
 SENDERS = 16
 QUEUES = 4
 SETTINGS = (
@@ -89,7 +87,7 @@ async def load_until_killed(
     async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:
         for number in range(SENDERS):
             nursery.start_soon(send_forever, Caller(pool), addr, acknowledged, number)
-        await eventually(lambda: len(acknowledged.bodies) >= wanted, LIMIT, interval=0.01)
+        await eventually(lambda: len(acknowledged.bodies) >= wanted, HANGS, interval=0.01)
         process.kill()
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from tests.cluster.test_kill_broker import broker_process, read_everything
 from tests.support.caller import Caller
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.transaction import (
@@ -24,8 +24,6 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROUNDS = 3
-LIMIT = 90.0
-"""Seconds after which a test that hangs has failed."""
 SENDERS = 8
 NUMBERS = itertools.count()
 
@@ -82,7 +80,7 @@ async def work_until_killed(kill: object, addr: str, promised: Promised, count: 
             nursery.start_soon(work, Caller(pool), number)
         await eventually(
             lambda: len(promised.delivered) >= delivered and len(promised.never) >= never,
-            LIMIT,
+            HANGS,
             interval=0.01,
         )
         assert callable(kill)
@@ -98,7 +96,7 @@ async def read_when_due(addr: str, promised: Promised) -> Counter[bytes]:
         found.update(message.body for message in await read_everything(addr))
         return promised.delivered <= found.keys()
 
-    await eventually(is_all_there, LIMIT)
+    await eventually(is_all_there, HANGS)
     return found
 
 

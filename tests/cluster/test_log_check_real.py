@@ -7,6 +7,7 @@ import trio
 from tests.support.caller import Caller
 from tests.support.commit_logs import wait_caught_up
 from tests.support.ours import our_pair
+from tests.support.waiting import HANGS
 
 from rocketrio import open_admin
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
@@ -55,7 +56,7 @@ async def test_byte_changed_on_a_slave_that_was_stopped_cleanly_is_found(tmp_pat
         slave.start()
         slave.wait_ready()
         await wait_following(names.address, slave.address)
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             found = await checked(names.address, slave.address)
         assert found.problem_count == len(found.problems) == 2
         assert found.problems[0].physical_offset == address

@@ -16,7 +16,7 @@ from tests.client.cli.test_commands import Done, rocketrio
 from tests.support.http import get
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.processes import free_port
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio import (
     Message,
@@ -34,8 +34,6 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = pytest.mark.real
 
 MINUTE = 60.0
-LIMIT = 180.0
-"""Seconds for a story on a busy machine."""
 BODY = os.urandom(32_768)
 SCRAPE = 5.0
 """Seconds between two looks at the metrics: a page judges by the pages before it."""
@@ -103,7 +101,7 @@ async def verdict(admin: Admin, group: str, topic: str) -> Verdict:
 
 
 async def test_cluster_that_is_well(cluster: Cluster) -> None:
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(HANGS):
         async with open_admin(name_servers=[cluster.names.address]) as admin:
             await eventually(lambda: _is_well(admin), MINUTE)
             found = await admin.diagnose(slaves=1)
@@ -118,7 +116,7 @@ async def _is_well(admin: Admin) -> bool:
 
 async def test_group_that_is_stuck_and_then_dies(cluster: Cluster) -> None:
     topic, group = "stuck-orders", "stuck-billing"
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(HANGS):
         async with (
             open_client(name_servers=[cluster.names.address]) as client,
             open_admin(client=client) as admin,
@@ -159,7 +157,7 @@ async def _all_say(
     async def alert() -> None:
         await eventually(lambda: _has(cluster, group, expected), MINUTE, interval=SCRAPE)
 
-    with trio.fail_after(LIMIT / 2):
+    with trio.fail_after(HANGS):
         async with trio.open_nursery() as nursery:
             # The check is a process of its own; one is enough here.
             for ask in (lag, doctor, alert, *([check] if expected is Verdict.STOPPED else [])):
@@ -174,7 +172,7 @@ async def _has(cluster: Cluster, group: str, name: str) -> bool:
 async def test_group_that_is_behind_retention(cluster: Cluster) -> None:
     topic, group = "late-orders", "late-billing"
     queue = MessageQueue(topic, "broker-a", 0)
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(HANGS):
         async with (
             open_admin(name_servers=[cluster.names.address]) as admin,
             open_producer(client=admin.client) as producer,
@@ -213,7 +211,7 @@ async def test_broker_whose_disk_is_full(cluster: Cluster) -> None:
         "diskSpaceWarningLevelRatio": "0.03",
         "cleanFileForciblyEnable": "false",
     }
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(HANGS):
         async with (
             open_admin(name_servers=[cluster.names.address]) as admin,
             open_producer(client=admin.client, retries=0) as producer,
@@ -251,7 +249,7 @@ async def test_name_server_that_lies_and_one_that_is_silent(
     with ExitStack() as stack:
         liar = OurBroker(tmp_path / "liar", cluster.other_names.address)
         stack.enter_context(liar)  # A second master, of which the first name server knows nothing.
-        with trio.fail_after(LIMIT):
+        with trio.fail_after(HANGS):
             async with open_admin(name_servers=cluster.both) as admin:
                 found = await admin.diagnose(seconds=0)
                 assert codes(found) >= {"R01", "R03"}, found

@@ -14,7 +14,7 @@ from tests.support.clients import open_client
 from tests.support.commit_logs import wait_caught_up
 from tests.support.ours import OurPair, our_pair
 from tests.support.relay import RelayProcess, relay_to
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio import (
     ClientInstance,
@@ -33,8 +33,6 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
-LIMIT = 60.0
-"""Seconds after which a test that hangs has failed."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +63,7 @@ async def reader(
             prefetch=Prefetch(batch_size=100),
         ) as consumer:
             await consumer.receive_batch(100)
-            await eventually(lambda: pulled_from(consumer) == pair.master.address, LIMIT)
+            await eventually(lambda: pulled_from(consumer) == pair.master.address, HANGS)
             yield consumer
 
 
@@ -87,7 +85,7 @@ def pulls(consumer: Consumer) -> int:
 
 
 async def reads_from(consumer: Consumer, addr: str) -> None:
-    await eventually(lambda: pulled_from(consumer) == addr, LIMIT, interval=0.01)
+    await eventually(lambda: pulled_from(consumer) == addr, HANGS, interval=0.01)
 
 
 async def test_stopped_master_is_left_and_returned_to(pair: OurPair) -> None:
@@ -99,7 +97,7 @@ async def test_stopped_master_is_left_and_returned_to(pair: OurPair) -> None:
             assert consumer.statistics().queues[QUEUE].pull_reason is PullReason.SKIPPED
             # What is there is read from the slave, without the master.
             consumer.seek(QUEUE, 0)
-            with trio.fail_after(LIMIT):
+            with trio.fail_after(HANGS):
                 await consumer.receive()
         finally:
             os.kill(pair.master.process.pid, signal.SIGCONT)
@@ -122,5 +120,5 @@ async def test_relay_that_ends_one_direction_is_dialled_again(pair: OurPair) -> 
         async with reader(pair, group="half", relay=relay) as consumer:
             before = pulls(consumer)
             relay.tell("half-close")
-            await eventually(lambda: pulls(consumer) > before, LIMIT)
+            await eventually(lambda: pulls(consumer) > before, HANGS)
             await reads_from(consumer, pair.master.address)

@@ -8,7 +8,7 @@ from tests.support import wire
 from tests.support.caller import Caller, accepted
 from tests.support.load import Load, numbers_in, ready
 from tests.support.ours import OurBroker, OurNameServer, OurPair, our_pair
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -17,7 +17,6 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SETTINGS = ("ha_divergent_tail=cut", "slave_timeout=1")
-LIMIT = 90.0
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ async def promote(caller: Caller, broker: OurBroker) -> None:
 
 async def offset_becomes(caller: Caller, addr: str, offset: int, *, queue_id: int) -> None:
     seen = -1
-    with trio.move_on_after(LIMIT):
+    with trio.move_on_after(HANGS):
         while seen != offset:
             before, seen = seen, await caller.committed(addr, queue_id=queue_id)
             assert seen >= before
@@ -52,7 +51,7 @@ async def offset_becomes(caller: Caller, addr: str, offset: int, *, queue_id: in
 async def call_until_acknowledged(caller: Caller, addr: str) -> None:
     """A slave follows this master."""
     answers: list[int] = []
-    with trio.move_on_after(LIMIT):
+    with trio.move_on_after(HANGS):
         while ResponseCode.SUCCESS not in answers:
             answers.append((await caller.send(addr, b"is anybody there?")).code)
             await trio.sleep(0.1)
@@ -93,7 +92,7 @@ async def test_killed_master_s_slave_takes_over_and_has_all_that_was_acknowledge
         async def is_listed() -> bool:
             return await trio.to_thread.run_sync(listed, pair.name_server) == {"0": new.address}
 
-        await eventually(is_listed, LIMIT)
+        await eventually(is_listed, HANGS)
 
         await return_as_slave(pair)
         await call_until_acknowledged(call, new.address)

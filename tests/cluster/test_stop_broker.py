@@ -8,7 +8,7 @@ import pytest
 import trio
 from tests.cluster.test_kill_broker import broker_process
 from tests.support.caller import Caller
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
@@ -18,8 +18,6 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ROUNDS = 6
-LIMIT = 90.0
-"""Seconds after which a test that hangs has failed."""
 COMMITTERS = 8
 
 
@@ -49,7 +47,7 @@ async def commit_through_a_stop(
         enough = {queue_id: answered.get(queue_id, 0) + 50 for queue_id in range(COMMITTERS)}
         await eventually(
             lambda: all(answered.get(queue_id, 0) >= offset for queue_id, offset in enough.items()),
-            LIMIT,
+            HANGS,
             interval=0.01,
         )
         process.send_signal(signal.SIGTERM)
@@ -70,10 +68,10 @@ def test_no_answered_commit_is_lost_by_sigterm(tmp_path: Path) -> None:
     for _ in range(ROUNDS):
         with broker_process(data, "127.0.0.1:0") as (process, addr):
             trio.run(commit_through_a_stop, process, addr, answered)
-            assert process.wait(LIMIT) == 0
+            assert process.wait(HANGS) == 0
         assert not (data / "abort").exists()
         with broker_process(data, "127.0.0.1:0") as (process, addr):
             found = trio.run(committed, addr)
             process.terminate()
-            assert process.wait(LIMIT) == 0
+            assert process.wait(HANGS) == 0
         assert all(found[queue_id] >= offset for queue_id, offset in answered.items())

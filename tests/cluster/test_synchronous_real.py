@@ -17,7 +17,7 @@ from tests.support.commit_logs import wait_caught_up
 from tests.support.load import stopped
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.relay import RelayProcess, relay_to
-from tests.support.waiting import eventually
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -30,8 +30,6 @@ TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
 NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
 PATIENT = ("slave_timeout=60", "ha_housekeeping_interval=120", "ha_send_heartbeat_interval=0.5")
 IMPATIENT = ("slave_timeout=0.5", "ha_housekeeping_interval=4", "ha_send_heartbeat_interval=0.5")
-LIMIT = 90.0
-"""Seconds after which a test that hangs has failed."""
 
 
 @attrs.define
@@ -86,7 +84,7 @@ class Sender:
     answers: list[int] = attrs.Factory(list)
 
     async def send(self) -> int:
-        answer = await self.caller.send(self.addr, b"x", timeout=LIMIT)
+        answer = await self.caller.send(self.addr, b"x", timeout=HANGS)
         self.answers.append(answer.code)
         return answer.code
 
@@ -96,7 +94,7 @@ class Sender:
         async def is_answered() -> bool:
             return await self.send() == code
 
-        await eventually(is_answered, LIMIT, interval=0.05)
+        await eventually(is_answered, HANGS, interval=0.05)
 
     def log_end(self) -> int:
         return wire.max_physical_offset(self.addr)
@@ -142,7 +140,7 @@ async def test_sends_wait_together_for_slaves_that_continue(patient: Trio) -> No
             with stopped(patient.slave), stopped(patient.far_slave):
                 for _ in range(50):
                     nursery.start_soon(one.send)
-                await eventually(lambda: one.log_end() == end + 50 * size, LIMIT)
+                await eventually(lambda: one.log_end() == end + 50 * size, HANGS)
                 assert one.answers == []
         assert one.answers == [OK] * 50
 
@@ -172,7 +170,7 @@ async def test_connection_that_ends_is_opened_again(patient: Trio, word: str) ->
         before = links(patient.master)
         with stopped(patient.slave):
             patient.relay.tell(word)
-            with trio.fail_after(LIMIT):
+            with trio.fail_after(HANGS):
                 while not (after := links(patient.master)) - before:
                     await one.send()
             assert len(after | before) == len(before) + 1

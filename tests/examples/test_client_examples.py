@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.support.waiting import HANGS
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -24,7 +25,7 @@ async def run(cluster: EmbeddedCluster, name: str, *arguments: str) -> str:
 @pytest.mark.real
 async def test_examples_work_one_after_the_other() -> None:
     async with EmbeddedCluster(slaves=1, network="loopback", slave_read_enable=True) as cluster:
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             produced = await run(cluster, "produce.py")
             assert produced.startswith("SEND_OK orders@broker-a:")
             assert "batch of 6" in produced

@@ -1,16 +1,29 @@
-"""Wait for a condition, which is checked again and again."""
+"""Wait for a condition, which is checked again and again; and how long a test may wait at all."""
 
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
+from trio.testing import MockClock
+
+HANGS: Final = 600.0
+"""Seconds of a real clock after which a test hangs, on however busy a machine: a limit measures nothing."""
 
 
 async def eventually(
-    claim: Callable[[], object | Awaitable[object]], limit: float = 30.0, *, interval: float = 0.1
+    claim: Callable[[], object | Awaitable[object]],
+    limit: float | None = None,
+    *,
+    interval: float = 0.1,
 ) -> None:
-    """Return once `claim()` is true; it may be an async function. Raises TooSlowError after `limit` seconds."""
+    """Return once `claim()` is true; it may be an async function.
+
+    Raises TooSlowError after `limit` seconds; without one after 30 of a virtual clock, and `HANGS` of a real one.
+    """
+    if limit is None:
+        limit = 30.0 if isinstance(trio.lowlevel.current_clock(), MockClock) else HANGS
     with trio.fail_after(limit):
         while True:
             found = claim()
@@ -19,7 +32,7 @@ async def eventually(
             await trio.sleep(interval)
 
 
-def wait_until(claim: Callable[[], bool], what: str, timeout: float = 90.0) -> None:
+def wait_until(claim: Callable[[], bool], what: str, timeout: float = HANGS) -> None:
     """Return once `claim()` is true, in a test without trio. Raises TimeoutError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not claim():

@@ -10,6 +10,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 from tests.client.cli.test_commands import ROCKETRIO, in_cluster
+from tests.support.waiting import HANGS
 
 from rocketrio.cli import main
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -44,7 +45,7 @@ async def test_roles_status_and_settings_by_command() -> None:
     async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
         run = in_cluster(cluster)
         addr = cluster.master.broker.address
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             done = await run("broker", "role", addr, "sync-master")
             assert (done.code, done.err) == (0, "")
             assert done.out == f"{addr} is sync-master now, with id 0\n"
@@ -87,7 +88,7 @@ async def test_pair_changes_places_by_command() -> None:
     async with EmbeddedCluster(slaves=1, role="sync-master", network="loopback") as cluster:
         run = in_cluster(cluster)
         first, second = cluster.master.broker.address, cluster.slaves[0].broker.address
-        with trio.fail_after(120):
+        with trio.fail_after(HANGS):
             assert (await run("produce", "orders", "--count", "3")).code == 0
             done = await run("broker", "hand-over", "broker-a", "--dry-run")
             assert (done.code, done.err) == (0, "")
@@ -120,7 +121,7 @@ async def test_pair_changes_places_by_command() -> None:
 @pytest.mark.real
 async def test_watch_prints_one_status_after_the_other_until_interrupted() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             process = await trio.lowlevel.open_process(
                 [ROCKETRIO, "cluster", "status", "--watch", "--every", "0.1", "--json"],
                 stdout=subprocess.PIPE,
@@ -141,7 +142,7 @@ async def test_verify_finds_what_a_disk_changed_on_a_slave() -> None:
     async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
         run = in_cluster(cluster)
         slave = cluster.slaves[0].broker
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             done = await run("produce", "orders", "--count", "30")
             assert done.code == 0
             done = await run("broker", "verify", "broker-a")
@@ -176,7 +177,7 @@ async def test_events_are_lines_and_json(caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.INFO)
     async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             logging.getLogger("rocketrio_broker.test").error("clock jumped by=%s", "a b\nc")
             done = await run("cluster", "events", "--kind", "clock")
             assert (done.code, done.err) == (0, "")

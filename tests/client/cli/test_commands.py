@@ -24,7 +24,7 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 
 ROCKETRIO = str(Path(sys.executable).parent / "rocketrio")
-LIMIT = 300.0
+LIMIT = 600.0
 """Seconds for a story of commands, which takes some 20: each is a process of its own, and the machine may be busy."""
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.client.cli.test_commands import ROCKETRIO, in_cluster, in_shell
+from tests.support.waiting import HANGS
 
 from rocketrio import open_admin
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -20,7 +21,7 @@ async def test_nothing_is_committed_that_standard_output_did_not_take(
     reader_that_ends = "{} | head -c 100; exit ${{PIPESTATUS[0]}}"
     async with EmbeddedCluster(network="loopback") as cluster:
         shell = in_shell(cluster, PYTHONUNBUFFERED=unbuffered)
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             await shell(f"{ROCKETRIO} produce orders --count 100 --size 4000 --sharding-key a")
             for group, into, told in (
                 ("file", full_file, "error: standard output takes no more: File too large\n"),
@@ -38,7 +39,7 @@ async def test_nothing_is_committed_that_standard_output_did_not_take(
 async def test_streams_that_cannot_be_used_are_one_line() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         shell = in_shell(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             await shell(f"seq 3 | {ROCKETRIO} produce orders")
             for line, code, told in (
                 (
@@ -62,7 +63,7 @@ async def test_streams_that_cannot_be_used_are_one_line() -> None:
 async def test_format_strings_carry_messages_from_one_topic_to_another() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         shell = in_shell(cluster)
-        with trio.fail_after(120):
+        with trio.fail_after(HANGS):
             done = await shell(
                 rf"printf 'k1 a\nk2 two words\n' | {ROCKETRIO} produce orders --sharding-key x -f '%k %v\n'"
             )
@@ -91,7 +92,7 @@ async def test_format_strings_carry_messages_from_one_topic_to_another() -> None
 async def test_new_group_begins_at_the_end_and_a_note_names_a_place_that_is_not_used() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(120):
+        with trio.fail_after(HANGS):
             await run("produce", "orders", stdin=b"1\n2\n3\n")
             for place in ("last", "latest", "-0"):
                 consume = ("consume", "orders", "--group", f"by-{place}", "--from", place)
@@ -113,7 +114,7 @@ async def test_new_group_begins_at_the_end_and_a_note_names_a_place_that_is_not_
 async def test_messages_that_go_to_a_file_are_counted_on_standard_error(tmp_path: Path) -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         shell = in_shell(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             done = await shell(f"echo a | {ROCKETRIO} produce orders")
             assert done.out.startswith("stored 1 message in orders in ")
             consume = f"{ROCKETRIO} consume orders --group g --count 1"

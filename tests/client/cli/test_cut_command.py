@@ -9,6 +9,7 @@ import trio
 from click.testing import CliRunner, Result
 from tests.client.cli.test_commands import Done, in_cluster
 from tests.support.stores import SMALL, body_of, opened, put_of, read_all, stored
+from tests.support.waiting import HANGS
 from trio.testing import MockClock
 
 from rocketrio.admin.cut_log import (
@@ -111,7 +112,7 @@ async def test_messages_are_sent_again_where_it_ended(tmp_path: Path) -> None:
     path, bodies = await cut_away(tmp_path, count=4)
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(60):
+        with trio.fail_after(HANGS):
             dry: Done = await run("broker", "cut", "resend", str(tmp_path), path.name, "--dry-run")
             assert dry.out == "would be sent: 4; passed over, as they are brokers' own: 2\n"
             [file] = cut_files(tmp_path)

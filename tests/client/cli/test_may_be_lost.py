@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 from tests.client.cli.test_commands import ROCKETRIO, in_cluster
+from tests.support.waiting import HANGS
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -56,7 +57,7 @@ def in_terminal(cluster: EmbeddedCluster) -> Ask:
 async def test_person_is_asked_before_something_is_lost_and_a_program_is_not() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         ask, run = in_terminal(cluster), in_cluster(cluster)
-        with trio.fail_after(240):
+        with trio.fail_after(HANGS):
             await run("produce", "orders", "--count", "3")
             await run("consume", "orders", "--group", "billing", "--until-caught-up")
             lost = "orders has 3 messages, which billing reads; they are lost with it. Go on? [y/N]"

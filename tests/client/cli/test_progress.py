@@ -10,6 +10,7 @@ import sys
 import pytest
 import trio
 from tests.client.cli.test_commands import ROCKETRIO
+from tests.support.waiting import HANGS
 from trio.testing import MockClock
 
 from rocketrio.cli.progress import DRAW_EVERY, FIRST_AFTER, showing_progress
@@ -138,7 +139,7 @@ async def test_command_that_gets_no_answer_shows_that_it_asks() -> None:
         shown = await trio.to_thread.run_sync(first_line, words.split(), limiter=limit)
         assert b"0:00:0" in shown, (words, shown)
 
-    with silent, trio.fail_after(200):
+    with silent, trio.fail_after(HANGS):
         async with trio.open_nursery() as nursery:
             for words in ASKING:
                 nursery.start_soon(look, words)

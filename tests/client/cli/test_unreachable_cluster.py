@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 from tests.client.cli.test_commands import Done, in_cluster, rocketrio
+from tests.support.waiting import HANGS
 
 from rocketrio import (
     GIVE_UP,
@@ -58,7 +59,7 @@ async def test_unreachable_name_server_is_an_error_of_every_command(lonely: str)
         async with limit:
             told[arguments] = await rocketrio(*arguments, env={"NAMESRV_ADDR": lonely})
 
-    with trio.fail_after(100):
+    with trio.fail_after(HANGS):
         async with trio.open_nursery() as nursery:
             for arguments in COMMANDS:
                 nursery.start_soon(tell, arguments)
@@ -76,7 +77,7 @@ async def test_commands_take_the_long_names_that_lists_show() -> None:
     """The command has no namespace: it sees all of them, under the names that brokers have."""
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        with trio.fail_after(100):
+        with trio.fail_after(HANGS):
             async with (
                 open_client(namespace="ns", name_servers=cluster.name_servers) as client,
                 open_producer(client=client) as producer,
