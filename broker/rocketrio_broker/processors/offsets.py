@@ -307,6 +307,8 @@ class OffsetProcessor:
         end = self._store.next_queue_offset(header.topic, header.queue_id)
         if end > answer.offset:
             answer.stored_offset = end
+        if header.with_incarnation:
+            answer.incarnation = self._places.incarnation(header.topic)
         return request.response(answer)
 
     def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

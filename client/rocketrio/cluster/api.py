@@ -88,6 +88,8 @@ class QueueEnd:
     report it."""
     stored_offset: int
     """Where it ends in the log: a rocketrio broker shows the last messages only when enough slaves have them."""
+    incarnation: int | None = None
+    """Which of several topics of that name it is, if that was asked for; None from brokers that do not report it."""
 
 
 _PULL_STATUS: Final = {
@@ -166,10 +168,16 @@ class ClientAPI:
         return max(0, await self._offset(addr, header, queue, "max offset", timeout))
 
     async def queue_end(
-        self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
+        self,
+        addr: str,
+        queue: MessageQueue,
+        *,
+        with_incarnation: bool = False,
+        timeout: float = API_TIMEOUT,
     ) -> QueueEnd:
-        """Return the end of a queue as `max_offset` does, and what rocketrio brokers report beside it."""
+        """Return the end of a queue as `max_offset` does; and what rocketrio brokers report beside it."""
         header = max_offset_header(queue)
+        header.with_incarnation = with_incarnation or None
         answer = await self.call(
             addr, header, what=f"end of {queue} failed", topic=queue.topic, timeout=timeout
         )
@@ -179,6 +187,7 @@ class ClientAPI:
             end,
             None if result.level_millis is None else result.level_millis / 1000,
             end if result.stored_offset is None else max(end, result.stored_offset),
+            result.incarnation,
         )
 
     async def search_offset(

@@ -96,6 +96,8 @@ class GetMaxOffsetRequestHeader(RequestHeader):
     topic: str
     queue_id: int
     committed: bool | None = None
+    with_incarnation: bool | None = wire("rocketrioWithIncarnation", default=None)
+    """Asks for the topic's incarnation in the answer."""
     broker_name: str | None = wire("bname", default=None)
 
 
@@ -139,6 +141,8 @@ class OffsetResponseHeader(Header):
     level_millis: int | None = wire("rocketrioLevelMillis", default=None)
     stored_offset: int | None = wire("rocketrioStoredOffset", default=None)
     """With 30, where the queue ends in the log, if its last messages are not to be seen yet."""
+    incarnation: int | None = wire("rocketrioIncarnation", default=None)
+    """The incarnation of the topic, if 30 asked for it (docs/decisions/0068)."""
 
 
 @attrs.define

@@ -17,6 +17,7 @@ from rocketrio.spark.reading.offsets import (
     QueueRange,
     check_covers,
     format_offsets,
+    parse_incarnations,
     parse_offset_table,
     parse_position,
     resolve_ranges,
@@ -42,6 +43,17 @@ def test_tables_round_trip_as_the_same_text_whatever_their_order(
     assert format_offsets(dict(shuffled)) == text
     assert parse_offset_table(text, option="o") == table
     assert parse_offset_table(json.dumps(json.loads(text)["queues"]), option="o") == table
+
+
+def test_offsets_may_say_which_topics_of_their_names_they_count() -> None:
+    queue = MessageQueue("t", "b", 10)
+    text = format_offsets({queue: 7}, {queue: 2})
+    assert text == (
+        '{"version":1,"queues":{"t":{"b":{"10":7}}},"incarnations":{"t":{"b":{"10":2}}}}'
+    )
+    assert parse_offset_table(text, option="o") == {queue: 7}
+    assert parse_incarnations(json.loads(text), option="o") == {queue: 2}
+    assert parse_incarnations(json.loads(format_offsets({queue: 7})), option="o") == {}
 
 
 def test_queue_ids_are_sorted_by_number() -> None:

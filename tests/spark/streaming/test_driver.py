@@ -9,7 +9,7 @@ from tests.spark.stream_story import a_story, queue
 from tests.support.running_cluster import load_queue, numbered
 from trio.testing import MockClock
 
-from rocketrio.cluster.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI, QueueEnd
 from rocketrio.spark.errors import (
     BrokerUnreachableError,
     OffsetOutOfRangeError,
@@ -103,14 +103,14 @@ async def test_brokers_are_asked_once_an_interval(
     async with a_story(count=1) as story:
         stream = story.stream(offsetPollIntervalMs="250")
         start, asked = {queue(0): 1, queue(1): 1}, 0
-        max_offset = ClientAPI.max_offset
+        queue_end = ClientAPI.queue_end
 
-        async def counted(*args: Any, **named: Any) -> int:
+        async def counted(*args: Any, **named: Any) -> QueueEnd:
             nonlocal asked
             asked += 1
-            return await max_offset(*args, **named)
+            return await queue_end(*args, **named)
 
-        monkeypatch.setattr(ClientAPI, "max_offset", counted)
+        monkeypatch.setattr(ClientAPI, "queue_end", counted)
         began = trio.current_time()
         for _ in range(9):
             await story.latest(stream, start)

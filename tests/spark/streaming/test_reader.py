@@ -62,8 +62,9 @@ def test_empty_range_sends_no_request() -> None:
         {"version": 2, "queues": {}},
         {"version": 1, "queues": {"orders": {"broker-a": {"0": -2}}}},
         [],
+        {"version": 1, "queues": {}, "incarnations": {"orders": {"broker-a": {"0": -1}}}},
     ],
-    ids=["kafkas", "newer", "a word for a start", "no object"],
+    ids=["kafkas", "newer", "a word for a start", "no object", "no incarnation"],
 )
 def test_checkpoint_of_another_source_is_refused_with_what_to_do(offset: Any) -> None:
     with pytest.raises(OptionError) as caught:
@@ -71,6 +72,32 @@ def test_checkpoint_of_another_source_is_refused_with_what_to_do(offset: Any) ->
     text = json.dumps(offset, separators=(",", ":"))
     assert f"cannot be read: {text!r}. Another source" in str(caught.value)
     assert "new checkpointLocation" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "planned"),
+    [(0, 1, [(0, 5)]), (None, 1, []), (1, 1, []), (1, None, [])],
+)
+def test_batch_that_ends_in_another_topic_of_the_name_reads_it_from_its_beginning(
+    before: int | None, after: int | None, planned: list[tuple[int, int]], monkeypatch: Any
+) -> None:
+    """A checkpoint of an earlier release names no topic."""
+    reader = _reader(failOnDataLoss="false")
+    found: list[tuple[int, int]] = []
+
+    def ranges(self: StreamDriver, *args: Any) -> list[Any]:
+        found.extend((part.start, part.end) for part in planned_as_usual(self, *args))
+        return []
+
+    planned_as_usual = StreamDriver.ranges
+    monkeypatch.setattr(StreamDriver, "ranges", ranges)
+    queue = MessageQueue("orders", "broker-a", 0)
+    start, end = (
+        json.loads(format_offsets({queue: at}, None if number is None else {queue: number}))
+        for at, number in ((5, before), (5, after))
+    )
+    reader.partitions(start, end)
+    assert found == planned
 
 
 def test_a_reader_travels_without_what_it_is_doing() -> None:

@@ -13,6 +13,7 @@ from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio.spark.streaming.driver import Limit, StreamDriver
 from rocketrio.spark.streaming.position import SHRUNK_GRACE
 from rocketrio_broker.embedded import SMALL_STORE
+from rocketrio_broker.offsets.reader_places import ReaderPlaces
 from rocketrio_protocol.message import MessageQueue
 
 
@@ -46,10 +47,79 @@ async def test_a_topic_that_no_name_server_knows_is_warned_of_once(
         assert caplog.text.count("no name server has a route of topics names=oders") == 1
 
 
+@pytest.mark.parametrize("count", [8, 50, 80])
 @pytest.mark.parametrize("fails", [True, False])
-async def test_topic_created_again_is_a_loss_and_read_on_from_its_end(
-    autojump_clock: MockClock, fails: bool
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_topic_created_again_is_a_loss_and_read_from_its_beginning(
+    autojump_clock: MockClock,
+    restarts: bool,
+    fails: bool,
+    count: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """However long it is, and also if the query did not run meanwhile: its checkpoint says which topic it read."""
+    async with a_story(queues=1, count=50) as story:
+        given = {"discoveryIntervalMs": "60000", "failOnDataLoss": str(fails).lower()}
+        stream = story.stream(**given)
+        start: OffsetTable = {queue(0): 50}
+        assert await story.latest(stream, start) == {0: 50}
+        read = stream.incarnations(start)
+        await story.admin.delete_topic("orders")
+        await story.topic(1)
+        await story.write(0, count)
+        if restarts:
+            stream = story.stream(**given)
+            stream.continue_in(read)
+        said = f"was deleted: it was read to before 50, .* now holds 0 to {count} there"
+        if fails:
+            with pytest.raises(OffsetOutOfRangeError, match=said):
+                await story.latest(stream, start)
+            return
+        assert await story.latest(stream, start, Limit(5)) == {0: 5}
+        assert re.search(said, caplog.text)
+        (part,) = stream.ranges(start, {queue(0): 5}, {queue(0)})
+        assert (part.start, part.end) == (0, 5)
+        assert await story.latest(stream, {queue(0): 5}) == {0: count}
+        assert caplog.text.count("was deleted: it") == 1
+
+
+async def test_checkpoint_without_incarnations_goes_on_where_it_was(
+    autojump_clock: MockClock,
+) -> None:
+    """An earlier release wrote it, perhaps long after the topic was created again."""
+    async with a_story(queues=1, count=50) as story:
+        await story.admin.delete_topic("orders")
+        await story.topic(1)
+        await story.write(0, 20)
+        stream = story.stream()
+        assert await story.latest(stream, {queue(0): 10}) == {0: 20}
+        assert stream.incarnations({queue(0): 20}) == {queue(0): 1}
+
+
+async def test_query_with_a_target_reads_a_topic_that_was_created_again_to_its_end(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_story(queues=1, count=50) as story:
+        await story.admin.delete_topic("orders")
+        await story.topic(1)
+        await story.write(0, 80)
+        stream = story.stream(failOnDataLoss="false")
+        stream.continue_in({queue(0): 0})
+        await stream.set_target(story.client)
+        start: OffsetTable = {queue(0): 50}
+        ends = []
+        while (end := await stream.latest(story.client, start, Limit(30))) != start:
+            ends.append(end[queue(0)])
+            start = end
+        assert ends == [30, 60, 80]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_topic_created_again_at_a_broker_that_does_not_say_so_is_read_on_from_its_end(
+    autojump_clock: MockClock, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at Apache's: only a shorter queue shows it."""
+    monkeypatch.setattr(ReaderPlaces, "incarnation", lambda places, topic: None)
     async with a_story(count=50) as story:
         stream = story.stream(discoveryIntervalMs="60000", failOnDataLoss=str(fails).lower())
         start: OffsetTable = {queue(0): 50, queue(1): 50}

@@ -1,6 +1,9 @@
 """The positions where a query starts and ends: parsing, their JSON form, and conversion to ranges. Pure.
 
     {"version":1,"queues":{"orders":{"broker-a":{"0":1234,"1":99}}}}      or the inner map alone
+    {"version":1,"queues":{...},"incarnations":{"orders":{"broker-a":{"0":2,"1":2}}}}
+
+The second form is that of checkpoints: it says which of several topics of one name the offsets count.
 
 An offset is the next one to read; an end is exclusive; -2 means earliest, -1 latest.
 Invariant: the JSON of one table is always the same text (topics and brokers sorted, queue ids by number), because
@@ -74,6 +77,8 @@ class Bounds:
 
     min_offset: int
     max_offset: int
+    incarnation: int | None = attrs.field(default=None, eq=False)
+    """Which of several topics of that name it is, as a rocketrio master reported it (docs/decisions/0068)."""
 
 
 @attrs.frozen(order=True, cache_hash=True)  # Each pull uses it as a key.
@@ -105,13 +110,31 @@ class QueueRange:
         return f"{self.topic}@{self.broker_name}:{self.queue_id} [{self.start}, {self.end})"
 
 
-def format_offsets(table: OffsetTable) -> str:
-    """Encode a table as JSON; the same table always gives the same text."""
-    queues: dict[str, dict[str, dict[str, int]]] = {}
+def format_offsets(table: OffsetTable, incarnations: OffsetTable | None = None) -> str:
+    """Encode a table as JSON, with the known incarnations of topics; the same tables always give the same text."""
+    value: dict[str, Any] = {"version": FORMAT_VERSION, "queues": _by_topic(table)}
+    if incarnations:
+        value["incarnations"] = _by_topic(incarnations)
+    return msgspec.json.encode(value).decode()
+
+
+def _by_topic(table: OffsetTable) -> dict[str, dict[str, dict[str, int]]]:
+    topics: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(table):
-        brokers = queues.setdefault(queue.topic, {})
+        brokers = topics.setdefault(queue.topic, {})
         brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = table[queue]
-    return msgspec.json.encode({"version": FORMAT_VERSION, "queues": queues}).decode()
+    return topics
+
+
+def parse_incarnations(value: Mapping[str, Any], *, option: str) -> dict[MessageQueue, int]:
+    """Return the incarnations in an offset; none in one of an earlier release. Raises OptionError."""
+    return _parse_table(
+        msgspec.json.encode(value.get("incarnations", {})).decode(),
+        option=option,
+        example='{"orders":{"broker-a":{"0":1}}}',
+        least=0,
+        wanted="it must be a queue id and the number of an incarnation",
+    )
 
 
 def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:

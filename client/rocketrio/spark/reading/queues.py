@@ -115,7 +115,10 @@ async def held_at(client: ClientInstance, found: FindBrokerResult, queue: Messag
     """Return what one broker reports that it holds of a queue."""
     # The smaller end first: retention between the two requests must not move it beyond the larger one.
     least = await client.api.min_offset(found.addr, queue)
-    return Bounds(least, max(least, await client.api.max_offset(found.addr, queue)))
+    end = await client.api.queue_end(found.addr, queue, with_incarnation=True)
+    # A slave may not have heard of the last deletion.
+    incarnation = None if found.is_slave else end.incarnation
+    return Bounds(least, max(least, end.max_offset), incarnation)
 
 
 def addresses_of(

@@ -5,7 +5,7 @@ restart everything that matters comes from Spark's checkpoint, as the start of t
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -108,6 +108,13 @@ class StreamDriver:
         ranges, losses = resolve_ranges(bounds, starts, dict.fromkeys(queues, LATEST_OFFSET))
         self._report([loss.error() for loss in losses])
         self._watch.newest.update({queue: held.max_offset for queue, held in bounds.items()})
+        self.continue_in(
+            {
+                queue: held.incarnation
+                for queue, held in bounds.items()
+                if held.incarnation is not None
+            }
+        )
         return {part.queue: part.start for part in ranges}
 
     async def set_target(self, client: ClientInstance) -> None:
@@ -144,9 +151,19 @@ class StreamDriver:
             is_whole=limit.is_only_batch,
         )
         self._report(step.losses)
+        self.continue_in(step.incarnations)
         if self._commits is not None:
             await self._commits.send(client, at_once=step.end == start)
         return step.end
+
+    def continue_in(self, incarnations: OffsetTable) -> None:
+        """Note which topics of their names the positions in the checkpoint count, as far as it says so."""
+        self._position.incarnations.update(incarnations)
+
+    def incarnations(self, table: OffsetTable) -> dict[MessageQueue, int]:
+        """Return which topics of their names the positions count, as far as it is known."""
+        known = self._position.incarnations
+        return {queue: known[queue] for queue in table if queue in known}
 
     async def finished(self, client: ClientInstance, end: OffsetTable) -> None:
         """Note that Spark has finished a batch up to `end`, and commit for the group. Raises nothing."""
@@ -160,8 +177,10 @@ class StreamDriver:
 
     # ------------------------------------------------------------------------------------ batches
 
-    def ranges(self, start: OffsetTable, end: OffsetTable) -> list[QueueRange]:
-        """Return what a batch reads.
+    def ranges(
+        self, start: OffsetTable, end: OffsetTable, begun_again: Collection[MessageQueue] = ()
+    ) -> list[QueueRange]:
+        """Return what a batch reads; `begun_again` are queues whose start counts an earlier topic of that name.
 
         Raises OffsetOutOfRangeError for a queue that went back, if losses fail the query.
         """
@@ -171,6 +190,8 @@ class StreamDriver:
         found: list[QueueRange] = []
         for queue, last in sorted(end.items()):
             first = start.get(queue, last)  # The first batch reads nothing of a new queue.
+            if queue in begun_again:
+                first = 0
             if first > last and not is_replay:
                 self._report([_went_back(queue, first, last)])
             seen = self._watch.view.held.get(queue)

@@ -2,8 +2,8 @@
 
     start of a poll, view of the cluster, limits  ->  end of the next batch, what was lost before it
 
-Invariant: a position never goes back, except to the end of a queue that was recreated, after that is reported as a
-loss.
+Invariant: a position never goes back, except in a queue that was created again, after that is reported as a loss: to
+its oldest message if the broker says that the topic is another one, otherwise to its end.
 Invariant: every queue of the start is in the end; a queue that is gone or does not answer keeps its offset.
 Invariant: a new queue begins at its oldest message with nothing to read: the next batch then has a start that is in
 Spark's log, so that a replay reads the same messages.
@@ -53,6 +53,8 @@ class Step:
     """The number of offsets between start and end that are to be read."""
     losses: list[OffsetOutOfRangeError]
     """Messages that should have been read and do not exist; each loss is reported once."""
+    incarnations: dict[MessageQueue, int] = attrs.Factory(dict)
+    """Which of several topics of one name the end counts, as far as brokers report it."""
 
 
 @attrs.frozen
@@ -74,6 +76,8 @@ class StreamPosition:
         self._target: dict[MessageQueue, int] | None = None  # None: the stream has no end.
         self._shrunk_at: dict[MessageQueue, float] = {}
         self._reported: dict[MessageQueue, list[str]] = {}
+        self.incarnations: dict[MessageQueue, int] = {}
+        """Which of several topics of one name was read, as far as it is known."""
 
     def set_target(self, view: View) -> None:
         """Read everything that exists now, and nothing that comes later."""
@@ -96,26 +100,45 @@ class StreamPosition:
         end |= {queue: part.first for queue, part in parts.items()}
         backlog = {queue: part.last - part.first for queue, part in parts.items()}
         rows = sum(backlog.values())
+        incarnations = self._incarnations_of(end, view)
         if not rows or not (is_whole or self._is_due(rows, now)):
-            return Step(end, 0, losses)
+            return Step(end, 0, losses, incarnations)
         self._last_batch_at = now
         taken = shares(backlog, max_rows)
         for queue, count in taken.items():
             end[queue] += count
-        return Step(end, sum(taken.values()), losses)
+        return Step(end, sum(taken.values()), losses, incarnations)
+
+    def _incarnations_of(self, end: OffsetTable, view: View) -> dict[MessageQueue, int]:
+        seen = {
+            queue: held.bounds.incarnation
+            for queue, held in view.held.items()
+            if held.bounds.incarnation is not None
+        }
+        known = {**self.incarnations, **seen}
+        return {queue: known[queue] for queue in end if queue in known}
+
+    def _begins_again(self, queue: MessageQueue, seen: Seen | None) -> bool:
+        """Return True if the topic was deleted and created again since the queue was read."""
+        before = self.incarnations.get(queue)
+        now = None if seen is None or not seen.is_certain else seen.bounds.incarnation
+        return before is not None and now is not None and before < now
 
     def is_waiting(self, start: OffsetTable, view: View, now: float) -> bool:
         """Return True if the next step would omit a queue that is shorter than what was read of it."""
         return any(
             self._may_grow_back(queue, start[queue], seen.bounds, now)
             for queue, seen in view.held.items()
-            if seen.is_certain and queue in start
+            if seen.is_certain and queue in start and not self._begins_again(queue, seen)
         )
 
     def parts(self, start: OffsetTable, view: View) -> dict[MessageQueue, Part]:
         """Return what a step without limits would read, for the queues where it would advance."""
         parts: dict[MessageQueue, Part] = {}
         for queue, at in sorted(start.items()):
+            seen = view.held.get(queue)
+            if seen is not None and self._begins_again(queue, seen):
+                at = seen.bounds.min_offset
             part = self._part(queue, at, view)
             if part is not None and part.last > at:
                 parts[queue] = part
@@ -164,6 +187,8 @@ class StreamPosition:
             seen = view.held.get(queue)
             if queue in view.gone:
                 found = [_gone(queue, at)]
+            elif seen is not None and self._begins_again(queue, seen):
+                found, cut[queue] = [_created_again(queue, at, seen.bounds)], seen.bounds.min_offset
             elif seen is not None and seen.is_certain:
                 found, goes_on_at = self._lost_of(queue, at, seen.bounds, now)
                 if goes_on_at is not None:
@@ -220,6 +245,13 @@ def shares(backlog: Mapping[MessageQueue, int], limit: int | None) -> dict[Messa
 def _gone(queue: MessageQueue, at: int) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError(
         f"{queue} is gone: it was read to before {at}, and its broker, which lives, does not have it any more"
+    )
+
+
+def _created_again(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"the topic of {queue} was deleted: it was read to before {at}, and what it held after that is lost; the topic"
+        f" of that name now holds {held.min_offset} to {held.max_offset} there"
     )
 
 

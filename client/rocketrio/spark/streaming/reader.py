@@ -28,6 +28,7 @@ from rocketrio.spark.reading.offsets import (
     OffsetTable,
     QueueRange,
     format_offsets,
+    parse_incarnations,
     parse_offset_table,
 )
 from rocketrio.spark.reading.options import ReadOptions
@@ -84,9 +85,8 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         return self._initial()
 
     def _initial(self) -> dict[str, Any]:
-        return self._returned(
-            _value(self._ask(StreamDriver.initial, extra_timeout=self._options.failure_timeout))
-        )
+        start = self._ask(StreamDriver.initial, extra_timeout=self._options.failure_timeout)
+        return self._returned(_value(start, self._state().incarnations(start)))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read what exists now, then end. Raises BrokerUnreachableError."""
@@ -106,9 +106,12 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         """
         start, limit = args if args else (self._unsaid_start(), None)
         table = _table(start)
+        self._state().continue_in(_incarnations(start))
         extra_timeout = self._options.poll_interval
         end = self._ask(StreamDriver.latest, table, self._limit(limit), extra_timeout=extra_timeout)
-        return self._returned(_value(end)) if end != table else self._returned(start)
+        if end == table:
+            return self._returned(start)
+        return self._returned(_value(end, self._state().incarnations(end)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the ends of the queues, for the progress of the query."""
@@ -126,7 +129,10 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         """Return the tasks of one batch, none for an empty one. Raises SparkSourceError."""
         self._order.planned()
         self._returned(end)
-        ranges = self._state().ranges(_table(start), _table(end))
+        first, last = _table(start), _table(end)
+        before, now = _incarnations(start), _incarnations(end)
+        begun_again = {queue for queue in before.keys() & now.keys() if before[queue] < now[queue]}
+        ranges = self._state().ranges(first, last, begun_again)
         if not ranges:
             return []
         read = self._options.read
@@ -197,6 +203,13 @@ def _table(value: dict[str, Any]) -> dict[MessageQueue, int]:
     return table
 
 
+def _incarnations(value: dict[str, Any]) -> dict[MessageQueue, int]:
+    try:
+        return parse_incarnations(value, option="it")
+    except OptionError as error:
+        raise _unreadable(msgspec.json.encode(value).decode()) from error
+
+
 def _unreadable(text: str) -> OptionError:
     return OptionError(
         f"the checkpoint has an offset that cannot be read: {shown(text)}",
@@ -205,8 +218,8 @@ def _unreadable(text: str) -> OptionError:
     )
 
 
-def _value(table: OffsetTable) -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.json.decode(format_offsets(table))
+def _value(table: OffsetTable, incarnations: OffsetTable | None = None) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.json.decode(format_offsets(table, incarnations))
     return value
 
 

@@ -71,6 +71,7 @@ class StreamWatch:
     _gone: frozenset[MessageQueue] = frozenset()
     _unrouted: frozenset[str] = frozenset()
     _least: dict[MessageQueue, int] = attrs.Factory(dict)
+    _incarnations: dict[MessageQueue, int | None] = attrs.Factory(dict)
     _silent: dict[str, _Silence] = attrs.Factory(dict)
 
     @property
@@ -241,12 +242,15 @@ class StreamWatch:
             is_old = least is not None
             if least is None or found.is_slave:
                 least = await client.api.min_offset(found.addr, queue)
-            most = await client.api.max_offset(found.addr, queue)
-            if is_old and most < least:  # It was recreated.
+            end = await client.api.queue_end(found.addr, queue, with_incarnation=True)
+            most, incarnation = max(0, end.max_offset), end.incarnation
+            known = self._incarnations.get(queue, incarnation)
+            if is_old and (most < least or incarnation != known):  # It was created again.
                 least = await client.api.min_offset(found.addr, queue)
             if not found.is_slave:
-                self._least[queue] = least
-            return Seen(Bounds(least, max(least, most)), is_certain=not found.is_slave)
+                self._least[queue], self._incarnations[queue] = least, incarnation
+            bounds = Bounds(least, max(least, most), None if found.is_slave else incarnation)
+            return Seen(bounds, is_certain=not found.is_slave)
 
         return await client.ask_broker(queue, ask)
 
