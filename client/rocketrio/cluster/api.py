@@ -175,7 +175,7 @@ class ClientAPI:
         with_incarnation: bool = False,
         timeout: float = API_TIMEOUT,
     ) -> QueueEnd:
-        """Return the end of a queue as `max_offset` does; and what rocketrio brokers report beside it."""
+        """Return the end of a queue as `max_offset` does, and what rocketrio brokers report beside it."""
         header = max_offset_header(queue)
         header.with_incarnation = with_incarnation or None
         answer = await self.call(
