@@ -114,7 +114,9 @@ class BrokerStatistics:
     refused_plain: int | None
     """Connections that were closed because they did not begin with TLS; None without TLS."""
     failed_handshakes: int | None
-    """TLS handshakes that failed, or took too long; None without TLS."""
+    """TLS handshakes that failed, took too long, or gave their place up; None without TLS."""
+    connection_faults: int
+    """Connections that a fault of this program has ended."""
 
 
 class Broker:
@@ -196,6 +198,7 @@ class Broker:
             slave=self.role_service.slave_statistics(),
             refused_plain=None if server is None else server.refused_plain_count,
             failed_handshakes=None if server is None else server.failed_handshake_count,
+            connection_faults=self.state.faults.count,
         )
 
 
@@ -328,6 +331,7 @@ def _add_connections(
         broker_id=lambda: state.config.broker.broker_id,
         introduce=partial(_introduce, state, is_proved=security.is_proof_asked),
         refusal=partial(_slaves_refusal, state),
+        faults=state.faults,
     )
     peers = Peers(
         call=pool.call,
@@ -520,6 +524,7 @@ def _slave_replication(
         knows_epochs=knows_epochs,
         broker_id=lambda: state.config.broker.broker_id,
         own_addr=state.address,
+        faults=state.faults,
     )
     state.level_clock.forget()
     synchronize = SlaveSynchronize(
@@ -642,6 +647,7 @@ async def _serve(
                 observer=observer,
                 limits=limits,
                 tls=tls,
+                faults=state.faults,
             )
             await nursery.start(serve)
         task_status.started()

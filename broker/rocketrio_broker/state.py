@@ -65,6 +65,7 @@ from rocketrio_broker.transaction.check import TransactionCheckService
 from rocketrio_broker.transaction.decisions import TransactionDecisions
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.waiting_answers import WaitingAnswers
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import WallClock
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class BrokerState:
         )
         self.events = events
         """The last events, for operators."""
+        self.faults = ConnectionFaults()
+        """Connections, also of slaves and to the master, that a fault of this program has ended."""
         self.disk = disk
         self.wall_clock = wall_clock
         self.rng = rng

@@ -69,6 +69,7 @@ class RemotingConnection(Generic[CallT]):
         msgpack_allowed: bool = True,
         frame_size_limit: int = FRAME_SIZE_LIMIT,
         header_size_limit: int = HEADER_SIZE_LIMIT,
+        frames_at_once: int | None = None,
         response_table_limit: int = RESPONSE_TABLE_LIMIT,
         out_size_limit: int = OUT_SIZE_LIMIT,
         first_opaque: int = 0,
@@ -76,7 +77,8 @@ class RemotingConnection(Generic[CallT]):
     ) -> None:
         """`serialize_type` is the preferred encoding of requests; for MSGPACK they are JSON until the peer agrees.
 
-        With a `signer` every request is signed; answers never are.
+        `frames_at_once` limits what one call of `receive` decodes. With a `signer` every request is signed; answers
+        never are.
         """
         self.error: RemoteProtocolError | None = None
         """Why nothing more can be received, or None; with an error the connection must be closed."""
@@ -88,6 +90,8 @@ class RemotingConnection(Generic[CallT]):
         """Answers that arrived after their calls were forgotten."""
         self.frame_count = 0
         """Complete frames received."""
+        self.holds_frames = False
+        """Whether complete frames have been received and not decoded."""
         self.unfinished_size = 0
         """Bytes received of an incomplete frame."""
         self.out_size = 0
@@ -97,7 +101,9 @@ class RemotingConnection(Generic[CallT]):
         self._request_type = SerializeType.JSON if self._announcing else serialize_type
         self._prefers_msgpack = self._announcing or msgpack_allowed
         self._decoder = FrameDecoder(
-            frame_size_limit=frame_size_limit, header_size_limit=header_size_limit
+            frame_size_limit=frame_size_limit,
+            header_size_limit=header_size_limit,
+            frames_at_once=frames_at_once,
         )
         self._response_table_limit = response_table_limit
         self._out_size_limit = out_size_limit
@@ -116,7 +122,8 @@ class RemotingConnection(Generic[CallT]):
     ) -> tuple[list[RemotingCommand], list[tuple[CallT, RemotingCommand]]]:
         """Return the requests that `data` completes, in order, and the finished calls with their answers.
 
-        Never raises; see `error`. The caller may overwrite `data` afterwards.
+        No fault of the peer raises; see `error`. While `holds_frames` is true, another call without data returns
+        further ones. The caller may overwrite `data` afterwards.
         """
         requests: list[RemotingCommand] = []
         finished: list[tuple[CallT, RemotingCommand]] = []
@@ -124,13 +131,14 @@ class RemotingConnection(Generic[CallT]):
             return requests, finished
         decoder = self._decoder
         frames = decoder.feed(data)
+        self.holds_frames = decoder.holds_frames
         self.frame_count += len(frames)
         self.unfinished_size = len(decoder.pending)
         for frame in frames:
             try:
                 command = RemotingCommand.decode(frame)
             except RemoteProtocolError as error:
-                self.error = error
+                self.error, self.holds_frames = error, False
                 return requests, finished
             if command.flag & FLAG_RESPONSE:
                 self._finish(command, finished)

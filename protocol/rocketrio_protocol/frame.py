@@ -109,9 +109,14 @@ class FrameDecoder:
         *,
         frame_size_limit: int = FRAME_SIZE_LIMIT,
         header_size_limit: int = HEADER_SIZE_LIMIT,
+        frames_at_once: int | None = None,
     ) -> None:
+        """`frames_at_once` limits what `feed` returns; the next call returns what follows, also without new bytes."""
         self.error: RemoteProtocolError | None = None
         """Why the stream cannot be decoded any further after the frames that `feed` returned, or None."""
+        self.holds_frames = False
+        """Whether `pending` may hold complete frames, which the next call of `feed` returns."""
+        self._frames_at_once = frames_at_once
         self._length_limit = frame_size_limit - _LENGTH_SIZE
         self._header_limit = header_size_limit
         self.pending = bytearray()
@@ -145,8 +150,11 @@ class FrameDecoder:
     def _cut(self, chunk: Body) -> list[Frame]:
         frames: list[Frame] = []
         position, end = 0, len(chunk)
-        self._wanted = _LENGTH_SIZE
+        self._wanted, self.holds_frames = _LENGTH_SIZE, False
         while end - position >= _PREFIX_SIZE:
+            if len(frames) == self._frames_at_once:
+                self.holds_frames = True
+                break
             length, type_and_header = _PREFIX.unpack_from(chunk, position)
             if not _LEAST_LENGTH <= length <= self._length_limit:
                 self._fail_length(length)

@@ -15,8 +15,8 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryO
 SECTOR = 512
 
 
-class PowerCutError(Exception):
-    """Not an OSError: nobody may take it for a full disk and go on."""
+class PowerCutError(BaseException):
+    """Not an Exception: no part may take it for a full disk, or for a fault of one connection, and go on."""
 
 
 class FaultyFile(MemoryFile):

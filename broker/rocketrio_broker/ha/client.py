@@ -43,6 +43,7 @@ from rocketrio_broker.ha.errors import (
     NoRecordError,
     NoRoomError,
     NotFollowedError,
+    ReplicationError,
     SilentPeerError,
     UnfinishedMasterError,
 )
@@ -65,6 +66,7 @@ from rocketrio_protocol.record.layout import (
     RECORD_OVERHEAD,
     SIZE_AND_MAGIC,
 )
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import Dial, Transport, WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -148,6 +150,7 @@ class HAClient:
         knows_epochs: KnowsEpochs | None = None,
         broker_id: Callable[[], int] = lambda: -1,
         own_addr: str = "",
+        faults: ConnectionFaults | None = None,
     ) -> None:
         """`level_clock` is notified of every transfer, so that it knows when this slave has all that the master has.
 
@@ -178,6 +181,7 @@ class HAClient:
         self._knows_epochs = knows_epochs
         self._broker_id = broker_id
         self._own_addr = own_addr
+        self._faults = ConnectionFaults() if faults is None else faults
         self._promises: int | None = None
         self._check: HistoryCheck | None = None
         self._verified = trio.Event()
@@ -248,6 +252,13 @@ class HAClient:
                 asked_again += 1
             except (Error, OSError) as error:
                 asked_again = ASK_AGAIN_LIMIT if not await self._resolve(addr, error) else 0
+            except Exception as fault:
+                self._faults.note(addr, fault)
+                self._log_problem(
+                    addr, ReplicationError("A fault of this program, which the log describes")
+                )
+                self.failures.advance(self.failures.value + 1)
+                asked_again = ASK_AGAIN_LIMIT
             self._connected_since_ms = None
             # A master that refuses slaves because it looks for other masters may lead in a moment.
             if self._transfers_taken > taken_before or isinstance(self.problem, NotFollowedError):

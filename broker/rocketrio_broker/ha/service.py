@@ -1,6 +1,7 @@
 """The master's side of replication: accepts slaves, and gives each of them a connection of its own.
 
 Invariant: a slow or dead slave slows no other slave; each has its own tasks and its own position.
+Invariant: an exception of this program while it serves one slave ends that connection and nothing else.
 Answers to: DefaultHAService (with AcceptSocketService); RocketMQ reference, section 6.
 Unlike Java: no number is shared by all slaves; what counts is what each live slave has.
 """
@@ -30,6 +31,7 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachableError, ProtocolError
 from rocketrio_protocol.ha.exchange import Greeting
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -66,6 +68,7 @@ class HAService:
         broker_id: Callable[[], int] = lambda: -1,
         introduce: Callable[[Greeting, str], None] = lambda _greeting, _addr: None,
         refusal: Callable[[], str] = lambda: "",
+        faults: ConnectionFaults | None = None,
     ) -> None:
         """`group_transfer` receives what the slaves acknowledge; `security` authenticates slaves.
 
@@ -94,6 +97,7 @@ class HAService:
         self._introduce = introduce
         self._refusal = refusal
         self._places = Places()
+        self._faults = ConnectionFaults() if faults is None else faults
         self._last_refusal: str | None = None
         self._last_refused_host = ""
         self._refused: dict[str, type[Error]] = {}
@@ -179,7 +183,11 @@ class HAService:
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote_addr
         with self._places.take(addr) as place:
-            await self._serve_at(place, transport)
+            try:
+                await self._serve_at(place, transport)
+            except Exception as fault:
+                self._faults.note(addr, fault)
+                await transport.aclose()
         if place.scope.cancelled_caught:
             problem = (
                 "It was closed to make room for another connection: it had not identified itself"

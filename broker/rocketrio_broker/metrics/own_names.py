@@ -29,6 +29,11 @@ TAKES_WRITES: Final = Family(
     "Whether the broker leads its name and takes messages.",
 )
 CONNECTIONS: Final = Family("rocketrio_broker_connections", "gauge", "Connections of clients.")
+FAULTS: Final = Family(
+    "rocketrio_connection_faults_total",
+    "counter",
+    "Connections that a fault of this program has ended; the log has tracebacks.",
+)
 HELD_PULLS: Final = Family("rocketrio_broker_held_pulls", "gauge", "Pulls that wait for messages.")
 WAITING: Final = Family(
     "rocketrio_broker_waiting_answers", "gauge", "Sends that wait for the disk or for slaves."
@@ -164,6 +169,7 @@ def node(
     takes_writes = not config.is_slave and broker.leadership.leads and broker.store.writable
     yield TAKES_WRITES.alone(labels(), int(takes_writes))
     yield CONNECTIONS.alone(labels(), connections)
+    yield FAULTS.alone(labels(), broker.faults.count)
     yield HELD_PULLS.alone(labels(), len(broker.held_pulls))
     yield WAITING.alone(labels(), len(broker.waiting_answers))
     yield LOOP_DELAY.alone(labels(), loop.longest)

@@ -62,7 +62,9 @@ class MetricsService:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._loop.run)
                 await nursery.start(self._certificates.run)
-                await serve_http(self._listener, pages, task_status=task_status)
+                await serve_http(
+                    self._listener, pages, faults=self._broker.faults, task_status=task_status
+                )
 
     def _metrics(self) -> Page:
         return Page(self._page.parts(), content_type=CONTENT_TYPE)

@@ -21,6 +21,7 @@ from rocketrio_broker.namesrv.processor import NameServerProcessor, NameServerSe
 from rocketrio_broker.namesrv.routes import SCAN_INTERVAL, RouteInfoManager
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import Listener, SystemWallClock, WallClock
 from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.server_limits import ServerLimits
@@ -52,6 +53,8 @@ class NameServer:
         self._listeners = listeners
         self._limits = limits
         self._tls = tls
+        self.faults = ConnectionFaults()
+        """The connections that a fault of this program has ended."""
         self.routes = RouteInfoManager() if routes is None else routes
         kv_config = KVConfigManager() if kv_config is None else kv_config
         settings = NameServerSettings() if settings is None else settings
@@ -119,5 +122,6 @@ class NameServer:
             observer=self,
             limits=self._limits,
             tls=self._tls,
+            faults=self.faults,
             task_status=task_status,
         )

@@ -7,13 +7,15 @@ call that is alone on its connection is sent at once.
 Invariant: only whole frames are queued, and a partly sent one stays first, so no timeout cuts a frame in two.
 Invariant: while the peer does not read its answers, none of its further requests is processed.
 Invariant: when the connection ends, every pending call fails at once.
+Invariant: an exception of this program while it serves a connection ends that connection and nothing else.
 Answers to: Channel and ResponseFuture of NettyRemotingAbstract; RocketMQ reference, sections 1.1 and 1.6.
 Unlike Java: a call that times out leaves the connection open; the late answer is dropped.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -28,7 +30,7 @@ from rocketrio_protocol.codes import (
     SerializeType,
     code_name,
 )
-from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
 from rocketrio_protocol.errors import (
     Error,
@@ -40,10 +42,11 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
-from rocketrio_protocol.remoting.reactor import Reactor
-from rocketrio_protocol.remoting.server_limits import ChannelRoom
+from rocketrio_protocol.remoting.reactor import Reactor, is_peer_gone
+from rocketrio_protocol.remoting.server_limits import ChannelRoom, host_of
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
 IDLE_TIMEOUT: Final = 120.0
@@ -69,18 +72,23 @@ FRAME_TIMEOUT: Final = 30.0
 FIRST_FRAME_TIMEOUT: Final = 10.0
 """The same for the first frame of a connection. A connection that sends nothing may stay open until it is idle."""
 
-TURN_TIME: Final = 0.01
-"""Seconds for which the requests of one connection are processed before others have their turn. A single request that
-takes longer is not interrupted."""
+REQUESTS_AT_ONCE: Final = 128
+"""Requests that a server decodes at once; the bytes of those that follow take a tenth of the memory."""
+
+REQUEST_WEIGHT: Final = 512
+"""Bytes that a decoded request takes without its body."""
+
+ONEWAY_TIME: Final = 0.001
+"""Seconds after which a turn ends that has a oneway request: no unread answer ever stops a peer that sends these."""
 
 SEND_REST_TIMEOUT: Final = 1.0
 """Seconds that queued bytes get to be sent before this end closes a connection."""
 
 Dispatch = Callable[["Channel", RemotingCommand], None]
-"""Processes one request of a channel; must not raise."""
+"""Processes one request of a channel. What it raises ends the connection."""
 
 MakeAnswer = Callable[[], RemotingCommand | None]
-"""Makes an answer, or returns None if it has already replied or there is none; must not raise."""
+"""Makes an answer, or returns None if it has already replied or there is none. What it raises ends the connection."""
 
 log = logging.getLogger("rocketrio_protocol")
 
@@ -149,6 +157,7 @@ class Channel:
         reactor: Reactor,
         receive_buffer: memoryview,
         rare_log: RareLog,
+        faults: ConnectionFaults,
         idle_timeout: float = IDLE_TIMEOUT,
         room: ChannelRoom | None = None,
     ) -> None:
@@ -170,6 +179,8 @@ class Channel:
         self._reactor = reactor
         self._buffer = receive_buffer
         self._rare_log = rare_log
+        self._faults = faults
+        self._host = host_of(transport.remote_addr)
         self._idle_timeout = idle_timeout
         self._room = room
         self._last_active = trio.current_time()
@@ -302,6 +313,9 @@ class Channel:
         except TooManyRequestsError as error:
             self.close(f"the peer does not read its answers: {error.what}")
             return
+        except Exception as fault:
+            self.end_by_fault(fault)
+            return
         self._queued_answer_size += self._connection.out_size - size_before
         if not self._in_round:
             self._wake_writer()
@@ -349,6 +363,11 @@ class Channel:
             self._rare_log.warning("TLS failed peer=%s error=%s", self.remote_addr, error.what)
         self.close(error.what)
 
+    def end_by_fault(self, fault: Exception) -> None:
+        """End the connection because of a bug here, or because memory or the stack is full."""
+        self._faults.note(self.remote_addr, fault)
+        self.close("a fault of this program, which its log describes")
+
     def _send_answer(self, answer: RemotingCommand) -> None:
         try:
             self._connection.send_answer(answer)
@@ -373,24 +392,41 @@ class Channel:
     ) -> None:
         """Move bytes until either end closes; `received` are the first ones, if they were read already.
 
-        Never raises for a fault of the peer or the network.
+        Never raises an Exception.
         """
-        self._sweeper.add(self)
-        self._sweeper.sweep_by(self._last_active + self._idle_timeout)
+        if not self.closed:
+            self._sweeper.add(self)
+            self._sweeper.sweep_by(self._last_active + self._idle_timeout)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write)
-                    await self._read(received)
+                    nursery.start_soon(self._contained, self._write)
+                    await self._contained(partial(self._read, received))
                     nursery.cancel_scope.cancel()
         finally:
             self._end()
-            if on_end is not None:
-                on_end(self)
+            try:
+                if on_end is not None:
+                    on_end(self)
+            except Exception as fault:
+                self._faults.note(self.remote_addr, fault)
             await self._transport.aclose()
+
+    async def _contained(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as fault:
+            self.end_by_fault(fault)
 
     def sweep(self, now: float) -> float:
         """Fail calls that are due, and close the connection if it is idle; return when to sweep again."""
+        try:
+            return self._sweep(now)
+        except Exception as fault:
+            self.end_by_fault(fault)
+            return inf
+
+    def _sweep(self, now: float) -> float:
         next_deadline = _expire_calls(self._connection.response_table, now, self.remote_addr)
         idle_at = self._last_active + self._idle_timeout
         if idle_at <= now:
@@ -406,40 +442,55 @@ class Channel:
         return min(idle_at, next_deadline, self._frame_deadline)
 
     async def _read(self, received: Body) -> None:
-        connection = self._connection
+        connection, reactor = self._connection, self._reactor
         goes_on = True
-        if received:
-            self._buffer[: len(received)] = received
-            goes_on = self._process_chunk(len(received))
-        while True:
-            try:
+        try:
+            if received:
+                goes_on = await reactor.turn(self._host, partial(self._process_first, received))
+            while True:
                 if goes_on:
-                    await self._reactor.receive(self._transport, self._buffer, self._process_chunk)
-            except NotReachableError as error:
-                return self._close_by(error)
-            goes_on = True
-            while self._backlog:
-                self._process(
-                    self._now()
-                )  # Before any wait, because the writer may have sent meanwhile.
-                # If nothing is unsent the writer sleeps, and would never wake this task.
-                if self._backlog:
-                    if self.is_congested and self.unsent_size:
-                        await self._more_sent()
-                    else:
-                        await trio.lowlevel.checkpoint()
-            self._note_unfinished()
-            if self._peer_ended:
-                return self.close(
-                    "the peer closed it" if connection.error is None else connection.error.what
-                )
-            if connection.error is not None:
-                self._rare_log.warning(
-                    "bad bytes peer=%s error=%s", self.remote_addr, connection.error
-                )
-                with trio.move_on_after(SEND_REST_TIMEOUT):
-                    await self.drain()
-                return self.close(connection.error.what)
+                    await reactor.receive(
+                        self._transport, self._buffer, self._process_chunk, host=self._host
+                    )
+                goes_on = True
+                while self._has_work and not self._peer_ended:
+                    await self._process_rest()
+                self._note_unfinished()
+                if self._peer_ended:
+                    return self.close(
+                        "the peer closed it" if connection.error is None else connection.error.what
+                    )
+                if connection.error is not None:
+                    self._rare_log.warning(
+                        "bad bytes peer=%s error=%s", self.remote_addr, connection.error
+                    )
+                    with trio.move_on_after(SEND_REST_TIMEOUT):
+                        await self.drain()
+                    return self.close(connection.error.what)
+        except NotReachableError as error:
+            return self._close_by(error)
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._backlog) or self._connection.holds_frames
+
+    async def _process_rest(self) -> None:
+        """Give the requests of a chunk that its turn has left another one; after it drop what a closed peer sent."""
+        # If nothing is unsent the writer sleeps, and would never wake this task.
+        if self.is_congested and self.unsent_size:
+            await self._more_sent()
+        is_last = is_peer_gone(self._transport)
+        await self._reactor.turn(
+            self._host,
+            lambda: self._process(inf if is_last else self._now() + ONEWAY_TIME),
+            is_rest=True,
+        )
+        if is_last:
+            self._peer_ended = True
+
+    def _process_first(self, received: Body) -> bool:
+        self._buffer[: len(received)] = received
+        return self._process_chunk(len(received))
 
     def _process_chunk(self, size: int) -> bool:
         """Process received bytes; return False if `_read` must take over."""
@@ -449,15 +500,18 @@ class Channel:
             self._peer_ended = True
             return False
         now = self.last_received = self._last_active = self._now()
-        self._backlog, finished = connection.receive(self._buffer[:size])
+        self._decode(self._buffer[:size])
+        if self._backlog or connection.holds_frames:
+            self._process(now + ONEWAY_TIME)
+        if connection.unfinished_size or self._unfinished_after is not None or self._backlog:
+            self._note_unfinished()
+        return not self._backlog and not connection.holds_frames and connection.error is None
+
+    def _decode(self, data: Body) -> None:
+        self._backlog, finished = self._connection.receive(data)
         for call, answer in finished:
             call.finish(answer)
         self._woken.answered(len(finished))
-        if self._backlog:
-            self._process(now)
-        if connection.unfinished_size or self._unfinished_after is not None or self._backlog:
-            self._note_unfinished()
-        return not self._backlog and connection.error is None
 
     def _note_unfinished(self) -> None:
         """Report how many received bytes are not processed yet, and set the deadline of an incomplete frame."""
@@ -465,10 +519,10 @@ class Channel:
         if room is None or self.closed:
             return
         unfinished, count = connection.unfinished_size, connection.frame_count
-        waiting = sum(len(request.body) for request in self._backlog)
+        waiting = sum(len(request.body) + REQUEST_WEIGHT for request in self._backlog)
         if not unfinished:
             self._unfinished_after, self._frame_deadline = None, inf
-        elif self._backlog:  # The rest of the frame is not being read now.
+        elif self._has_work:  # The rest of the frame is not being read now.
             self._unfinished_after, self._frame_deadline = -1, inf
         elif self._unfinished_after != count:
             self._unfinished_after = count
@@ -477,25 +531,35 @@ class Channel:
             self._sweeper.sweep_by(self._frame_deadline)
         room.hold_unfinished(self, unfinished + waiting, is_proven=count > 0)
 
-    def _process(self, began: float) -> None:
-        """Process received requests until the peer stops reading its answers or the turn of this connection ends."""
-        dispatch = self._dispatch
-        requests = self._backlog
-        now, turn_end, last = self._now, began + TURN_TIME, len(requests) - 1
+    def _process(self, oneway_end: float) -> None:
+        """Process received requests until the peer stops reading its answers or the turn ends.
+
+        After a oneway request the turn ends at `oneway_end`, if that is earlier.
+        """
+        dispatch, now, connection = self._dispatch, self._now, self._connection
+        turn_end = self._reactor.turn_end
         self._in_round = True
-        for done, request in enumerate(requests):
-            if not done % ANSWERS_TOGETHER or self._queued_answer_size > HIGH_WATER_MARK:
-                if self._connection.out_size or self._queued_answer_size:
-                    self._send_now()
-                if self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
-                    self._backlog = requests[done:]
+        while True:
+            requests = self._backlog
+            last = len(requests) - 1
+            for done, request in enumerate(requests):
+                if not done % ANSWERS_TOGETHER or self._queued_answer_size > HIGH_WATER_MARK:
+                    if connection.out_size or self._queued_answer_size:
+                        self._send_now()
+                    if self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
+                        self._backlog = requests[done:]
+                        break
+                dispatch(self, request)
+                if request.flag & FLAG_ONEWAY and oneway_end < turn_end:
+                    turn_end = oneway_end
+                if done < last and now() > turn_end:
+                    self._backlog = requests[done + 1 :]
                     break
-            dispatch(self, request)
-            if done < last and now() > turn_end:
-                self._backlog = requests[done + 1 :]
+            else:
+                self._backlog = []
+            if self._backlog or self.closed or not connection.holds_frames or now() > turn_end:
                 break
-        else:
-            self._backlog = []
+            self._decode(b"")
         self._in_round = False
         self._send_now()
 
@@ -512,6 +576,9 @@ class Channel:
                 sent = self._transport.send_nowait(data)
             except NotReachableError as error:
                 self._close_by(error)
+                return
+            except Exception as fault:
+                self.end_by_fault(fault)
                 return
             if sent < len(data):
                 connection.put_back(memoryview(data)[sent:])
@@ -535,7 +602,7 @@ class Channel:
         data = connection.take_output()
         try:
             sent = self._transport.send_nowait(data)
-        except NotReachableError:
+        except Exception:
             sent = 0  # The writer gets the same error, and ends the connection.
         if sent < len(data):
             connection.put_back(memoryview(data)[sent:])
@@ -583,10 +650,13 @@ class Channel:
         await trio.lowlevel.wait_task_rescheduled(leave)
 
     def _make_answers(self) -> None:
-        while self._in_turn and not self.is_congested:
-            answer = self._in_turn.popleft()()
-            if answer is not None:
-                self.reply(answer)
+        try:
+            while self._in_turn and not self.is_congested:
+                answer = self._in_turn.popleft()()
+                if answer is not None:
+                    self.reply(answer)
+        except Exception as fault:
+            self.end_by_fault(fault)
 
     def _note_unsent(self) -> None:
         """Report how many bytes this peer has not read, which count against the limit of all peers together."""

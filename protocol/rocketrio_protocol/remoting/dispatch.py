@@ -88,6 +88,14 @@ class Dispatcher:
         self, channel: Channel, request: RemotingCommand, work: Coroutine[Any, Any, Answer]
     ) -> None:
         try:
+            await self._answer(channel, request, work)
+        except Exception as fault:
+            channel.end_by_fault(fault)
+
+    async def _answer(
+        self, channel: Channel, request: RemotingCommand, work: Coroutine[Any, Any, Answer]
+    ) -> None:
+        try:
             answer = await work
         except Exception as fault:
             answer = _failure(channel, request, fault)

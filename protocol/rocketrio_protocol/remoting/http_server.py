@@ -20,6 +20,7 @@ import h11
 import trio
 
 from rocketrio_protocol.errors import ClosedError, NotReachableError
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import Listener, Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.server_limits import Places, ServerLimits
@@ -62,11 +63,13 @@ async def serve_http(
     listener: Listener,
     pages: Pages,
     *,
+    faults: ConnectionFaults | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; then close the listener and all connections."""
     limits = ServerLimits(connections=CONNECTION_LIMIT, host_connections=HOST_CONNECTION_LIMIT)
     places, turn = Places(limits, RareLog()), trio.Lock()
+    faults = ConnectionFaults() if faults is None else faults
     try:
         async with trio.open_nursery() as nursery:
             task_status.started()
@@ -78,7 +81,7 @@ async def serve_http(
                 if places.has_room(transport.remote_addr):
                     visitor = _Visitor(transport, pages, turn)
                     places.take(visitor)
-                    nursery.start_soon(visitor.serve, places)
+                    nursery.start_soon(visitor.serve, places, faults)
                 else:
                     await transport.aclose()
     finally:
@@ -101,7 +104,7 @@ class _Visitor:
         """End the connection now."""
         self._scope.cancel()
 
-    async def serve(self, places: Places) -> None:
+    async def serve(self, places: Places, faults: ConnectionFaults) -> None:
         try:
             with self._scope:
                 try:
@@ -111,6 +114,8 @@ class _Visitor:
                     await self._answer(partial(text_page, str(error), status=status))
         except (NotReachableError, h11.LocalProtocolError) as error:
             log.debug("http connection ended addr=%s error=%s", self.remote_addr, error)
+        except Exception as fault:
+            faults.note(self.remote_addr, fault)
         finally:
             places.leave(self)
             await self._transport.aclose()

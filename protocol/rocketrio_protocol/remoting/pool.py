@@ -25,6 +25,7 @@ from rocketrio_protocol.remoting.channel import (
     Channel,
 )
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, split_addr
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
@@ -113,6 +114,8 @@ class ChannelPool:
     ) -> None:
         self.sweeper = Sweeper()
         self.reactor = Reactor()
+        self.faults = ConnectionFaults()
+        """The connections that a fault of this program has ended."""
         self._dial = dial
         self._nursery = nursery
         self._dispatcher = Dispatcher(processors, nursery=nursery)
@@ -214,6 +217,12 @@ class ChannelPool:
             dialling.channel = self._channels[addr] = self._made(transport)
         except NotReachableError as error:
             dialling.error = error
+        except Exception as fault:
+            self.faults.note(addr, fault)
+            dialling.error = NotReachableError(
+                f"No connection to {addr}: a fault of this program, which its log describes",
+                broker_addr=addr,
+            )
         finally:
             del self._dialling[addr]
             dialling.over.set()
@@ -229,6 +238,7 @@ class ChannelPool:
             reactor=self.reactor,
             receive_buffer=self._buffer,
             rare_log=self._rare_log,
+            faults=self.faults,
             idle_timeout=self._idle_timeout,
         )
 

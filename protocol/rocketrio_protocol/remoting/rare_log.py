@@ -22,6 +22,19 @@ class RareLog:
 
     def warning(self, form: str, *values: object) -> None:
         """Log an event; its kind is the words before the first key of `form`."""
+        self._log(logging.WARNING, form, values)
+
+    def error(self, form: str, *values: object, exc_info: BaseException | None = None) -> None:
+        """Log an event as an error, with the traceback of an exception."""
+        self._log(logging.ERROR, form, values, exc_info)
+
+    def _log(
+        self,
+        level: int,
+        form: str,
+        values: tuple[object, ...],
+        exc_info: BaseException | None = None,
+    ) -> None:
         kind = event_of(form)
         now = trio.current_time()
         if now < self._next.get(kind, now):
@@ -31,4 +44,4 @@ class RareLog:
         self._next[kind], self._unlogged[kind] = now + PERIOD, 0
         if count:
             form, values = f"{form} unlogged_before=%d", (*values, count)
-        log.warning(form, *values)
+        log.log(level, form, *values, exc_info=exc_info)

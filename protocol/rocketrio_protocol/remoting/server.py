@@ -1,6 +1,6 @@
 """Serves remoting connections: accepts each one, runs its channel, and notifies an observer of start and end.
 
-Invariant: a fault of one connection ends only that connection; a bug ends the server with an exception.
+Invariant: a fault of one connection ends only that connection, also where it is a bug of this program.
 Answers to: NettyRemotingServer.
 """
 
@@ -14,11 +14,12 @@ from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.frame import REQUEST_HEADER_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
+from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import Listener, Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.server_limits import ChannelRoom, Places, ServerLimits
-from rocketrio_protocol.remoting.server_tls import ServerTls
+from rocketrio_protocol.remoting.server_tls import Arrival, ServerTls
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
 
@@ -44,12 +45,14 @@ async def serve_remoting(
     idle_timeout: float = IDLE_TIMEOUT,
     limits: ServerLimits | None = None,
     tls: ServerTls | None = None,
+    faults: ConnectionFaults | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve every listener until cancelled or until all are closed; then close them and all connections.
 
     `processors` is read at each request, so codes may be added while it serves. `default` processes the codes that it
-    does not contain; without it they are answered as not supported. Without `tls` all connections are plain.
+    does not contain; without it they are answered as not supported. Without `tls` all connections are plain. `faults`
+    counts the connections that a fault of this program has ended.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -60,6 +63,7 @@ async def serve_remoting(
                 idle_timeout=idle_timeout,
                 limits=ServerLimits() if limits is None else limits,
                 tls=tls,
+                faults=ConnectionFaults() if faults is None else faults,
             )
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(server.sweeper.run)
@@ -71,19 +75,6 @@ async def serve_remoting(
     finally:
         for listener in listeners:
             listener.close()
-
-
-class _Arrival:
-    """A connection whose first bytes decide whether it uses TLS."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.remote_addr = transport.remote_addr
-        self.last_received = trio.current_time()
-        self.transport = transport
-        self.scope = trio.CancelScope()
-
-    def close(self, reason: str) -> None:
-        self.scope.cancel()
 
 
 class _Server:
@@ -98,6 +89,7 @@ class _Server:
         idle_timeout: float,
         limits: ServerLimits,
         tls: ServerTls | None,
+        faults: ConnectionFaults,
     ) -> None:
         self.sweeper = Sweeper()
         self.reactor = Reactor()
@@ -106,6 +98,7 @@ class _Server:
         self._msgpack_allowed = msgpack_allowed
         self._idle_timeout = idle_timeout
         self._tls = tls
+        self._faults = faults
         self._rare_log = RareLog()
         self._places = Places(limits, self._rare_log)
         self._room = ChannelRoom(limits, self._rare_log)
@@ -118,23 +111,34 @@ class _Server:
                 transport = await listener.accept()
             except ClosedError:
                 return
-            if not self._places.has_room(transport.remote_addr):
+            try:
+                is_admitted = self._admit(transport, nursery)
+            except Exception as fault:
+                self._faults.note(transport.remote_addr, fault)
+                is_admitted = False
+            if not is_admitted:
                 await transport.aclose()
-                continue
-            if self._tls is None:
-                channel = self._made(transport)
-                self._places.take(channel)
-                nursery.start_soon(self._serve, channel)
-            else:
-                arrival = _Arrival(transport)
-                self._places.take(arrival)
-                nursery.start_soon(self._open, arrival, self._tls)
 
-    async def _open(self, arrival: _Arrival, tls: ServerTls) -> None:
-        opened = None
+    def _admit(self, transport: Transport, nursery: trio.Nursery) -> bool:
+        """Serve a new connection if there is room for it; return whether there is."""
+        if not self._places.has_room(transport.remote_addr):
+            return False
+        if self._tls is None:
+            channel = self._made(transport)
+            self._places.take(channel)
+            nursery.start_soon(self._serve, channel)
+        else:
+            arrival = Arrival(transport, self.reactor)
+            self._places.take(arrival)
+            nursery.start_soon(self._open, arrival, self._tls)
+        return True
+
+    async def _open(self, arrival: Arrival, tls: ServerTls) -> None:
         try:
-            with arrival.scope:
-                opened = await tls.open(arrival.transport, self._buffer)
+            opened = await tls.open(arrival, self._buffer)
+        except Exception as fault:
+            self._faults.note(arrival.remote_addr, fault)
+            opened = None
         finally:
             self._places.leave(arrival)
         if opened is not None:
@@ -154,13 +158,17 @@ class _Server:
             reactor=self.reactor,
             receive_buffer=self._buffer,
             rare_log=self._rare_log,
+            faults=self._faults,
             idle_timeout=self._idle_timeout,
             room=self._room,
         )
 
     async def _serve(self, channel: Channel, received: bytes = b"") -> None:
-        if self._observer is not None:
-            self._observer.channel_opened(channel)
+        try:
+            if self._observer is not None:
+                self._observer.channel_opened(channel)
+        except Exception as fault:
+            channel.end_by_fault(fault)
         await channel.run(self._ended, received=received)
 
     def _ended(self, channel: Channel) -> None:

@@ -8,6 +8,7 @@ Invariant: when a memory limit is exceeded, the connection that holds most is cl
 Unlike Java: Java limits none of these, and a frame may take any time to arrive.
 """
 
+from collections.abc import Iterable
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Final, Protocol
 
@@ -108,7 +109,11 @@ class ChannelRoom:
 class Places:
     """Decides which connections a server keeps."""
 
-    def __init__(self, limits: ServerLimits, rare_log: RareLog) -> None:
+    def __init__(
+        self, limits: ServerLimits, rare_log: RareLog, *, replaces_own: bool = False
+    ) -> None:
+        """With `replaces_own` a host that must not have more gives up its longest idle connection for a new one."""
+        self._replaces_own = replaces_own
         self._limits = limits
         self._rare_log = rare_log
         self._by_host: dict[str, dict[Member, None]] = {}
@@ -119,12 +124,24 @@ class Places:
 
     def has_room(self, addr: str) -> bool:
         """Return whether a new connection may stay; if all places are taken, another one may be closed for it."""
-        limits, own = self._limits, len(self._by_host.get(host_of(addr), ()))
+        limits, members = self._limits, self._by_host.get(host_of(addr), {})
+        own = len(members)
         if own >= limits.host_connections:
-            self._refuse("one host", limits.host_connections, addr)
-            return False
-        if self._count >= limits.connections and not self._give_up_one(own):
-            self._refuse("all hosts", limits.connections, addr)
+            largest, whose, limit = members, "one host", limits.host_connections
+        elif self._count >= limits.connections:
+            largest = max(self._by_host.values(), key=len)
+            whose, limit = "all hosts", limits.connections
+        else:
+            return True
+        # Afterwards the other host still has at least as many as the one that the new connection comes from.
+        if len(largest) > own + 1:
+            self._give_up_one(largest)
+        elif self._replaces_own:
+            self._give_up_one(members or largest)
+        else:
+            self._rare_log.warning(
+                "too many connections of=%s limit=%d refused=%s", whose, limit, addr
+            )
             return False
         return True
 
@@ -143,18 +160,10 @@ class Places:
             if not members:
                 del self._by_host[host]
 
-    def _give_up_one(self, own: int) -> bool:
-        """Close the longest idle connection of the host with most, if the new one's host then still has fewer."""
-        largest = max(self._by_host.values(), key=len)
-        if len(largest) <= own + 1:
-            return False
-        idle = min(largest, key=lambda member: member.last_received)
+    def _give_up_one(self, members: Iterable[Member]) -> None:
+        idle = min(members, key=lambda member: member.last_received)
         self.leave(idle)
-        idle.close("its host has the most connections, and another host needs a place")
-        return True
-
-    def _refuse(self, whose: str, limit: int, addr: str) -> None:
-        self._rare_log.warning("too many connections of=%s limit=%d refused=%s", whose, limit, addr)
+        idle.close("its host has the most connections, and another one needs a place")
 
 
 def host_of(addr: str) -> str:

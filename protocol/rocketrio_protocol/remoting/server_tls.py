@@ -6,42 +6,60 @@
 
 A server without TLS (disabled) does not use this module: to it a TLS client sends a frame that is too long.
 
+Invariant: a newcomer always gets a place among the arrivals, and computes when its host has a turn; only a peer that
+lets this end wait gives its place up.
 Answers to: NettyRemotingServer.TlsModeHandler, TlsMode.
 Unlike Java: an enforcing server of Java executes the plain request of the first packet before it closes.
 """
 
 import ssl
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
 from typing import Final
 
-import attrs
 import trio
 
 from rocketrio_protocol.errors import Error, NotReachableError, TlsError
 from rocketrio_protocol.frame import TLS_HANDSHAKE
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
-from rocketrio_protocol.remoting.server_limits import host_of
+from rocketrio_protocol.remoting.reactor import Reactor
+from rocketrio_protocol.remoting.server_limits import Places, ServerLimits, host_of
 from rocketrio_protocol.remoting.tls import HANDSHAKE_TIMEOUT, accept_tls
 
-HANDSHAKES_LIMIT: Final = 256
-"""Handshakes of one server under way at the same time; further ones wait for a place, within their 10 s."""
+ARRIVALS_LIMIT: Final = 1024
+"""Connections of one server, over all its ports, that have not shown yet whether they use TLS or are in the handshake;
+each takes some 50 KiB."""
 
-HOST_HANDSHAKES_LIMIT: Final = 128
-"""The same for one host, so that a host whose handshakes never end does not take all places."""
+HOST_ARRIVALS_LIMIT: Final = 256
+"""The same for one host. A new one takes the place of that which has let this end wait longest."""
 
 _PLAIN_REFUSAL: Final = bytes.fromhex("15 0303 0002 02 0a")
 """A fatal TLS alert (unexpected_message), by which a plain client learns that this port speaks TLS."""
 
 
-@attrs.define
-class _Host:
-    """The handshakes of one host."""
+class Arrival:
+    """A connection whose first bytes decide whether it uses TLS, until its handshake is done."""
 
-    places: trio.Semaphore
-    count: int = 0
-    """Those under way, and those that wait."""
+    def __init__(self, transport: Transport, reactor: Reactor) -> None:
+        self.transport = transport
+        self.remote_addr = transport.remote_addr
+        self.last_received = trio.current_time()
+        """Since when this end waits for bytes; infinite while the connection waits for its turn."""
+        self.scope = trio.CancelScope()
+        self._host = host_of(self.remote_addr)
+        self._reactor = reactor
+
+    def close(self, reason: str) -> None:
+        """End the connection, because another one gets its place."""
+        self.scope.cancel()
+
+    async def turn(self, do: Callable[[], None]) -> None:
+        """Compute in a turn of the connection's host."""
+        self.last_received = inf
+        await self._reactor.turn(self._host, do)
+        self.last_received = trio.current_time()
 
 
 class ServerTls:
@@ -52,46 +70,63 @@ class ServerTls:
         context: Callable[[], ssl.SSLContext],
         *,
         is_enforcing: bool = True,
-        handshakes_limit: int = HANDSHAKES_LIMIT,
-        host_handshakes_limit: int = HOST_HANDSHAKES_LIMIT,
+        arrivals_limit: int = ARRIVALS_LIMIT,
+        host_arrivals_limit: int = HOST_ARRIVALS_LIMIT,
     ) -> None:
         """`context` is asked at each handshake, so a renewed certificate counts from the next connection on."""
         self.refused_plain_count = 0
         """Connections that were closed because they did not begin with TLS."""
         self.failed_handshake_count = 0
-        """Handshakes that ended with an error, or took too long."""
+        """Handshakes that ended with an error, took too long, or gave their place up."""
         self._context = context
         self._is_enforcing = is_enforcing
-        self._places = trio.Semaphore(handshakes_limit)
-        self._host_limit = host_handshakes_limit
-        self._hosts: dict[str, _Host] = {}
         self._rare_log = RareLog()
+        limits = ServerLimits(connections=arrivals_limit, host_connections=host_arrivals_limit)
+        self._arrivals = Places(limits, self._rare_log, replaces_own=True)
 
-    async def open(
-        self, transport: Transport, buffer: memoryview
-    ) -> tuple[Transport, bytes] | None:
+    async def open(self, arrival: Arrival, buffer: memoryview) -> tuple[Transport, bytes] | None:
         """Return the connection to use, with its first bytes if it is plain; None if it was closed.
 
         The server's `buffer` is used for the first read alone.
         """
-        with trio.move_on_after(HANDSHAKE_TIMEOUT):
-            try:
-                opened = await self._opened(transport, buffer)
-            except Error as error:
-                self._fail(transport, error.what, is_fault=isinstance(error, TlsError))
-                opened = None
-            except BaseException:
-                await transport.aclose()
-                raise
-            if opened is None:
-                await transport.aclose()
-            return opened
-        self._fail(transport, f"not done within {HANDSHAKE_TIMEOUT:g} s", is_fault=False)
+        transport = arrival.transport
+        if not self._arrivals.has_room(arrival.remote_addr):
+            await transport.aclose()
+            return None
+        self._arrivals.take(arrival)
+        try:
+            with arrival.scope, trio.move_on_after(HANDSHAKE_TIMEOUT):
+                return await self._decided(arrival, buffer)
+        finally:
+            self._arrivals.leave(arrival)
+        if arrival.scope.cancelled_caught:
+            self.failed_handshake_count += 1
+            self._rare_log.warning(
+                "a silent handshake gave its place up peer=%s arrivals=%d",
+                arrival.remote_addr, len(self._arrivals),
+            )  # fmt: skip
+        else:
+            self._fail(transport, f"not done within {HANDSHAKE_TIMEOUT:g} s", is_fault=False)
         return None
 
-    async def _opened(
-        self, transport: Transport, buffer: memoryview
+    async def _decided(
+        self, arrival: Arrival, buffer: memoryview
     ) -> tuple[Transport, bytes] | None:
+        transport = arrival.transport
+        try:
+            opened = await self._opened(arrival, buffer)
+        except Error as error:
+            self._fail(transport, error.what, is_fault=isinstance(error, TlsError))
+            opened = None
+        except BaseException:
+            await transport.aclose()
+            raise
+        if opened is None:
+            await transport.aclose()
+        return opened
+
+    async def _opened(self, arrival: Arrival, buffer: memoryview) -> tuple[Transport, bytes] | None:
+        transport = arrival.transport
         size = await transport.receive_into(buffer)
         if not size:
             return None
@@ -101,22 +136,7 @@ class ServerTls:
                 return transport, received
             self._refuse_plain(transport)
             return None
-        async with self._place(transport.remote_addr):
-            return await accept_tls(transport, self._context(), received), b""
-
-    @asynccontextmanager
-    async def _place(self, addr: str) -> AsyncGenerator[None]:
-        """Wait for a place, and hold it."""
-        name = host_of(addr)
-        host = self._hosts.setdefault(name, _Host(trio.Semaphore(self._host_limit)))
-        host.count += 1
-        try:
-            async with host.places, self._places:
-                yield
-        finally:
-            host.count -= 1
-            if not host.count:
-                del self._hosts[name]
+        return await accept_tls(transport, self._context(), received, arrival.turn), b""
 
     def _refuse_plain(self, transport: Transport) -> None:
         self.refused_plain_count += 1

@@ -13,7 +13,7 @@ Answers to: TlsHelper, Netty's SslHandler.
 """
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -64,6 +64,25 @@ _PLAIN_PEER: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUE
 _ALERT: Final = "ALERT_"
 
 
+Turn = Callable[[Callable[[], None]], Awaitable[None]]
+"""Calls a function that takes milliseconds of CPU, after others have had their turn."""
+
+
+class OneAtATime:
+    """Gives turns in the order of the requests, one in each tick of the scheduler."""
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+
+    async def __call__(self, do: Callable[[], None]) -> None:
+        async with self._lock:
+            do()
+
+
+async def _at_once(do: Callable[[], None]) -> None:
+    do()
+
+
 class TlsTransport:
     """A transport with TLS on top of another one. `accept_tls` and `connect_tls` create it."""
 
@@ -103,8 +122,8 @@ class TlsTransport:
         """Return the certificate that the other end has shown, in DER, verified or not."""
         return self._tls.getpeercert(binary_form=True)
 
-    async def handshake(self, received: Body = b"") -> None:
-        """Agree on keys with the other end.
+    async def handshake(self, received: Body = b"", turn: Turn = _at_once) -> None:
+        """Agree on keys with the other end, computing them in turns.
 
         `received` are the first bytes of the other end, if they were read already. Raises TlsError, which names what
         one end does not accept, and NotReachableError.
@@ -113,7 +132,7 @@ class TlsTransport:
         self._incoming.write(received)
         while True:
             try:
-                self._tls.do_handshake()
+                await turn(self._tls.do_handshake)
             except ssl.SSLWantReadError:
                 await self._send_handshake()
                 size = await self._transport.receive_into(buffer)
@@ -315,18 +334,26 @@ class PolledTlsTransport(TlsTransport):
 
 
 async def accept_tls(
-    transport: Transport, context: ssl.SSLContext, received: Body = b""
+    transport: Transport,
+    context: ssl.SSLContext,
+    received: Body = b"",
+    turn: Turn = _at_once,
 ) -> TlsTransport:
     """Do the server's part of the handshake; `received` are the client's first bytes, if they were read already.
 
-    Raises TlsError and NotReachableError; on any error and on a cancel the connection is closed.
+    What costs CPU is done in turns, of which a server gives each host its share. Raises TlsError and NotReachableError;
+    on any error and on a cancel the connection is closed.
     """
-    return await _opened(transport, context, server_side=True, host=None, received=received)
+    return await _opened(
+        transport, context, server_side=True, host=None, received=received, turn=turn
+    )
 
 
 async def connect_tls(transport: Transport, context: ssl.SSLContext, host: str) -> TlsTransport:
     """Do the client's part of the handshake with `host`, as `accept_tls` does the server's."""
-    return await _opened(transport, context, server_side=False, host=host, received=b"")
+    return await _opened(
+        transport, context, server_side=False, host=host, received=b"", turn=_at_once
+    )
 
 
 async def _opened(
@@ -336,6 +363,7 @@ async def _opened(
     server_side: bool,
     host: str | None,
     received: Body,
+    turn: Turn,
 ) -> TlsTransport:
     try:
         opened = (
@@ -343,7 +371,7 @@ async def _opened(
             if isinstance(transport, PolledTransport)
             else TlsTransport(transport, context, server_side=server_side, host=host)
         )
-        await opened.handshake(received)
+        await opened.handshake(received, turn)
         return opened
     except BaseException:
         await transport.aclose()

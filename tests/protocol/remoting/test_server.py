@@ -12,9 +12,10 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachableError, TopicNotExistError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, REQUEST_HEADER_SIZE_LIMIT, encode_frame
-from rocketrio_protocol.remoting.channel import TURN_TIME, Channel
+from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import WAITING_REQUESTS_LIMIT
 from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.reactor import SHARE
 from rocketrio_protocol.remoting.server_limits import ServerLimits
 
 SLOW = 11
@@ -437,7 +438,7 @@ async def test_requests_that_take_long_leave_other_connections_their_turn(
     acted: list[int] = []
 
     def slow(channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        autojump_clock.jump(TURN_TIME / 4)
+        autojump_clock.jump(SHARE / 4)
         if not acted:
             other.send_nowait(chunk(1000, 1))
         acted.append(request.opaque)

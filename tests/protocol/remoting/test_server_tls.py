@@ -134,38 +134,40 @@ async def test_silent_connection_is_closed_after_ten_seconds(
         assert log.opened == []
 
 
-async def test_only_as_many_handshakes_as_allowed_are_under_way(autojump_clock: MockClock) -> None:
+async def test_handshakes_that_stall_take_no_place_from_a_newcomer(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     network = network_of("memory")
-    async with serving(network, "enforcing", handshakes_limit=2) as (addr, _, _):
-        stalled = [await network.dial(addr) for _ in range(2)]
-        for each in stalled:
-            await each.send_all(b"\x16\x03\x01")
-        await trio.sleep(1)
-        with pytest.raises(NotReachableError, match=r"No (TLS )?connection to .* within 3 s"):
-            await asked(network, addr, with_tls=True)
-        await trio.sleep(HANDSHAKE_TIMEOUT)
-        assert await asked(network, addr, with_tls=True) == b"words"
-
-
-async def test_one_host_leaves_places_for_handshakes_of_others(autojump_clock: MockClock) -> None:
-    memory = MemoryNetwork()
-    network = Network(memory.host("10.0.0.9").dial, memory.host("10.0.0.1").listen, "10.0.0.1:0")
-    other = attrs.evolve(network, dial=memory.host("10.0.0.8").dial)
-    async with serving(network, "enforcing", handshakes_limit=3, host_handshakes_limit=2) as (
-        addr,
-        tls,
-        _,
-    ):
-        for _ in range(4):
+    async with serving(network, "enforcing", arrivals_limit=4) as (addr, tls, log):
+        for _ in range(6):
             stalled = await network.dial(addr)
             await stalled.send_all(b"\x16\x03\x01")
-        await trio.sleep(1)
-        assert await asked(other, addr, with_tls=True) == b"words"
-        with pytest.raises(NotReachableError):
-            await asked(network, addr, with_tls=True)
+            await trio.sleep(0.1)
+        assert tls.failed_handshake_count == 2
+        for _ in range(2):
+            assert await asked(network, addr, with_tls=True) == b"words"
+        assert tls.failed_handshake_count == 3
         await trio.sleep(HANDSHAKE_TIMEOUT)
-        assert await asked(network, addr, with_tls=True) == b"words"
-        assert tls.failed_handshake_count == 5
+        assert tls.failed_handshake_count == 6
+        assert len(log.opened) == 2
+    assert caplog.text.count("a silent handshake gave its place up") == 1
+
+
+async def test_host_with_most_stalled_handshakes_makes_room_for_others(
+    autojump_clock: MockClock,
+) -> None:
+    memory = MemoryNetwork()
+    network = Network(memory.host("10.0.0.9").dial, memory.host("10.0.0.1").listen, "10.0.0.1:0")
+    others = [memory.host(f"10.0.1.{number}").dial for number in range(3)]
+    async with serving(network, "enforcing", arrivals_limit=4) as (addr, tls, _):
+        for dial in (network.dial, network.dial, *others[:2]):
+            stalled = await dial(addr)
+            await stalled.send_all(b"\x16\x03\x01")
+            await trio.sleep(0.1)
+        other = attrs.evolve(network, dial=others[2])
+        assert await asked(other, addr, with_tls=True) == b"words"
+        await trio.sleep(0.1)
+        assert tls.failed_handshake_count == 1
 
 
 async def test_first_request_may_come_with_the_end_of_the_handshake() -> None:
