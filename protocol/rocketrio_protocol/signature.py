@@ -31,6 +31,8 @@ SIGNATURE: Final = "Signature"
 
 _SHAPES: Final = 256
 """Remembered orders of field names: a client sends fewer kinds of requests."""
+_SHAPE_LENGTH: Final = 1024
+"""Characters of all names that are remembered together: those of Apache's longest request have 300."""
 
 _SECRETS: Final = 1024
 """Remembered secrets of users: a busy server has fewer at a time."""
@@ -50,7 +52,7 @@ def signature(secret: bytes, fields: Mapping[str, str], body: Body) -> str:
 
     Raises UnicodeEncodeError for a value that is not Unicode text, which no received field is.
     """
-    content = "".join(_values_in_order(tuple(fields))(fields))
+    content = "".join(_ordered(fields)(fields))
     return _signature(_pads(secret), content, body)
 
 
@@ -84,7 +86,7 @@ class Signer:
         Raises LocalProtocolError for a value that is not Unicode text.
         """
         sent = {**fields, **self._fields}
-        content = "".join(_values_in_order(tuple(sent))(sent))
+        content = "".join(_ordered(sent)(sent))
         sent[SIGNATURE] = self._sign(content, body)
         return sent
 
@@ -102,6 +104,13 @@ class Signer:
             return _signature(self._secret, content, body)
         except UnicodeEncodeError as error:
             raise LocalProtocolError("A field of the request is not Unicode text") from error
+
+
+def _ordered(fields: Mapping[str, str]) -> Callable[[Mapping[str, str]], Iterable[str]]:
+    names = tuple(fields)
+    if len("".join(names)) > _SHAPE_LENGTH:  # A stranger may have written them.
+        return _values_in_order.__wrapped__(names)
+    return _values_in_order(names)
 
 
 @lru_cache(_SHAPES)

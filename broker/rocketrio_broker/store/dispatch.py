@@ -39,6 +39,7 @@ TRANSACTION_MASK: Final = 0xC
 _SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
 TAGS_LABEL: Final = f"{PROPERTY_TAGS}\x01".encode()
 _TAGS_CACHE_SIZE: Final = 4096  # there are few tags, and they repeat in every message
+_KEPT_TAGS_SIZE: Final = 256  # bytes; with longer ones anyone could fill the memory
 _NO_ENTRY: Final = frozenset((0x4, 0xC))  # prepared, rolled back
 _NO_ENTRY_BIT: Final = 0x4  # the bit that these two share
 
@@ -78,7 +79,9 @@ def entry_tags_code(
 
 def stored_tags_code(properties: bytes) -> int:
     """Return the hash of the tags in stored properties, or 0 if they contain none."""
-    return _code_of_tags(stored_value(properties, TAGS_LABEL))
+    tags = stored_value(properties, TAGS_LABEL)
+    known = _code_of_tags if len(tags) <= _KEPT_TAGS_SIZE else _code_of_tags.__wrapped__
+    return known(tags)
 
 
 def tags_code_column(properties: PropertyColumns) -> Int64s:

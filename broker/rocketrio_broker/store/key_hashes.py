@@ -33,6 +33,7 @@ _SEPARATOR: Final = KEY_SEPARATOR.encode()
 _TAIL_SIZE: Final = 4  # the counter at the end of a unique id
 _TAIL_FACTOR: Final = 31**_TAIL_SIZE
 _HEAD_CACHE_SIZE: Final = 4096  # topics times producers, each in its current millisecond
+_KEPT_KEY_SIZE: Final = 256  # bytes; with longer ones anyone could fill the memory
 
 
 def key_hashes(topic: bytes, properties: bytes) -> list[int]:
@@ -48,7 +49,7 @@ def key_hashes(topic: bytes, properties: bytes) -> list[int]:
 
 
 def _key_hash(topic: bytes, key: bytes) -> int:
-    if len(key) < _TAIL_SIZE or not key.isascii():
+    if not _TAIL_SIZE <= len(key) <= _KEPT_KEY_SIZE or not key.isascii():
         return index_key_hash(topic.decode("utf-8", "replace"), key.decode("utf-8", "replace"))
     first, second, third, last = key[-_TAIL_SIZE:]
     tail = ((first * 31 + second) * 31 + third) * 31 + last

@@ -25,6 +25,7 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.signature import Signer
 
 _HEAD_CACHE_SIZE: Final = 4096  # queues of all topics sent to; a head has about 100 bytes
+_KEPT_NAME_SIZE: Final = 255  # characters of a broker's name, which a name server decides
 _SIZE_LEFT_TO_HEADER: Final = 256 * 1024
 """Bytes that the header of a send never exceeds; a frame whose body leaves less room is measured exactly."""
 
@@ -67,7 +68,8 @@ class SendRequest:
         """
         outgoing, queue = self.outgoing, self.queue
         body = outgoing.body
-        if len(body) > FRAME_SIZE_LIMIT - _SIZE_LEFT_TO_HEADER:
+        is_large = len(body) > FRAME_SIZE_LIMIT - _SIZE_LEFT_TO_HEADER
+        if is_large or len(queue.broker_name) > _KEPT_NAME_SIZE:
             return self._encoded(opaque, signer)
         code, batch = (_BATCH, '","m":"true"') if outgoing.is_batch else (_SINGLE, '"')
         signed = "" if signer is None else f",{signer.json_fields(self._values(), body)}"

@@ -13,7 +13,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Annotated, Any, Final, Self, TypeVar
 
 import attrs
@@ -169,6 +169,8 @@ _WRITERS: Final[dict[type, _Writer]] = {}
 
 _KEPT_TEXTS: Final = 1 << 16
 """Values of one frozen class whose text is cached: some 400 bytes each, and two forms for a topic."""
+_KEPT_TEXT_SIZE: Final = 1024
+"""Characters of a cached text. Anyone may give a group settings of a megabyte, and change them often."""
 
 
 def _write(value: Any, indent: str | None) -> str:
@@ -283,7 +285,31 @@ def _record_writer(kind: type) -> _Writer:
 
     # A whole table is written when one of its thousands of values is new; the text of the others is cached.
     is_frozen = issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen
-    return lru_cache(_KEPT_TEXTS)(write) if is_frozen else write
+    return _remembering(write) if is_frozen else write
+
+
+class _LongTextError(Exception):
+    """Carries a text that is too long to be kept; `lru_cache` keeps no call that raises."""
+
+
+def _remembering(write: _Writer) -> _Writer:
+    """Return a function that writes values, and keeps the short texts."""
+
+    @lru_cache(_KEPT_TEXTS)
+    def short_text(value: Any, indent: str | None) -> str:
+        text = write(value, indent)
+        if len(text) > _KEPT_TEXT_SIZE:
+            raise _LongTextError(text)
+        return text
+
+    @wraps(short_text)
+    def text_of(value: Any, indent: str | None) -> str:
+        try:
+            return short_text(value, indent)
+        except _LongTextError as long:
+            return str(long.args[0])
+
+    return text_of
 
 
 def _braced(members: list[str], indent: str | None) -> str:

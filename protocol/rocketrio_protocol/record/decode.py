@@ -40,6 +40,7 @@ from rocketrio_protocol.record.properties import (
 
 _TWO_BYTES: Final = Struct(">h")
 _TOPIC_CACHE_SIZE: Final = 1024  # Every record repeats the topic.
+_KEPT_TOPIC_SIZE: Final = 255  # bytes; longer ones are no names, and would fill the memory
 
 
 class RecordStatus(IntEnum):
@@ -186,8 +187,13 @@ def possible_records(data: bytes | mmap, start: int, end: int) -> Iterator[int]:
         yield found.start() - _MAGIC_AT
 
 
-@lru_cache(_TOPIC_CACHE_SIZE)
 def _topic_text(topic: bytes) -> str:
+    known = _kept_topic_text if len(topic) <= _KEPT_TOPIC_SIZE else _kept_topic_text.__wrapped__
+    return known(topic)
+
+
+@lru_cache(_TOPIC_CACHE_SIZE)
+def _kept_topic_text(topic: bytes) -> str:
     return topic.decode("utf-8", "replace")
 
 

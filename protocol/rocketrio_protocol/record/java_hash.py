@@ -18,6 +18,7 @@ from rocketrio_protocol.record.properties import NAME_VALUE_SEPARATOR, PAIR_SEPA
 FEWEST_BUCKETS: Final = 16
 _MOST_FULL: Final = 0.75
 _NAMES_CACHE_SIZE: Final = 1024  # Property names are few and repeat in every message.
+_KEPT_NAME_SIZE: Final = 256  # characters of a name that is cached
 
 
 def java_ordered(properties: Mapping[str, str]) -> dict[str, str]:
@@ -35,8 +36,13 @@ def java_properties_text(properties: Mapping[str, str]) -> str:
     )
 
 
-@lru_cache(_NAMES_CACHE_SIZE)
 def _spread(text: str) -> int:
+    known = _kept_spread if len(text) <= _KEPT_NAME_SIZE else _kept_spread.__wrapped__
+    return known(text)
+
+
+@lru_cache(_NAMES_CACHE_SIZE)
+def _kept_spread(text: str) -> int:
     code = java_string_hash(text) & 0xFFFFFFFF
     return code ^ code >> 16
 
