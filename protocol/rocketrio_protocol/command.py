@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 
 import attrs
 
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, ResponseCode, SerializeType
 from rocketrio_protocol.errors import BrokerError, broker_error
 from rocketrio_protocol.frame import Body, Frame, encode_frame
@@ -35,6 +36,7 @@ _OTHER = LanguageCode.OTHER
 _SECRET_FIELDS = frozenset({"Signature", "SecurityToken", "secretKey"})
 """Ext fields that no text shows: proofs of an account, and the secret that a request for 4.x sets."""
 
+T = TypeVar("T")
 HeaderT = TypeVar("HeaderT", bound=Header)
 
 
@@ -71,6 +73,7 @@ class RemotingCommand:
     """The user that sent this request, as far as the server's access control has verified it."""
     _header: Header | None = attrs.field(default=None, init=False, eq=False, repr=False)
     _codecs: str | None = attrs.field(default=None, init=False, eq=False, repr=False)
+    _body_value: object = attrs.field(default=None, init=False, eq=False, repr=False)
 
     @classmethod
     def request(cls, header: RequestHeader, body: Body = b"", *, oneway: bool = False) -> Self:
@@ -146,6 +149,13 @@ class RemotingCommand:
         if isinstance(header, header_class):
             return header
         return header_class.from_ext_fields(self.ext_fields)
+
+    def json_body(self, kind: type[T], *, what: str) -> T:
+        """Return the JSON body of a request, decoded once. Raises RemoteProtocolError as `loads_bounded` does."""
+        value = self._body_value
+        if not isinstance(value, kind):
+            value = self._body_value = fastjson.loads_bounded(self.body, kind, what=what)
+        return value
 
     def error(
         self, what: str, *, broker_addr: str | None = None, topic: str | None = None

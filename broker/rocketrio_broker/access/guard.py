@@ -1,6 +1,6 @@
 """Asks who sent a request, and whether that user may, before any processor sees it.
 
-    white address      passes, except for requests that change users or settings
+    white address      passes, for the requests that need no signature
     no user            username cannot be null.
     signature          check signature failed.                 the same for an unknown user and a wrong secret
     status             User:U is disabled.
@@ -27,7 +27,7 @@ import trio
 
 from rocketrio_broker.access.failures import FailureLog
 from rocketrio_broker.access.rules import (
-    NEVER_BY_ADDRESS,
+    BY_ADDRESS,
     PUB,
     Facts,
     Need,
@@ -162,7 +162,7 @@ class Guard:
     def _is_white(
         self, patterns: tuple[AddressPattern, ...], channel: Channel, request: RemotingCommand
     ) -> bool:
-        return request.code not in NEVER_BY_ADDRESS and _is_from(patterns, channel)
+        return request.code in BY_ADDRESS and _is_from(patterns, channel)
 
     # ---------------------------------------------------------------------------------- authorization
 

@@ -13,13 +13,12 @@ Answers to: the @RocketMQAction annotations and DefaultAuthorizationContextBuild
 Unlike Java: every code that is answered has a rule, and a message by its address needs the rights on its stored topic.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, Action, Kind
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from rocketrio_protocol.bodies.queues import LockBatch
 from rocketrio_protocol.bodies.topics import (
@@ -63,6 +62,9 @@ DELETE: Final = int(Action.DELETE)
 GET: Final = int(Action.GET)
 ONLY_SUPER: Final = 0
 """No action suffices: only a Super user may do it."""
+
+NAMES_LIMIT: Final = 1000
+"""The most topics, or groups in a list, that the body of one request may name: each is a decision."""
 
 _NEEDS_KEPT: Final = 4096
 """Remembered needs for topics: every send and pull has one."""
@@ -270,8 +272,21 @@ def _real_topic(facts: Facts, address: int, stored_in: str, missing: str) -> Nee
 # --------------------------------------------------------------------------------------------- clients
 
 
+def _check_count(names: Sized) -> None:
+    if len(names) > NAMES_LIMIT:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            f"with access control a request names {NAMES_LIMIT} topics or groups at most, not {len(names)}: ask in "
+            "several requests",
+        )
+
+
 def _heart_beat(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
-    heartbeat = fastjson.loads_bounded(request.body, HeartbeatData, what="heartbeat")
+    heartbeat = request.json_body(HeartbeatData, what="heartbeat")
+    topics = {
+        each.topic for group in heartbeat.consumer_data_set for each in group.subscription_data_set
+    }
+    _check_count(topics)
     needs: dict[Need, None] = {}
     for group in heartbeat.consumer_data_set:
         needs[group_need(group.group_name, SUB)] = None
@@ -281,9 +296,7 @@ def _heart_beat(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
 
 
 def _check_client(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
-    body = fastjson.loads_bounded(
-        request.body, CheckClientRequestBody, what="subscription to check"
-    )
+    body = request.json_body(CheckClientRequestBody, what="subscription to check")
     needs = [group_need(body.group, SUB)]
     if body.subscription_data is not None:
         needs.append(topic_need(body.subscription_data.topic, SUB))
@@ -291,8 +304,9 @@ def _check_client(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
 
 
 def _locks(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
-    body = fastjson.loads_bounded(request.body, LockBatch, what="queue locks")
+    body = request.json_body(LockBatch, what="queue locks")
     topics = {queue.topic: None for queue in body.mq_set}
+    _check_count(topics)
     return [group_need(body.consumer_group, SUB), *(topic_need(topic, SUB) for topic in topics)]
 
 
@@ -333,19 +347,19 @@ def _create_topic(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
 
 
 def _create_topics(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
-    body = fastjson.loads_bounded(request.body, TopicConfigList, what="list of topics")
+    body = request.json_body(TopicConfigList, what="list of topics")
+    _check_count(body.topic_config_list)
     return [_new_topic(topic.topic_name, facts) for topic in body.topic_config_list]
 
 
 def _update_group(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
-    group = fastjson.loads_bounded(request.body, SubscriptionGroupConfig, what="group settings")
+    group = request.json_body(SubscriptionGroupConfig, what="group settings")
     return (group_need(group.group_name, CREATE | UPDATE),)
 
 
 def _update_groups(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
-    body = fastjson.loads_bounded(
-        request.body, SubscriptionGroupConfigList, what="list of group settings"
-    )
+    body = request.json_body(SubscriptionGroupConfigList, what="list of group settings")
+    _check_count(body.group_config_list)
     return [group_need(group.group_name, CREATE | UPDATE) for group in body.group_config_list]
 
 
@@ -523,25 +537,97 @@ class NameServerFacts:
         return None
 
 
-NEVER_BY_ADDRESS: Final = frozenset(
+BY_ADDRESS: Final = frozenset(
     {
-        Code.UPDATE_BROKER_CONFIG,
-        Code.UPDATE_NAMESRV_CONFIG,
-        Code.PUT_KV_CONFIG,
-        Code.DELETE_KV_CONFIG,
-        Code.CHANGE_BROKER_ROLE,
-        Code.HAND_OVER,
-        Code.TAKE_OVER,
-        Code.UPDATE_AND_CREATE_ACL_CONFIG,
-        Code.DELETE_ACL_CONFIG,
-        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        Code.AUTH_CREATE_USER,
-        Code.AUTH_UPDATE_USER,
-        Code.AUTH_DELETE_USER,
-        Code.AUTH_CREATE_ACL,
-        Code.AUTH_UPDATE_ACL,
-        Code.AUTH_DELETE_ACL,
-        Code.GET_ALL_USERS,
+        Code.SEND_MESSAGE,
+        Code.SEND_MESSAGE_V2,
+        Code.SEND_BATCH_MESSAGE,
+        Code.SEND_REPLY_MESSAGE,
+        Code.SEND_REPLY_MESSAGE_V2,
+        Code.PULL_MESSAGE,
+        Code.LITE_PULL_MESSAGE,
+        Code.QUERY_MESSAGE,
+        Code.VIEW_MESSAGE_BY_ID,
+        Code.CONSUME_MESSAGE_DIRECTLY,
+        Code.CONSUMER_SEND_MSG_BACK,
+        Code.END_TRANSACTION,
+        Code.RESUME_CHECK_HALF_MESSAGE,
+        Code.QUERY_CONSUMER_OFFSET,
+        Code.UPDATE_CONSUMER_OFFSET,
+        Code.SEARCH_OFFSET_BY_TIMESTAMP,
+        Code.GET_MAX_OFFSET,
+        Code.GET_MIN_OFFSET,
+        Code.GET_EARLIEST_MSG_STORETIME,
+        Code.HEART_BEAT,
+        Code.UNREGISTER_CLIENT,
+        Code.GET_CONSUMER_LIST_BY_GROUP,
+        Code.CHECK_CLIENT_CONFIG,
+        Code.LOCK_BATCH_MQ,
+        Code.UNLOCK_BATCH_MQ,
+        Code.UPDATE_AND_CREATE_TOPIC,
+        Code.UPDATE_AND_CREATE_TOPIC_LIST,
+        Code.DELETE_TOPIC_IN_BROKER,
+        Code.GET_TOPIC_CONFIG,
+        Code.GET_TOPIC_STATS_INFO,
+        Code.QUERY_TOPIC_CONSUME_BY_WHO,
+        Code.QUERY_CONSUME_QUEUE,
+        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        Code.DELETE_SUBSCRIPTIONGROUP,
+        Code.GET_SUBSCRIPTIONGROUP_CONFIG,
+        Code.GET_CONSUMER_CONNECTION_LIST,
+        Code.GET_CONSUME_STATS,
+        Code.GET_CONSUMER_RUNNING_INFO,
+        Code.QUERY_TOPICS_BY_CONSUMER,
+        Code.INVOKE_BROKER_TO_RESET_OFFSET,
+        Code.CLONE_GROUP_OFFSET,
+        Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        Code.QUERY_CONSUME_TIME_SPAN,
+        Code.QUERY_CORRECTION_OFFSET,
+        Code.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+        Code.CLEAN_UNUSED_TOPIC,
+        Code.DELETE_EXPIRED_COMMITLOG,
+        Code.CLAIM_SLAVE_ID,
+        Code.CHECK_LOG,
+        Code.GET_BROKER_CONFIG,
+        Code.GET_BROKER_RUNTIME_INFO,
+        Code.GET_PRODUCER_CONNECTION_LIST,
+        Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        Code.VIEW_BROKER_STATS_DATA,
+        Code.GET_BROKER_CONSUME_STATS,
+        Code.GET_ALL_PRODUCER_INFO,
+        Code.GET_BROKER_HA_STATUS,
+        Code.GET_LOG_DIGEST,
+        Code.GET_EVENTS,
+        Code.GET_ALL_TOPIC_CONFIG,
+        Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        Code.GET_ALL_CONSUMER_OFFSET,
+        Code.GET_ALL_DELAY_OFFSET,
+        Code.GET_BROKER_CLUSTER_ACL_INFO,
+        Code.AUTH_GET_USER,
+        Code.AUTH_LIST_USER,
+        Code.AUTH_GET_ACL,
+        Code.AUTH_LIST_ACL,
+        Code.GET_BROKER_CLUSTER_ACL_CONFIG,
+        Code.GET_ROUTEINFO_BY_TOPIC,
+        Code.GET_BROKER_CLUSTER_INFO,
+        Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        Code.GET_TOPICS_BY_CLUSTER,
+        Code.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        Code.GET_UNIT_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        Code.REGISTER_BROKER,
+        Code.UNREGISTER_BROKER,
+        Code.QUERY_DATA_VERSION,
+        Code.WIPE_WRITE_PERM_OF_BROKER,
+        Code.ADD_WRITE_PERM_OF_BROKER,
+        Code.DELETE_TOPIC_IN_NAMESRV,
+        Code.GET_KV_CONFIG,
+        Code.GET_KVLIST_BY_NAMESPACE,
+        Code.GET_NAMESRV_CONFIG,
     }
 )
-"""Codes that change users, settings or roles, or show secrets: they need a signature from every address."""
+"""The codes that white addresses may send without a signature. All others change users, settings or roles, show
+secrets, or are not known: they need one from every address."""

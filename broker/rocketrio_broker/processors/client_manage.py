@@ -66,7 +66,7 @@ class ClientManageProcessor:
         size = len(request.body)
         if size > SIZE_LIMIT:
             raise BrokerSystemError(f"A heartbeat has {SIZE_LIMIT} bytes at most, not {size}")
-        heartbeat = fastjson.loads_bounded(request.body, HeartbeatData, what="heartbeat")
+        heartbeat = request.json_body(HeartbeatData, what="heartbeat")
         problem = self._heartbeat_problem(channel, heartbeat, size)
         if problem is not None:
             raise BrokerSystemError(problem)
@@ -166,9 +166,7 @@ class ClientManageProcessor:
         return request.response(body=fastjson.dumps(ConsumerIdList(members)))
 
     def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        body = fastjson.loads_bounded(
-            request.body, CheckClientRequestBody, what="subscription to check"
-        )
+        body = request.json_body(CheckClientRequestBody, what="subscription to check")
         wanted = body.subscription_data
         if wanted is not None and not is_tag_type(wanted.expression_type):
             self._broker.sql_expressions.filter(

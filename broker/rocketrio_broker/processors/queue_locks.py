@@ -76,7 +76,7 @@ class QueueLockProcessor:
 
 
 def _queues(request: RemotingCommand, what: str) -> LockBatch:
-    batch = fastjson.loads_bounded(request.body, LockBatch, what=what)
+    batch = request.json_body(LockBatch, what=what)
     if len(batch.mq_set) > QUEUES_LIMIT:
         raise BrokerSystemError(
             f"A request names {QUEUES_LIMIT} {what} at most, not {len(batch.mq_set)}: ask in several requests"

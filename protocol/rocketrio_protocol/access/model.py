@@ -12,7 +12,7 @@ Answers to: User, Acl, Policy, PolicyEntry, Resource; AclAuthorizationHandler.
 Unlike Java (5.3.3): the order above, which its later releases have too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, IntFlag, StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, Self
@@ -55,8 +55,6 @@ ACTION_NAMES: Final = {
     if action.name is not None
 }
 """Actions by the names that requests and files use."""
-
-_EACH_ACTION: Final = tuple(int(action) for action in Action)
 
 
 class Kind(StrEnum):
@@ -112,11 +110,6 @@ class Resource:
             return "*"
         return f"{self.kind}:{self.name}{'*' if self.is_prefix else ''}"
 
-    def matches(self, kind: Kind, name: str) -> bool:
-        if self.kind is not kind:
-            return self.kind is Kind.ANY
-        return name.startswith(self.name) if self.is_prefix else name == self.name
-
     @property
     def rank(self) -> tuple[int, int]:
         """Where its entries stand among those that match: the lowest decides."""
@@ -154,12 +147,7 @@ class Entry:
     is_allowed: bool
     sources: tuple[Source, ...] = ()
 
-    def matches(self, kind: Kind, name: str, action: int, host: str) -> bool:
-        return bool(
-            int(self.actions) & action and self.resource.matches(kind, name) and self._is_from(host)
-        )
-
-    def _is_from(self, host: str) -> bool:
+    def is_from(self, host: str) -> bool:
         if not self.sources:
             return True
         address = numeric_address(host)
@@ -168,6 +156,35 @@ class Entry:
 
 def _in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: (entry.resource.rank, entry.is_allowed)))
+
+
+class _Policy:
+    """The entries of one policy by what they match, so that a decision costs the same however many there are."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        """`entries` are in the order in which they decide."""
+        self._exact: dict[tuple[Kind, str], list[Entry]] = {}
+        self._by_prefix: dict[tuple[Kind, str], list[Entry]] = {}
+        self._any: list[Entry] = []
+        lengths: dict[Kind, set[int]] = {}
+        for entry in entries:
+            kind, name = entry.resource.kind, entry.resource.name
+            if kind is Kind.ANY:
+                self._any.append(entry)
+            elif entry.resource.is_prefix:
+                self._by_prefix.setdefault((kind, name), []).append(entry)
+                lengths.setdefault(kind, set()).add(len(name))
+            else:
+                self._exact.setdefault((kind, name), []).append(entry)
+        self._lengths = {kind: sorted(found, reverse=True) for kind, found in lengths.items()}
+
+    def matching(self, kind: Kind, name: str) -> Iterator[Entry]:
+        """Yield the entries about a resource in the order in which they decide."""
+        yield from self._exact.get((kind, name), ())
+        for length in self._lengths.get(kind, ()):
+            if length <= len(name):
+                yield from self._by_prefix.get((kind, name[:length]), ())
+        yield from self._any
 
 
 @attrs.frozen
@@ -182,31 +199,33 @@ class User:
     default: tuple[Entry, ...] = attrs.field(default=(), converter=_in_order)
     white: tuple[AddressPattern, ...] = ()
     """Addresses from which the user needs neither a signature nor rights; only of 4.x's files."""
+    is_bound_to_addresses: bool = attrs.field(init=False, eq=False, repr=False)
+    """Whether some decision depends on where a request comes from."""
+    _policies: tuple[_Policy, _Policy] = attrs.field(init=False, eq=False, repr=False)
+
+    @is_bound_to_addresses.default
+    def _has_sources(self) -> bool:
+        return any(entry.sources for entry in (*self.custom, *self.default))
+
+    @_policies.default
+    def _indexed(self) -> tuple[_Policy, _Policy]:
+        return _Policy(self.custom), _Policy(self.default)
 
     def verdict(self, kind: Kind, name: str, actions: int, host: str) -> Verdict:
         """Decide about a request from `host` that needs one of these actions."""
         if self.is_super:
             return Verdict.ALLOWED
-        verdicts = {
-            self._verdict_of(kind, name, action, host)
-            for action in _EACH_ACTION
-            if actions & action
-        }
-        if Verdict.ALLOWED in verdicts:
-            return Verdict.ALLOWED
-        return Verdict.DENIED if Verdict.DENIED in verdicts else Verdict.UNMATCHED
-
-    def _verdict_of(self, kind: Kind, name: str, action: int, host: str) -> Verdict:
-        for entries in (self.custom, self.default):
-            for entry in entries:
-                if entry.matches(kind, name, action, host):
-                    return Verdict.ALLOWED if entry.is_allowed else Verdict.DENIED
-        return Verdict.UNMATCHED
-
-    @property
-    def is_bound_to_addresses(self) -> bool:
-        """Whether some decision depends on where a request comes from."""
-        return any(entry.sources for entry in (*self.custom, *self.default))
+        undecided = actions  # The first entry about an action decides about it.
+        for policy in self._policies:
+            for entry in policy.matching(kind, name):
+                decides = entry.actions & undecided
+                if decides and entry.is_from(host):
+                    if entry.is_allowed:
+                        return Verdict.ALLOWED
+                    undecided &= ~decides
+                    if not undecided:
+                        return Verdict.DENIED
+        return Verdict.UNMATCHED if undecided == actions else Verdict.DENIED
 
 
 @attrs.frozen

@@ -17,6 +17,7 @@ from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.access.model import AccessTable, User
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError
 
@@ -194,6 +195,8 @@ async def test_white_address_of_an_account_replaces_its_signature(
     ):
         ok(await writer.send("any-topic"))
         refused(await other.send("any-topic"))
+        for unknown in (999, 71_999):  # What is not listed needs a signature from every address.
+            refused(await writer.ask(RemotingCommand(unknown)))
 
 
 class LateDisk(MemoryDisk):

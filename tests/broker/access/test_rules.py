@@ -8,11 +8,12 @@ from tests.support.secured_broker import message, secured
 from rocketrio_broker.access.rules import (
     ALL_CLUSTERS,
     BROKER_RULES,
+    BY_ADDRESS,
     CREATE,
     DELETE,
     GET,
     NAME_SERVER_RULES,
-    NEVER_BY_ADDRESS,
+    NAMES_LIMIT,
     ONLY_SUPER,
     PUB,
     SUB,
@@ -317,7 +318,31 @@ def test_every_code_that_a_name_server_answers_has_a_rule_and_no_other() -> None
 
 def test_code_that_changes_users_or_settings_needs_a_signature_from_every_address() -> None:
     changing = {25, 50, 51, 53, 318, *range(3001, 3004), *range(3006, 3009), 71001, 71031}
-    assert changing <= NEVER_BY_ADDRESS
+    assert not changing & BY_ADDRESS
+    assert {*BROKER_RULES, *NAME_SERVER_RULES} > BY_ADDRESS
+
+
+def test_body_with_too_many_names_is_refused_before_any_decision() -> None:
+    names = [f"t{number}" for number in range(NAMES_LIMIT + 1)]
+    for code, body in (
+        (41, LockBatch("g", "c", {QueueName(name, "b", 0) for name in names})),
+        (
+            34,
+            HeartbeatData(
+                "c",
+                consumer_data_set=[
+                    ConsumerData(
+                        "g", subscription_data_set=[SubscriptionData(each) for each in names]
+                    )
+                ],
+            ),
+        ),
+        (18, TopicConfigList([TopicConfig(name) for name in names])),
+        (225, SubscriptionGroupConfigList([SubscriptionGroupConfig(name) for name in names])),
+    ):
+        request = RemotingCommand(code, body=fastjson.dumps(body))
+        with pytest.raises(RefusedError, match="1000 topics or groups at most, not 1001"):
+            BROKER_RULES[code](request, Facts())
 
 
 def name_server_needs(request: RequestHeader | RemotingCommand) -> set[Need]:

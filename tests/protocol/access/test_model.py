@@ -161,6 +161,25 @@ def test_verdict_follows_the_order_of_the_specification(
     )
 
 
+def test_decision_looks_at_the_entries_that_match_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many entries a user has: a request may name a thousand topics."""
+    looked_at: list[Entry] = []
+    real = Entry.is_from
+
+    def is_from(self: Entry, host: str) -> bool:
+        looked_at.append(self)
+        return real(self, host)
+
+    monkeypatch.setattr(Entry, "is_from", is_from)
+    some = [entry(f"Topic:t{number}") for number in range(500)]
+    some += [entry(f"Topic:p{number}*", allow=False) for number in range(500)]
+    someone = user(*some)
+    assert verdict(someone, "t7") is Verdict.ALLOWED
+    assert verdict(someone, "p7-orders") is Verdict.DENIED
+    assert verdict(someone, "other") is Verdict.UNMATCHED
+    assert [str(each.resource) for each in looked_at] == ["Topic:t7", "Topic:p7*"]
+
+
 @given(st.lists(entries, max_size=6), st.lists(st.tuples(names, st.integers(1, 127)), max_size=8))
 def test_table_remembers_what_the_user_would_decide(
     custom: list[Entry], asked: list[tuple[str, int]]

@@ -163,7 +163,7 @@ def test_constant_part_is_encoded_once_and_again_when_replaced() -> None:
     writer = fastjson._WRITERS[Frozen]
     assert before is None
     fastjson.dumps(table | {"b": Frozen("c", ())})
-    assert writer.__wrapped__.cache_info().misses == 3  # type: ignore[attr-defined]
+    assert writer.__wrapped__.cache_info().misses == 3
     assert fastjson.dumps(table | {"b": Frozen("c", ())}).endswith(b'"b":{"counts":[],"name":"c"}}')
     assert fastjson.dumps_pretty(table).startswith(b'{\n\t"a":{\n\t\t"counts":[')
     loose = Loose("a")
