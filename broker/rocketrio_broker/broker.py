@@ -36,7 +36,6 @@ from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
-from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, SlaveTables, gather_slave_offsets
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
@@ -46,7 +45,13 @@ from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import find_other_masters
-from rocketrio_broker.ha.peers import Peers, ask_settings, claim_slave_id
+from rocketrio_broker.ha.peers import (
+    Caller,
+    Peers,
+    ask_identity,
+    claim_slave_id,
+    unsigned_questions,
+)
 from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.service import HAService, HAStatistics
@@ -83,6 +88,7 @@ from rocketrio_protocol.remoting.ports import (
     Listener,
     SystemWallClock,
     WallClock,
+    split_addr,
 )
 from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
 from rocketrio_protocol.remoting.server import serve_remoting
@@ -241,7 +247,7 @@ async def open_broker(
     wall_clock = SystemWallClock() if wall_clock is None else wall_clock
     events = EventRing(f"{wall_clock.now_ms():x}")
     security = await _link_security(config, disk, wall_clock)
-    inner, access = _access(config, disk)
+    inner, access = _access(config, disk, wall_clock)
     tls = await load_tls(
         config.server_tls, peer_tls_options(config), wall_clock=wall_clock, run_blocking=disk.run
     )
@@ -279,12 +285,13 @@ async def open_broker(
             open_channel_pool(
                 tls.dial(dial), signer=None if inner is None else inner.signer
             ) as pool,
+            open_channel_pool(tls.dial(dial)) as unsigned_pool,
             background_nursery() as nursery,
         ):
             watched = access or inner
             if watched is not None:
                 await nursery.start(watched.run)
-            _add_connections(state, addresses, pool, security)
+            _add_connections(state, addresses, pool, unsigned_pool.call, security)
             await _add_role(
                 state,
                 pool,
@@ -310,9 +317,16 @@ async def open_broker(
 
 
 def _add_connections(
-    state: BrokerState, addresses: BrokerAddresses, pool: ChannelPool, security: LinkSecurity
+    state: BrokerState,
+    addresses: BrokerAddresses,
+    pool: ChannelPool,
+    unsigned: Caller,
+    security: LinkSecurity,
 ) -> None:
-    """Add to the state what connects the broker to name servers, slaves and other brokers of its name."""
+    """Add to the state what connects the broker to name servers, slaves and other brokers of its name.
+
+    `unsigned` sends requests without a signature.
+    """
     config = state.config.broker
     state.registration = registration = BrokerRegistration(
         config=state.config,
@@ -333,8 +347,14 @@ def _add_connections(
         refusal=partial(_slaves_refusal, state),
         faults=state.faults,
     )
+    trusted = config.plain_signature_hosts
     peers = Peers(
         call=pool.call,
+        question=unsigned_questions(
+            unsigned,
+            pool.call,
+            may_sign=lambda addr: any(each.matches(split_addr(addr)[0]) for each in trusted),
+        ),
         name_servers=config.name_servers,
         broker_name=config.broker_name,
         own_addr=state.address,
@@ -498,6 +518,8 @@ def _slave_replication(
     `ha_dial` connects to replication ports, and verifies the peer if `is_proved`.
     """
     master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
+    # The tables are copied from there too, signed.
+    question = unsigned_questions(state.peers.question, pool.call, may_sign=lambda addr: True)
 
     async def knows_epochs() -> bool:
         if is_proved:
@@ -505,7 +527,7 @@ def _slave_replication(
             return True
         addr = master.value
         if addr is not None:
-            return REPLICATION_KEY in await ask_settings(pool.call, addr)
+            return (await ask_identity(question, addr)).is_rocketrio
         if config.name_servers:
             raise NotReachableError("No name server has reported the master yet", remedy="")
         return False
@@ -540,6 +562,7 @@ def _slave_replication(
         is_following=lambda: client.state is HAClientState.FOLLOWING,
         own_name=lambda: (state.config.broker.broker_id, client.local_addr),
         access=state.access,
+        answers=lambda: client.answers,
         epoch=lambda: state.reader_epochs.current,
         period=config.slave_sync_period,
     )
@@ -654,12 +677,12 @@ async def _serve(
 
 
 def _access(
-    config: BrokerConfig, disk: Disk
+    config: BrokerConfig, disk: Disk, wall_clock: WallClock
 ) -> tuple[InnerCredentials | None, AccessControl | None]:
     """Load the account that signs this broker's requests, and the users; None for what is not set."""
     inner = None
     if config.inner_credentials_file is not None:
-        inner = InnerCredentials(config.inner_credentials_file, disk=disk)
+        inner = InnerCredentials(config.inner_credentials_file, disk=disk, wall_clock=wall_clock)
     if not config.is_access_controlled:
         return inner, None
     return inner, access_control(

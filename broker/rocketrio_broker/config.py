@@ -15,6 +15,7 @@ from attrs import validators
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.access.white_addresses import AddressPattern
 from rocketrio_protocol.bodies.topics import DataVersion
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError
@@ -419,6 +420,12 @@ class BrokerConfig:
         False,
         "Whether the addresses in acl_file whose requests need no signature count; otherwise such a file is refused.",
     )
+    acl_plain_signatures_from: str = _field(
+        "",
+        "Hosts, several separated by `;`, as 10.1.2.3 or 10.1.2.*, from which Apache's signature suffices for changes "
+        "of users, rights and roles: where mqadmin runs, or brokers of an earlier version. From all others such "
+        "requests need a proof, as rocketrio's clients add it, or a client certificate.",
+    )
     ha_tls_peer_names: str = _field(
         "",
         "Names, several separated by `;`: the certificate of the other end must have one of them. By default each "
@@ -477,6 +484,7 @@ class BrokerConfig:
                 split_addr(addr)
         self.name_servers  # noqa: B018 - raises for a text that holds no address.
         self.metrics_labels  # noqa: B018 - raises for labels that cannot be used.
+        self.plain_signature_hosts  # noqa: B018 - raises for a text that is no address.
 
     @property
     def metrics_address(self) -> str | None:
@@ -506,6 +514,15 @@ class BrokerConfig:
     def is_access_controlled(self) -> bool:
         """Whether access control is on."""
         return self.acl_enable or bool(self.acl_file)
+
+    @property
+    def plain_signature_hosts(self) -> tuple[AddressPattern, ...]:
+        """The hosts from which Apache's signature suffices for every request. Raises ConfigError."""
+        parts = [part for part in self.acl_plain_signatures_from.split(";") if part.strip()]
+        try:
+            return tuple(pattern for part in parts for pattern in AddressPattern.parse_all(part))
+        except ConfigError as error:
+            raise ConfigError(f"acl_plain_signatures_from: {error.what}") from error
 
     @property
     def server_limits(self) -> ServerLimits:

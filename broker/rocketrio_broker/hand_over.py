@@ -34,7 +34,7 @@ from rocketrio_broker.config import BrokerConfig, Role
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.connection import HAConnection
-from rocketrio_broker.ha.peers import Peers, ask, ask_settings, replication_addr
+from rocketrio_broker.ha.peers import Peers, ask, ask_identity
 from rocketrio_broker.queue_locks import KeptLocks
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role_file import PendingHandOver, RoleAndId, RoleFile
@@ -192,10 +192,9 @@ class HandOver:
 
     async def _examined(self, broker_id: int, addr: str) -> Follower:
         """Return the slave if it can take over. Raises RefusedError with the obstacle."""
-        call = self._peers.call
         try:
-            settings = await ask_settings(call, addr)
-            body = await ask(call, addr, GetBrokerHAStatusRequestHeader())
+            identity = await ask_identity(self._peers.question, addr)
+            body = await ask(self._peers.call, addr, GetBrokerHAStatusRequestHeader())
             status = HARuntimeInfo.from_json(body)
         except BrokerError:
             raise _refused("is an Apache broker, which cannot take over while it runs") from None
@@ -216,7 +215,7 @@ class HandOver:
         behind = self._broker.store.max_physical_offset - connection.slave_ack_offset
         if behind > BEHIND_LIMIT:
             raise _refused(f"is {behind} bytes behind, more than {BEHIND_LIMIT}")
-        return Follower(broker_id, addr, replication_addr(settings, addr), connection)
+        return Follower(broker_id, addr, identity.ha_addr, connection)
 
     # -------------------------------------------------------------------------------------- the steps
 

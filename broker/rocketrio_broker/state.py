@@ -18,6 +18,7 @@ import trio
 
 from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.facts import BrokerFacts
+from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.guard import Guard
 from rocketrio_broker.access.rules import BROKER_RULES
 from rocketrio_broker.addresses import BrokerAddresses
@@ -175,7 +176,12 @@ class BrokerState:
         """Guards the processors; None while access control is off."""
         if access is not None:
             facts = BrokerFacts(self.config, self.topics, self.consumer_offsets, store)
-            self.guard = Guard(lambda: access.table, BROKER_RULES, facts)
+            proofs = FreshProofs(
+                wall_clock,
+                own_addrs=[addresses.address],
+                plain_from=config.plain_signature_hosts,
+            )
+            self.guard = Guard(lambda: access.table, BROKER_RULES, facts, proofs)
 
         # ------------------------------------------------------------------------ clients and what they wait for
         self.consumers = ConsumerManager()

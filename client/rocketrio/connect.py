@@ -144,7 +144,7 @@ async def open_client(
     if isinstance(trace, str) and trace:
         check_topic(trace)
     ports = current_ports.get()
-    account = await open_account(credentials)
+    account = await open_account(credentials, wall_clock=ports.wall_clock)
     secured = await secured_dial(
         ports.dial, given_tls(tls, ssl_context), wall_clock=ports.wall_clock
     )

@@ -168,12 +168,15 @@ class RequestCode(IntEnum):
     # Rocketrio extensions, far from all numbers of Apache, whose brokers answer REQUEST_CODE_NOT_SUPPORTED.
     CHANGE_BROKER_ROLE = 71_001
     GET_EVENTS = 71_002
+    GET_IDENTITY = 71_003
     CLAIM_SLAVE_ID = 71_011
     HAND_OVER = 71_012
     TAKE_OVER = 71_013
     CHECK_LOG = 71_021
     GET_LOG_DIGEST = 71_022
     GET_ALL_USERS = 71_031
+    """Asked by slaves of rocketrio before 0.2, which expect the secrets in plain; answered as not supported."""
+    GET_SEALED_USERS = 71_032
 
 
 class ResponseCode(IntEnum):

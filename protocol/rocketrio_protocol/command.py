@@ -33,7 +33,7 @@ _SERIALIZE_TYPES = {int(known): known for known in SerializeType}
 _JSON = SerializeType.JSON
 _OTHER = LanguageCode.OTHER
 
-_SECRET_FIELDS = frozenset({"Signature", "SecurityToken", "secretKey"})
+_SECRET_FIELDS = frozenset({"0rocketrioProof", "Signature", "SecurityToken", "secretKey"})
 """Ext fields that no text shows: proofs of an account, and the secret that a request for 4.x sets."""
 
 T = TypeVar("T")

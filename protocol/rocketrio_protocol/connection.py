@@ -10,6 +10,7 @@ Answers to: NettyRemotingAbstract (responseTable, processResponseCommand).
 Unlike Java: opaque numbers count per connection, not per process.
 """
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -74,11 +75,12 @@ class RemotingConnection(Generic[CallT]):
         out_size_limit: int = OUT_SIZE_LIMIT,
         first_opaque: int = 0,
         signer: Signer | None = None,
+        receivers: Sequence[str] = (),
     ) -> None:
         """`serialize_type` is the preferred encoding of requests; for MSGPACK they are JSON until the peer agrees.
 
         `frames_at_once` limits what one call of `receive` decodes. With a `signer` every request is signed; answers
-        never are.
+        never are. `receivers` are the addresses of the other end, for which a signed request is good.
         """
         self.error: RemoteProtocolError | None = None
         """Why nothing more can be received, or None; with an error the connection must be closed."""
@@ -109,6 +111,7 @@ class RemotingConnection(Generic[CallT]):
         self._out_size_limit = out_size_limit
         self._next_opaque = first_opaque
         self._signer = signer
+        self._receivers = receivers
 
     @property
     def request_type(self) -> SerializeType:
@@ -249,7 +252,7 @@ class RemotingConnection(Generic[CallT]):
         if request.serialize_type is _ROCKETMQ:
             # Apache's servers read an empty value as null, and would expect that the word was signed.
             fields = {name: value for name, value in fields.items() if value}
-        return self._signer.signed(fields, request.body)
+        return self._signer.proved(request.code, fields, request.body, receivers=self._receivers)
 
     def send_oneway(self, request: RemotingCommand) -> None:
         """Queue a request that expects no answer. Raises as `send_request` does."""

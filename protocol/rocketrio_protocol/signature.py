@@ -5,7 +5,7 @@
     Signature   base64(HMAC-SHA1(secret key, content))
 
 Access control of Apache's 4.x and 5.x uses the same signature. It covers no request code, time or field name: who reads
-a signed request can send it again. Only TLS prevents that.
+a signed request can send it again. A proof (proof.py), which rocketrio's clients and brokers add, covers these too.
 
 Invariant: a field with an empty value does not change the content.
 Answers to: AclSigner, AclUtils.combineRequestContent, AclClientRPCHook.
@@ -24,6 +24,7 @@ import msgspec
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.proof import PROOF, UNPROVED, make_proof, new_nonce
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
@@ -59,8 +60,12 @@ def signature(secret: bytes, fields: Mapping[str, str], body: Body) -> str:
 class Signer:
     """Signs the requests of one client. Assign `credentials` to change the account from the next request on."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(
+        self, credentials: Credentials, *, now_ms: Callable[[], int] | None = None
+    ) -> None:
+        """`now_ms` returns the time of the proofs; without it requests get none."""
         self.credentials = credentials
+        self._now_ms = now_ms
 
     def __repr__(self) -> str:
         return f"<Signer {self._credentials.access_key}>"
@@ -89,6 +94,30 @@ class Signer:
         content = "".join(_ordered(sent)(sent))
         sent[SIGNATURE] = self._sign(content, body)
         return sent
+
+    def proved(
+        self, code: int, fields: Mapping[str, str], body: Body, *, receivers: Iterable[str]
+    ) -> dict[str, str]:
+        """Return the fields to send as `signed` does, with a proof for a receiver that has one of these addresses.
+
+        Sends and pulls get none (`UNPROVED`). Raises LocalProtocolError as `signed` does.
+        """
+        if code in UNPROVED or self._now_ms is None:
+            return self.signed(fields, body)
+        try:
+            proof = make_proof(
+                self._credentials.secret_key.encode(),
+                self._credentials.access_key,
+                code=code,
+                fields=fields,
+                body=body,
+                receivers=receivers,
+                now_ms=self._now_ms(),
+                nonce=new_nonce(),
+            )
+        except UnicodeEncodeError as error:
+            raise LocalProtocolError("A field of the request is not Unicode text") from error
+        return self.signed({**fields, PROOF: proof}, body)
 
     def json_fields(self, values: str, body: Body) -> str:
         """Return the account's fields and the Signature as members of a JSON object, for a frame that is made by hand.

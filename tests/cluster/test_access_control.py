@@ -6,14 +6,28 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.support.secured_broker import INNER, Account, Secured, acl, ok, refused, secured
+from tests.support.secured_broker import (
+    INNER,
+    SECRET,
+    Account,
+    Secured,
+    acl,
+    ok,
+    refused,
+    secured,
+)
 from trio.testing import MockClock
 
 from rocketrio_broker.access.users_file import VersionedUsers
 from rocketrio_broker.embedded import Member
+from rocketrio_protocol.bodies.access import UserInfo
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import access
 from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader, HandOverRequestHeader
 from rocketrio_protocol.commands.offset import GetMaxOffsetRequestHeader
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.ha.link import AnswerSeal
 
 READ = GetMaxOffsetRequestHeader("orders", 0)
 RIGHTS = {"Topic:orders": ["Pub", "Sub", "Create"]}
@@ -97,29 +111,79 @@ async def test_change_just_before_a_hand_over_counts_at_the_new_master(
             ok(await worker.send("others"))
 
 
-async def test_slave_without_the_right_account_gets_no_users(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_account_without_all_rights_gets_no_users(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         await here.add_user("worker", RIGHTS)
         await here.add_user("operator", {"Cluster:lab": ["All"], "*": ["All"]})
         async with here.client("operator") as operator:
-            refused(await operator.ask(access.GetAllUsersRequestHeader()))
+            refused(await operator.ask(access.GetSealedUsersRequestHeader()))
+
+
+def link_of(here: Secured) -> AnswerSeal:
+    """Return what seals the users for the slave."""
+    (connection,) = here.broker.state.ha_service.connections
+    assert connection.answers is not None
+    return connection.answers
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_users_are_sent_only_if_they_are_others(tmp_path: Path, *, known: bool) -> None:
-    async with secured(tmp_path) as here:
-        await here.add_user("worker", RIGHTS)
-        async with here.operator() as operator:
-            answer = ok(await operator.ask(access.GetAllUsersRequestHeader()))
-            version = answer.header(access.GetAllUsersResponseHeader).version
-            assert b"worker" in bytes(answer.body)
-            assert INNER.secret_key.encode() not in bytes(answer.body)
-            again = ok(
-                await operator.ask(access.GetAllUsersRequestHeader(version if known else "x"))
+async def test_users_are_sealed_for_the_slave_and_only_if_they_are_others(
+    tmp_path: Path, autojump_clock: MockClock, *, known: bool
+) -> None:
+    async with pair(tmp_path) as here, here.operator() as operator:
+        seal = link_of(here)
+
+        async def ask(version: str | None) -> RemotingCommand:
+            return ok(
+                await operator.ask(access.GetSealedUsersRequestHeader(version, seal.link, "n"))
             )
-            assert bool(again.body) is not known
+
+        answer = await ask(None)
+        version = answer.header(access.GetSealedUsersResponseHeader).version
+        sealed = bytes(answer.body)
+        assert b"worker" not in sealed
+        assert SECRET.encode() not in sealed
+        users = seal.open(sealed, question=b"n")
+        assert b"worker" in users
+        assert SECRET.encode() in users
+        assert INNER.secret_key.encode() not in users
+        with pytest.raises(RemoteProtocolError):
+            seal.open(sealed, question=b"another question")
+        again = await ask(version if known else "x")
+        assert bool(seal.open(bytes(again.body), question=b"n")) is not known
+
+
+@pytest.mark.parametrize("link", [None, "0" * 32])
+async def test_users_are_sent_to_no_one_but_a_connected_slave(
+    tmp_path: Path, autojump_clock: MockClock, link: str | None
+) -> None:
+    async with pair(tmp_path) as here, here.operator() as operator:
+        answer = await operator.ask(access.GetSealedUsersRequestHeader(None, link))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "ha_secret_file" in (answer.remark or "")
+        assert not answer.body
+        # As slaves of earlier versions ask, which go on without the users.
+        plain = await operator.ask(RemotingCommand(RequestCode.GET_ALL_USERS))
+        assert plain.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_pair_without_a_proof_of_its_link_copies_no_users_and_says_so(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path, ha_secret_file=None) as here:
+        lines = [line for line in caplog.messages if line.startswith("users not copied")]
+        assert len(lines) == 1
+        assert "ha_secret_file" in lines[0]
+        control = slave_of(here).broker.state.access
+        assert control is not None
+        assert "worker" not in control.table.users
+        assert slave_of(here).broker.slave is not None
+        # Its own users can be changed: each broker has its own.
+        slave = slave_of(here).broker.address
+        async with here.client(INNER.access_key, INNER.secret_key, addr=slave) as operator:
+            body = UserInfo(password=SECRET).to_json()
+            ok(await operator.ask(access.CreateUserRequestHeader("worker"), body))
+        assert "worker" in control.table.users
 
 
 async def test_slave_keeps_its_users_beside_a_master_that_never_had_any(

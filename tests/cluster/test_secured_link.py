@@ -19,6 +19,7 @@ from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.exchange import ask_welcome
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import secured_dial
+from rocketrio_broker.ha.peers import Identity
 from rocketrio_broker.ha.torn_end import PeerLog, read_log
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import ConfigError, NotReachableError
@@ -130,10 +131,10 @@ async def test_slave_without_the_secret_reports_why_it_does_not_follow(
 async def test_answers_at_the_client_port_do_not_make_a_slave_forget_its_epochs(
     autojump_clock: MockClock, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def as_apaches(*_: object) -> dict[str, str]:
-        return {"brokerName": "broker-a"}
+    async def as_apaches(*_: object) -> Identity:
+        return Identity("broker-a", 0, None)
 
-    monkeypatch.setattr(broker, "ask_settings", as_apaches)
+    monkeypatch.setattr(broker, "ask_identity", as_apaches)
     async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
         await replicate(cluster)
         epochs = cluster.slaves[0].broker.store.epochs

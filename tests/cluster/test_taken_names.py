@@ -13,14 +13,17 @@ from tests.support.replication import secret_file
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
-from rocketrio_broker.ha.exchange import ask_welcome, greeting_of
+from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
 from rocketrio_broker.ha.known_slaves import REFRESH_PERIOD
 from rocketrio_protocol.bodies.java_properties import format_properties
 from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
 from rocketrio_protocol.bodies.topics import TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
+from rocketrio_protocol.commands.admin import (
+    GetBrokerHAStatusRequestHeader,
+    GetIdentityResponseHeader,
+)
 from rocketrio_protocol.commands.cluster import (
     RegisterBrokerRequestHeader,
     UnregisterBrokerRequestHeader,
@@ -79,7 +82,15 @@ async def stranger_of(
         ).to_json(),
     }
 
+    identity = GetIdentityResponseHeader(
+        "broker-a", 0, f"{STRANGER}:10912", 1, 1 << 40, "async-master", claims=True
+    )
+
     def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        if request.code == RequestCode.GET_IDENTITY:
+            if REPLICATION_KEY in settings:
+                return request.response(identity)
+            return request.response(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         return request.response(body=asked.get(RequestCode(request.code), b""))
 
     epoch = Epoch(number=GREATEST, id="f" * 16, start=0, member="stranger")

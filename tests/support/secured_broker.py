@@ -35,6 +35,14 @@ def inner_file(folder: Path, credentials: Credentials = INNER) -> Path:
     return path
 
 
+def link_secret_file(folder: Path) -> Path:
+    """Write the file of a replication secret, without which slaves get no users."""
+    path = folder / "link-secret"
+    path.touch(0o600)
+    path.write_text("marker-9vW3kPz7Qm1sXc5bTd8fYh2jLr4nGa6e")
+    return path
+
+
 @attrs.define
 class Account:
     """A client of one broker."""
@@ -84,7 +92,10 @@ class Secured:
         processors: Mapping[int, Processor] | None = None,
     ) -> AsyncGenerator[Account]:
         """Connect as a user, or without credentials."""
-        signer = None if user is None else Signer(Credentials(user, secret))
+        signer = None
+        if user is not None:
+            now_ms = self.cluster.wall_clock.now_ms
+            signer = Signer(Credentials(user, secret), now_ms=now_ms)
         context, dial = self.tls, self.cluster.dial
         if context is not None:
             dial = tls_dial(dial, lambda: context)
@@ -130,7 +141,12 @@ async def secured(
     """A cluster in memory; the inner account is the only user. With `tls` clients use it."""
     async with EmbeddedCluster(
         cluster_name="lab",
-        **{"acl_enable": True, "inner_credentials_file": inner_file(folder), **settings},
+        **{
+            "acl_enable": True,
+            "inner_credentials_file": inner_file(folder),
+            "ha_secret_file": link_secret_file(folder),
+            **settings,
+        },
     ) as cluster:
         yield Secured(cluster, tls)
 

@@ -36,6 +36,7 @@ from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.access.model import AccessTable, User
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.ports import SystemWallClock, WallClock
 from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.signature import Signer
 
@@ -53,12 +54,12 @@ NO_USERS: Final = (
 class InnerCredentials:
     """The account that signs what this server asks others."""
 
-    def __init__(self, path: Path, *, disk: Disk) -> None:
-        """Read the file; blocks. Raises ConfigError."""
+    def __init__(self, path: Path, *, disk: Disk, wall_clock: WallClock | None = None) -> None:
+        """Read the file; blocks. Raises ConfigError. `wall_clock` gives the time of proofs."""
         self._path = path
         self._disk = disk
         self._problem = ""
-        self.signer = Signer(self._read())
+        self.signer = Signer(self._read(), now_ms=(wall_clock or SystemWallClock()).now_ms)
 
     def __repr__(self) -> str:
         return f"<InnerCredentials {self.signer.credentials.access_key}>"

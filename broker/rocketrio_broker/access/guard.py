@@ -3,6 +3,7 @@
     white address      passes, for the requests that need no signature
     no user            username cannot be null.
     signature          check signature failed.                 the same for an unknown user and a wrong secret
+    proof              check signature failed: ...             where Apache's does not suffice (fresh_proofs.py)
     status             User:U is disabled.
     rights             User:U has no permission to access Topic:T from 1.2.3.4, no matched policies.
                        ... the decision is deny.
@@ -26,8 +27,11 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rocketrio_broker.access.failures import FailureLog
+from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.rules import (
     BY_ADDRESS,
+    BY_SIGNATURE,
+    FOR_ANYONE,
     PUB,
     Facts,
     Need,
@@ -41,6 +45,7 @@ from rocketrio_protocol.access.white_addresses import AddressPattern
 from rocketrio_protocol.codes import RequestCode, ResponseCode, code_name
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.proof import Proof, is_proved, read_proof
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Answer, Processor, not_supported
 from rocketrio_protocol.remoting.ports import split_addr
@@ -71,12 +76,17 @@ class Guard:
     """Guards the processors of one server."""
 
     def __init__(
-        self, table: Callable[[], AccessTable], rules: Mapping[int, Rule], facts: Facts
+        self,
+        table: Callable[[], AccessTable],
+        rules: Mapping[int, Rule],
+        facts: Facts,
+        proofs: FreshProofs,
     ) -> None:
         """`table` returns the current users."""
         self._table = table
         self._rules = rules
         self._facts = facts
+        self._proofs = proofs
         self._failures = FailureLog()
         self._refusals: WeakKeyDictionary[Channel, int] = WeakKeyDictionary()
         self._has_refusals = False
@@ -95,7 +105,9 @@ class Guard:
             if self._has_refusals:
                 self._refusals.pop(channel, None)
                 self._has_refusals = bool(self._refusals)
-            processor = processors.get(request.code, not_supported)
+            # Without a rule nothing says what a request needs, so not even a Super user has it executed.
+            is_known = request.code in self._rules
+            processor = processors.get(request.code, not_supported) if is_known else not_supported
             return processor(channel, request)
 
         return process
@@ -105,12 +117,19 @@ class Guard:
 
         Raises AccessDeniedError, or RefusedError for a message that is not there.
         """
+        if request.code in FOR_ANYONE:
+            return None
         table = self._table()
-        user = self._authenticated(table, channel, request)
+        user, proof = self._authenticated(table, channel, request)
         if user is None:
             return None
         if not user.is_super and not (user.white and self._is_white(user.white, channel, request)):
             self._authorize(table, user, channel, request)
+        is_needed = request.code not in BY_SIGNATURE and request.code in self._rules
+        if is_needed or proof is not None:
+            problem = self._proofs.problem(channel, request.code, proof, is_needed=is_needed)
+            if problem is not None:
+                raise AccessDeniedError(problem, user=user.name)
         return user.name
 
     def check_again(
@@ -141,10 +160,10 @@ class Guard:
 
     def _authenticated(
         self, table: AccessTable, channel: Channel, request: RemotingCommand
-    ) -> User | None:
-        """Return the user who signed a request; None if its address needs no user."""
+    ) -> tuple[User | None, Proof | None]:
+        """Return the user who signed a request, None if its address needs no user, and the proof, if there is one."""
         if table.white and self._is_white(table.white, channel, request):
-            return None
+            return None, None
         fields = request.wire_fields()
         name = fields.get(ACCESS_KEY)
         if not name:
@@ -152,12 +171,17 @@ class Guard:
         user = table.users.get(name)
         if user is not None and user.white and self._is_white(user.white, channel, request):
             _refuse_disabled(user)
-            return user
+            return user, None
         if not _is_signed(() if user is None else user.secrets, fields, request) or user is None:
             raise AccessDeniedError("check signature failed.", user=name)
+        proof = None
+        if is_proved(name, fields, request.body):
+            proof = read_proof(fields)
+            if proof is None or not _is_made_by(user, proof, fields, request):
+                raise AccessDeniedError("check signature failed.", user=name)
         if not user.is_enabled:
             _refuse_disabled(user)
-        return user
+        return user, proof
 
     def _is_white(
         self, patterns: tuple[AddressPattern, ...], channel: Channel, request: RemotingCommand
@@ -241,6 +265,15 @@ def _is_from(patterns: tuple[AddressPattern, ...], channel: ClientChannel) -> bo
 def _refuse_disabled(user: User) -> None:
     if not user.is_enabled:
         raise AccessDeniedError(f"User:{user.name} is disabled.", user=user.name)
+
+
+def _is_made_by(
+    user: User, proof: Proof, fields: Mapping[str, str], request: RemotingCommand
+) -> bool:
+    """Return whether a proof belongs to this request, and was made by this user."""
+    return proof.user == user.name and any(
+        proof.is_made_with(secret, request.code, fields, request.body) for secret in user.secrets
+    )
 
 
 def _is_signed(

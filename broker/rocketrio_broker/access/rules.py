@@ -7,6 +7,9 @@
 A retry topic is its group: to send to it or to read it needs SUB on the group, whatever other group the header names.
 Requests that name a message by its address need rights on the topic that the message is stored in.
 
+The tables say too how a user is known (BY_ADDRESS, BY_SIGNATURE): each lists what suffices for a code, so a code
+that is in no list needs the most.
+
 Invariant: a code without a rule is refused; only a Super user gets the answer "not supported".
 Invariant: a rule changes nothing, and reads bodies with the parsers that their processors use.
 Answers to: the @RocketMQAction annotations and DefaultAuthorizationContextBuilder.
@@ -368,7 +371,7 @@ def _check_log(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
     return (Need(Kind.CLUSTER, facts.cluster_name, UPDATE if header.start else GET),)
 
 
-BROKER_RULES: Final[Mapping[int, Rule]] = {
+_BROKER_BY_ADDRESS: Final[Mapping[int, Rule]] = {
     # Sends
     Code.SEND_MESSAGE: _send(send.SendMessageRequestHeader),
     Code.SEND_MESSAGE_V2: _send(send.SendMessageRequestHeaderV2),
@@ -444,15 +447,9 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
         inspection.QuerySubscriptionByConsumerRequestHeader, T(GET), G(GET, "group")
     ),
     # The broker: changes
-    Code.UPDATE_BROKER_CONFIG: C(UPDATE),
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: C(UPDATE),
     Code.CLEAN_UNUSED_TOPIC: C(UPDATE),
     Code.DELETE_EXPIRED_COMMITLOG: C(UPDATE),
-    Code.CHANGE_BROKER_ROLE: C(UPDATE),
-    Code.CLAIM_SLAVE_ID: C(UPDATE),
-    Code.HAND_OVER: C(UPDATE),
-    Code.TAKE_OVER: C(UPDATE),
-    Code.CHECK_LOG: _check_log,
     # The broker: what it shows
     Code.GET_BROKER_CONFIG: C(GET),
     Code.GET_BROKER_RUNTIME_INFO: C(GET),
@@ -462,14 +459,30 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.GET_BROKER_CONSUME_STATS: C(GET),
     Code.GET_ALL_PRODUCER_INFO: C(GET),
     Code.GET_BROKER_HA_STATUS: C(GET),
-    Code.GET_LOG_DIGEST: C(GET),
-    Code.GET_EVENTS: C(GET),
     # Tables for slaves
     Code.GET_ALL_TOPIC_CONFIG: C(GET),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: C(GET),
     Code.GET_ALL_CONSUMER_OFFSET: _copy_offsets,
     Code.GET_ALL_DELAY_OFFSET: C(GET),
-    Code.GET_ALL_USERS: C(ONLY_SUPER),
+    # Answered as not supported, because they would show all secrets
+    Code.GET_BROKER_CLUSTER_ACL_CONFIG: VALID_USER,
+    Code.GET_ALL_USERS: VALID_USER,
+}
+
+_BROKER_BY_SIGNATURE: Final[Mapping[int, Rule]] = {
+    Code.UPDATE_BROKER_CONFIG: C(UPDATE),
+}
+
+_BROKER_BY_PROOF: Final[Mapping[int, Rule]] = {
+    # Requests between rocketrio's brokers, and of rocketrio's tools
+    Code.CHANGE_BROKER_ROLE: C(UPDATE),
+    Code.CLAIM_SLAVE_ID: C(UPDATE),
+    Code.HAND_OVER: C(UPDATE),
+    Code.TAKE_OVER: C(UPDATE),
+    Code.CHECK_LOG: _check_log,
+    Code.GET_LOG_DIGEST: C(GET),
+    Code.GET_EVENTS: C(GET),
+    Code.GET_SEALED_USERS: C(ONLY_SUPER),
     # Access control
     Code.UPDATE_AND_CREATE_ACL_CONFIG: C(UPDATE),
     Code.DELETE_ACL_CONFIG: C(UPDATE),
@@ -485,12 +498,9 @@ BROKER_RULES: Final[Mapping[int, Rule]] = {
     Code.AUTH_LIST_USER: C(GET),
     Code.AUTH_GET_ACL: C(GET),
     Code.AUTH_LIST_ACL: C(GET),
-    Code.GET_BROKER_CLUSTER_ACL_CONFIG: VALID_USER,  # Answered as not supported: it would show all secrets.
 }
-"""The rules of a broker by request code."""
 
-
-NAME_SERVER_RULES: Final[Mapping[int, Rule]] = {
+_NAME_SERVER_BY_ADDRESS: Final[Mapping[int, Rule]] = {
     # Clients
     Code.GET_ROUTEINFO_BY_TOPIC: VALID_USER,
     Code.GET_BROKER_CLUSTER_INFO: VALID_USER,
@@ -508,12 +518,38 @@ NAME_SERVER_RULES: Final[Mapping[int, Rule]] = {
     Code.WIPE_WRITE_PERM_OF_BROKER: C(UPDATE),
     Code.ADD_WRITE_PERM_OF_BROKER: C(UPDATE),
     Code.DELETE_TOPIC_IN_NAMESRV: named_cluster(cluster.DeleteTopicInNamesrvRequestHeader, UPDATE),
-    Code.PUT_KV_CONFIG: C(UPDATE),
-    Code.DELETE_KV_CONFIG: C(UPDATE),
-    Code.UPDATE_NAMESRV_CONFIG: C(UPDATE),
     Code.GET_KV_CONFIG: C(GET),
     Code.GET_KVLIST_BY_NAMESPACE: C(GET),
     Code.GET_NAMESRV_CONFIG: C(GET),
+}
+
+_NAME_SERVER_BY_SIGNATURE: Final[Mapping[int, Rule]] = {
+    Code.PUT_KV_CONFIG: C(UPDATE),
+    Code.DELETE_KV_CONFIG: C(UPDATE),
+    Code.UPDATE_NAMESRV_CONFIG: C(UPDATE),
+}
+
+FOR_ANYONE: Final = frozenset({int(Code.GET_IDENTITY)})
+"""Codes that need no user: what a name server lists of a broker, for peers that know no more of each other."""
+
+BY_ADDRESS: Final = frozenset({*_BROKER_BY_ADDRESS, *_NAME_SERVER_BY_ADDRESS})
+"""Codes for which an address that needs no signature suffices: they change no user, setting or role, and show no
+secret."""
+
+BY_SIGNATURE: Final = BY_ADDRESS.union(_BROKER_BY_SIGNATURE, _NAME_SERVER_BY_SIGNATURE)
+"""Codes for which Apache's signature suffices, which a thief can use for each of them: all others need a proof too."""
+
+BROKER_RULES: Final[Mapping[int, Rule]] = {
+    **_BROKER_BY_ADDRESS,
+    **_BROKER_BY_SIGNATURE,
+    **_BROKER_BY_PROOF,
+    **dict.fromkeys(FOR_ANYONE, VALID_USER),
+}
+"""The rules of a broker by request code."""
+
+NAME_SERVER_RULES: Final[Mapping[int, Rule]] = {
+    **_NAME_SERVER_BY_ADDRESS,
+    **_NAME_SERVER_BY_SIGNATURE,
 }
 """The rules of a name server by request code."""
 
@@ -535,99 +571,3 @@ class NameServerFacts:
 
     def stored_message(self, address: int) -> MessageExt | None:
         return None
-
-
-BY_ADDRESS: Final = frozenset(
-    {
-        Code.SEND_MESSAGE,
-        Code.SEND_MESSAGE_V2,
-        Code.SEND_BATCH_MESSAGE,
-        Code.SEND_REPLY_MESSAGE,
-        Code.SEND_REPLY_MESSAGE_V2,
-        Code.PULL_MESSAGE,
-        Code.LITE_PULL_MESSAGE,
-        Code.QUERY_MESSAGE,
-        Code.VIEW_MESSAGE_BY_ID,
-        Code.CONSUME_MESSAGE_DIRECTLY,
-        Code.CONSUMER_SEND_MSG_BACK,
-        Code.END_TRANSACTION,
-        Code.RESUME_CHECK_HALF_MESSAGE,
-        Code.QUERY_CONSUMER_OFFSET,
-        Code.UPDATE_CONSUMER_OFFSET,
-        Code.SEARCH_OFFSET_BY_TIMESTAMP,
-        Code.GET_MAX_OFFSET,
-        Code.GET_MIN_OFFSET,
-        Code.GET_EARLIEST_MSG_STORETIME,
-        Code.HEART_BEAT,
-        Code.UNREGISTER_CLIENT,
-        Code.GET_CONSUMER_LIST_BY_GROUP,
-        Code.CHECK_CLIENT_CONFIG,
-        Code.LOCK_BATCH_MQ,
-        Code.UNLOCK_BATCH_MQ,
-        Code.UPDATE_AND_CREATE_TOPIC,
-        Code.UPDATE_AND_CREATE_TOPIC_LIST,
-        Code.DELETE_TOPIC_IN_BROKER,
-        Code.GET_TOPIC_CONFIG,
-        Code.GET_TOPIC_STATS_INFO,
-        Code.QUERY_TOPIC_CONSUME_BY_WHO,
-        Code.QUERY_CONSUME_QUEUE,
-        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        Code.DELETE_SUBSCRIPTIONGROUP,
-        Code.GET_SUBSCRIPTIONGROUP_CONFIG,
-        Code.GET_CONSUMER_CONNECTION_LIST,
-        Code.GET_CONSUME_STATS,
-        Code.GET_CONSUMER_RUNNING_INFO,
-        Code.QUERY_TOPICS_BY_CONSUMER,
-        Code.INVOKE_BROKER_TO_RESET_OFFSET,
-        Code.CLONE_GROUP_OFFSET,
-        Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        Code.QUERY_CONSUME_TIME_SPAN,
-        Code.QUERY_CORRECTION_OFFSET,
-        Code.QUERY_SUBSCRIPTION_BY_CONSUMER,
-        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
-        Code.CLEAN_UNUSED_TOPIC,
-        Code.DELETE_EXPIRED_COMMITLOG,
-        Code.CLAIM_SLAVE_ID,
-        Code.CHECK_LOG,
-        Code.GET_BROKER_CONFIG,
-        Code.GET_BROKER_RUNTIME_INFO,
-        Code.GET_PRODUCER_CONNECTION_LIST,
-        Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-        Code.VIEW_BROKER_STATS_DATA,
-        Code.GET_BROKER_CONSUME_STATS,
-        Code.GET_ALL_PRODUCER_INFO,
-        Code.GET_BROKER_HA_STATUS,
-        Code.GET_LOG_DIGEST,
-        Code.GET_EVENTS,
-        Code.GET_ALL_TOPIC_CONFIG,
-        Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        Code.GET_ALL_CONSUMER_OFFSET,
-        Code.GET_ALL_DELAY_OFFSET,
-        Code.GET_BROKER_CLUSTER_ACL_INFO,
-        Code.AUTH_GET_USER,
-        Code.AUTH_LIST_USER,
-        Code.AUTH_GET_ACL,
-        Code.AUTH_LIST_ACL,
-        Code.GET_BROKER_CLUSTER_ACL_CONFIG,
-        Code.GET_ROUTEINFO_BY_TOPIC,
-        Code.GET_BROKER_CLUSTER_INFO,
-        Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        Code.GET_TOPICS_BY_CLUSTER,
-        Code.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        Code.GET_UNIT_TOPIC_LIST,
-        Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        Code.REGISTER_BROKER,
-        Code.UNREGISTER_BROKER,
-        Code.QUERY_DATA_VERSION,
-        Code.WIPE_WRITE_PERM_OF_BROKER,
-        Code.ADD_WRITE_PERM_OF_BROKER,
-        Code.DELETE_TOPIC_IN_NAMESRV,
-        Code.GET_KV_CONFIG,
-        Code.GET_KVLIST_BY_NAMESPACE,
-        Code.GET_NAMESRV_CONFIG,
-    }
-)
-"""The codes that white addresses may send without a signature. All others change users, settings or roles, show
-secrets, or are not known: they need one from every address."""

@@ -52,12 +52,14 @@ from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import SILENT_HEARTBEATS, HistoryRules, Resync
+from rocketrio_broker.ha.sealed import answer_seal
 from rocketrio_broker.ha.torn_end import Damage, PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read_gate import EVERYTHING
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.ha.exchange import ASK_AGAIN
+from rocketrio_protocol.ha.link import AnswerSeal
 from rocketrio_protocol.ha.stream import TransferDecoder, TransferPart, encode_report
 from rocketrio_protocol.record.layout import (
     MAGIC_PADDING,
@@ -167,6 +169,8 @@ class HAClient:
         """Counts connections that ended, or could not be made."""
         self.problem: Error | OSError | None = None
         """Why the last connection ended; None once transfers continue."""
+        self.answers: AnswerSeal | None = None
+        """Opens what the master sealed for this end; None without a connection on which both ends proved a secret."""
         self._store = store
         self._address = address
         self._dial = dial
@@ -317,6 +321,7 @@ class HAClient:
             await self._begin_check()
             self._connected_since_ms = self._wall_clock.now_ms()
             self._local_addr = transport.local_addr
+            self.answers = answer_seal(transport)
             if self._level_clock is not None:
                 self._level_clock.begin()
             self.connected.advance(self.connected.value + 1)
@@ -326,7 +331,7 @@ class HAClient:
             )  # fmt: skip
             await self._replicate(transport)
         finally:
-            self._local_addr = None
+            self._local_addr = self.answers = None
             await transport.aclose()
 
     async def _exchange_epochs(self, transport: Transport, addr: str | None) -> None:

@@ -42,6 +42,7 @@ from rocketrio_broker.ha.errors import (
 )
 from rocketrio_broker.ha.exchange import receive_greeting, welcome
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.sealed import answer_seal
 from rocketrio_broker.store.epochs import ANONYMOUS
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
@@ -113,6 +114,8 @@ class HAConnection:
         `asks_for_log` is called with the first report, and may raise an Error: then the slave is not served.
         """
         self.addr = transport.remote_addr
+        self.answers = answer_seal(transport)
+        """Seals answers for this slave alone; None if it has proved no secret."""
         self.greeting: Greeting | None = None
         """The greeting of a rocketrio slave; None before it arrives, and for slaves that send none."""
         self.is_anonymous = False

@@ -213,7 +213,7 @@ class LinkSecurity:
             )
         await transport.send_all(keys.master_proof)
         sealer, opener = FrameSealer(keys.master_stream), FrameOpener(keys.slave_stream)
-        return SealedTransport(transport, sealer, opener)
+        return SealedTransport(transport, sealer, opener, keys.answers)
 
     async def _meet_master(self, transport: Transport, *, dialled: str) -> Transport:
         await transport.send_all(LINK_MAGIC)
@@ -242,7 +242,7 @@ class LinkSecurity:
                 remedy=_SECRET_REMEDY,
             )
         sealer, opener = FrameSealer(keys.slave_stream), FrameOpener(keys.master_stream)
-        return SealedTransport(transport, sealer, opener)
+        return SealedTransport(transport, sealer, opener, keys.answers)
 
     def _hello(self, end: End, address: str) -> bytes:
         return encode_hello(

@@ -21,14 +21,9 @@ import trio
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.epochs import common_boundary
-from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
+from rocketrio_broker.ha.exchange import ask_welcome, greeting_of
 from rocketrio_broker.ha.lost_epochs import recover_epochs
-from rocketrio_broker.ha.peers import (
-    CALL_TIMEOUT,
-    Peers,
-    ask_settings,
-    required_replication_addr,
-)
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask_identity
 from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
@@ -48,10 +43,10 @@ ROUNDS: Final = 4
 
 async def ha_address(peers: Peers, addr: str) -> str | None:
     """Return where a rocketrio broker of this name serves its log; None for another broker. Raises Error."""
-    settings = await ask_settings(peers.call, addr)
-    if REPLICATION_KEY not in settings or settings.get("brokerName") != peers.broker_name:
+    identity = await ask_identity(peers.question, addr)
+    if not identity.is_rocketrio or identity.broker_name != peers.broker_name:
         return None
-    return required_replication_addr(settings, addr)
+    return identity.required_ha_addr(addr)
 
 
 @attrs.frozen

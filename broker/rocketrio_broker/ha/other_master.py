@@ -1,9 +1,9 @@
 """Searches for another master of this broker's name; called twice before a broker takes writes, see `role.py`.
 
-Each name server is asked (106) which brokers of the name it lists, and each of those whether it is a master (26) and
-whether it leads (907). Only a broker that answers this itself counts: a broker that a name server lists may have died a
-moment ago. A master that was found before, or followed, is asked directly, and so are the slaves that this broker last
-had: a name server that has restarted lists no broker for a moment.
+Each name server is asked (106) which brokers of the name it lists, and each of those whether it is a master, and if it
+leads (71003; Apache's 26 and 907). Only a broker that answers this itself counts: a broker that a name server lists
+may have died a moment ago. A master that was found before, or followed, is asked directly, and so are the slaves that
+this broker last had: a name server that has restarted lists no broker for a moment.
 
     leads, or is about to        the other one continues
     waits, as this one does      the one with the longer log continues, of two equal ones the lesser address
@@ -22,7 +22,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask, ask_settings, replication_addr
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask, ask_identity
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.errors import Error
@@ -122,18 +122,20 @@ class _Search:
 
 async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
     """Return the broker at this address, if it is master of the name, otherwise None."""
-    settings = await ask_settings(peers.call, addr)
-    if settings.get("brokerName") != peers.broker_name:
+    identity = await ask_identity(peers.question, addr)
+    if identity.broker_name != peers.broker_name or identity.broker_id != MASTER_ID:
         return None
-    if settings.get("brokerId") != str(MASTER_ID):
+    if identity.role == "slave":
         return None
-    ha_addr = replication_addr(settings, addr)
+    if identity.log_end is not None:
+        claims = identity.claims is not False
+        return OtherMaster(addr, identity.ha_addr, True, claims, identity.log_end)
     own = None
     with suppress(Error):  # Apache's brokers before 5.0 do not know the request.
-        body = await ask(peers.call, addr, GetBrokerHAStatusRequestHeader())
+        body = await ask(peers.question, addr, GetBrokerHAStatusRequestHeader())
         own = HARuntimeInfo.from_json(body).rocketrio
     if own is None:
-        return OtherMaster(addr, ha_addr)
+        return OtherMaster(addr, identity.ha_addr)
     if own.role == "slave":  # It became one since it was asked for its settings.
         return None
-    return OtherMaster(addr, ha_addr, True, own.claims is not False, own.max_offset)
+    return OtherMaster(addr, identity.ha_addr, True, own.claims is not False, own.max_offset)

@@ -1,12 +1,15 @@
 """Queries to peers: which brokers share this name, and their log and replication state.
 
     106   GET_BROKER_CLUSTER_INFO   to a name server: the ids and addresses that it lists
-    28    GET_BROKER_RUNTIME_INFO   to a broker: where its log ends
-    26    GET_BROKER_CONFIG         to a broker: its settings
+    71003 GET_IDENTITY              to a broker: its name, id and role, and where its log ends
+    26    GET_BROKER_CONFIG         to a broker that does not know 71003: its settings
+    28    GET_BROKER_RUNTIME_INFO   the same: where its log ends
     71011 CLAIM_SLAVE_ID            to a rocketrio master: an id under which to follow it
 
 Each query is sent once and raises an Error for any answer but a good one; the caller decides whether to ask again.
-Apache's name servers and brokers answer the first three.
+Apache's name servers and brokers answer 106, 26 and 28.
+
+Invariant: a broker that a name server lists gets no signature for a question: any host may be listed there.
 Answers to: BrokerOuterAPI, as far as it sends queries.
 """
 
@@ -28,9 +31,16 @@ from rocketrio_protocol.commands.admin import (
     ClaimSlaveIdResponseHeader,
     GetBrokerConfigRequestHeader,
     GetBrokerRuntimeInfoRequestHeader,
+    GetIdentityRequestHeader,
+    GetIdentityResponseHeader,
 )
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
-from rocketrio_protocol.errors import Error, RemoteProtocolError
+from rocketrio_protocol.errors import (
+    Error,
+    RemoteProtocolError,
+    RequestCodeNotSupportedError,
+    refusal_class,
+)
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import is_peer_addr, join_addr, split_addr
@@ -42,11 +52,12 @@ CALL_TIMEOUT: Final = 3.0
 ASK_AGAIN_PAUSE: Final = 0.5
 """Seconds until a peer that could not be asked is asked again, by callers that need an answer."""
 
-
 CLUSTER_INFO_SIZE_LIMIT: Final = 4 << 20
 """The most bytes of a name server's list (106): some 20,000 brokers, parsed in 50 ms."""
 LISTED_LIMIT: Final = 128
 """The most brokers of one name that are accepted from a list: twice as many as slaves may be connected."""
+_ID_DIGITS: Final = 18
+"""The most digits of a broker's id that are read."""
 
 
 class Caller(Protocol):
@@ -76,9 +87,59 @@ async def ask_log_end(call: Caller, addr: str) -> int:
         ) from error
 
 
-async def ask_settings(call: Caller, addr: str) -> dict[str, str]:
-    """Return the settings of this broker, by Java's names."""
-    return parse_properties(await ask(call, addr, GetBrokerConfigRequestHeader()))
+@attrs.frozen
+class Identity:
+    """Who the broker at an address says it is."""
+
+    broker_name: str | None
+    broker_id: int | None
+    ha_addr: str | None
+    """Where it serves its log; None if it does not report that."""
+    is_rocketrio: bool = False
+    role: str | None = None
+    """Its role; None if it does not know the question."""
+    claims: bool | None = None
+    log_end: int | None = None
+
+    def required_ha_addr(self, addr: str) -> str:
+        """Return where the broker at `addr` serves its log. Raises RemoteProtocolError if it does not report that."""
+        if self.ha_addr is None:
+            raise RemoteProtocolError(
+                "The broker does not report where it serves its log", broker_addr=addr
+            )
+        return self.ha_addr
+
+
+async def ask_identity(question: Caller, addr: str) -> Identity:
+    """Return who the broker at this address says it is; Apache's brokers are asked for their settings."""
+    try:
+        response = await question(addr, GetIdentityRequestHeader(), timeout=CALL_TIMEOUT)
+        check(response, "Asking for GET_IDENTITY", broker_addr=addr)
+    except RequestCodeNotSupportedError:
+        return _identity_in(
+            parse_properties(await ask(question, addr, GetBrokerConfigRequestHeader())), addr
+        )
+    own = response.header(GetIdentityResponseHeader)
+    return Identity(
+        own.broker_name,
+        own.broker_id,
+        own.ha_address if is_peer_addr(own.ha_address) else None,
+        is_rocketrio=True,
+        role=own.role,
+        claims=own.claims,
+        log_end=own.log_end_offset,
+    )
+
+
+def _identity_in(settings: Mapping[str, str], addr: str) -> Identity:
+    broker_id = settings.get("brokerId", "")
+    is_number = broker_id.isascii() and broker_id.isdigit() and len(broker_id) <= _ID_DIGITS
+    return Identity(
+        settings.get("brokerName"),
+        int(broker_id) if is_number else None,
+        replication_addr(settings, addr),
+        is_rocketrio=REPLICATION_KEY in settings,
+    )
 
 
 def replication_addr(settings: Mapping[str, str], addr: str) -> str | None:
@@ -91,15 +152,23 @@ def replication_addr(settings: Mapping[str, str], addr: str) -> str | None:
     return replication if is_peer_addr(replication) else None
 
 
-def required_replication_addr(settings: Mapping[str, str], addr: str) -> str:
-    """Return where the broker with these settings serves its log. Raises RemoteProtocolError if they lack it."""
-    ha_addr = replication_addr(settings, addr)
-    if ha_addr is None:
-        raise RemoteProtocolError(
-            f"The broker does not report where it serves its log (haListenPort={settings.get('haListenPort')})",
-            broker_addr=addr,
-        )
-    return ha_addr
+def unsigned_questions(
+    unsigned: Caller, signed: Caller, *, may_sign: Callable[[str], bool]
+) -> Caller:
+    """Return a function that asks without a signature.
+
+    A broker that wants one, such as one of an earlier version, gets it only if `may_sign` permits that for its address.
+    """
+
+    async def question(
+        addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = CALL_TIMEOUT
+    ) -> RemotingCommand:
+        answer = await unsigned(addr, request, body, timeout=timeout)
+        if refusal_class(answer.code, answer.remark) is None or not may_sign(addr):
+            return answer
+        return await signed(addr, request, body, timeout=timeout)
+
+    return question
 
 
 @attrs.frozen
@@ -119,12 +188,13 @@ async def ask_replica(peers: "Peers", addr: str) -> Replica | None:
 
     None if a broker of another name is there now: a remembered address may have been given away.
     """
-    settings = await ask_settings(peers.call, addr)
-    if settings.get("brokerName", peers.broker_name) != peers.broker_name:
+    identity = await ask_identity(peers.question, addr)
+    if identity.broker_name not in (None, peers.broker_name):
         return None
-    end = await ask_log_end(peers.call, addr)
-    ha_addr = required_replication_addr(settings, addr)
-    return Replica(addr, end, ha_addr, REPLICATION_KEY in settings)
+    end = identity.log_end
+    if end is None:
+        end = await ask_log_end(peers.question, addr)
+    return Replica(addr, end, identity.required_ha_addr(addr), identity.is_rocketrio)
 
 
 async def claim_slave_id(peers: "Peers", addr: str) -> int:
@@ -140,6 +210,9 @@ class Peers:
     """What one broker needs to find and ask the other brokers of its name."""
 
     call: Caller
+    """Sends requests signed."""
+    question: Caller
+    """Sends questions without a signature (`unsigned_questions`)."""
     name_servers: Sequence[str]
     broker_name: str
     own_addr: str

@@ -7,7 +7,13 @@ Invariant: each direction holds no more than `FRAME_SIZE_LIMIT`, or the size of 
 import trio
 
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.ha.link import FRAME_OVERHEAD, FRAME_SIZE_LIMIT, FrameOpener, FrameSealer
+from rocketrio_protocol.ha.link import (
+    FRAME_OVERHEAD,
+    FRAME_SIZE_LIMIT,
+    AnswerSeal,
+    FrameOpener,
+    FrameSealer,
+)
 from rocketrio_protocol.remoting.ports import Transport
 
 _NOTHING = memoryview(b"")
@@ -16,7 +22,15 @@ _NOTHING = memoryview(b"")
 class SealedTransport:
     """A transport over another one, with a key for each direction."""
 
-    def __init__(self, transport: Transport, sealer: FrameSealer, opener: FrameOpener) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        sealer: FrameSealer,
+        opener: FrameOpener,
+        answers: AnswerSeal | None = None,
+    ) -> None:
+        self.answers = answers
+        """Seals and opens what the two ends answer each other elsewhere."""
         self.local_addr = transport.local_addr
         self.remote_addr = transport.remote_addr
         self._transport = transport
@@ -96,3 +110,8 @@ class SealedTransport:
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+
+
+def answer_seal(transport: Transport) -> AnswerSeal | None:
+    """Return what seals answers for the other end of a connection; None if it has proved no secret."""
+    return transport.answers if isinstance(transport, SealedTransport) else None

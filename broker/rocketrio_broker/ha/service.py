@@ -105,6 +105,11 @@ class HAService:
     def __repr__(self) -> str:
         return f"<HAService {self.ha_address} with {len(self.connections)} slaves>"
 
+    @property
+    def is_proof_asked(self) -> bool:
+        """Whether slaves prove who they are, by a secret or a certificate."""
+        return self._security.is_proof_asked
+
     def statistics(self) -> HAStatistics:
         return HAStatistics(
             ha_address=self.ha_address,

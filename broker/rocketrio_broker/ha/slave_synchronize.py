@@ -2,8 +2,8 @@
 
 One round sends 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs;
 offsets are merged by their versions, in both directions (offset_copy.py); the body of 45 is written to delayOffset.json
-unchanged, once this disk has the log that it applies to. The users of a rocketrio master (71031) are copied too, so
-that both decide alike about requests.
+unchanged, once this disk has the log that it applies to. The users of a rocketrio master (71032) are copied too, so
+that both decide alike about requests; a master sends them only over a link on which both ends have proved themselves.
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
 Invariant: nothing is copied from a master whose log is not followed: a master that lost its data knows no topics.
@@ -18,6 +18,7 @@ Unlike Java: topics are requested at the ordinary port, which answers 21 in ever
 
 import logging
 from collections.abc import Callable
+from secrets import token_hex
 from typing import Final
 
 import attrs
@@ -38,7 +39,11 @@ from rocketrio_broker.watermark import Watermark, wait_any_past
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper, VersionedConsumerOffsets
 from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
-from rocketrio_protocol.commands.access import GetAllUsersRequestHeader, GetAllUsersResponseHeader
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.access import (
+    GetSealedUsersRequestHeader,
+    GetSealedUsersResponseHeader,
+)
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
     GetAllDelayOffsetRequestHeader,
@@ -48,6 +53,7 @@ from rocketrio_protocol.commands.admin import (
     GetAllTopicConfigResponseHeader,
 )
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.ha.link import ANSWER_NONCE_SIZE, AnswerSeal
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
 
@@ -96,6 +102,7 @@ class SlaveSynchronize:
         own_name: Callable[[], tuple[int, str | None]] | None = None,
         epoch: Callable[[], str | None] = lambda: None,
         access: AccessControl | None = None,
+        answers: Callable[[], AnswerSeal | None] = lambda: None,
         period: float = SYNC_PERIOD,
     ) -> None:
         """`master` is where the master answers requests; `followed` grows when replication begins to follow its log.
@@ -103,7 +110,7 @@ class SlaveSynchronize:
         `is_following` returns whether it follows the log now.
         `flushed` is how much of the log this disk has, `gate` how much of it is confirmed.
         `epoch` returns the last epoch of this log, as readers name it.
-        `access` has the users of this broker, if access control is on.
+        `access` has the users of this broker, if access control is on; `answers` returns what opens the master's.
         `own_name` returns what is sent to the master: this broker's id, and the address of this end of the replication
         stream.
         """
@@ -119,6 +126,8 @@ class SlaveSynchronize:
         self._is_following = is_following
         self._own_name = own_name or (lambda: (MASTER_ID, None))
         self._access = access
+        self._answers = answers
+        self._is_refused_users = False
         self._period = period
         self._delay_offsets = b""
         self._early_delay_offsets: tuple[bytes, int] | None = None
@@ -248,18 +257,39 @@ class SlaveSynchronize:
         access = self._access
         if access is None or access.is_managed_by_files or not self.is_master_rocketrio:
             return
-        request = GetAllUsersRequestHeader(access.digest)
+        answers = self._answers()
+        nonce = token_hex(ANSWER_NONCE_SIZE)
+        request = GetSealedUsersRequestHeader(
+            access.digest, None if answers is None else answers.link, nonce
+        )
         response = await self._call(addr, request, timeout=CALL_TIMEOUT)
         if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            return  # Access control is off at the master.
-        check(response, "The master's users", broker_addr=addr)
-        access.is_copied = response.header(GetAllUsersResponseHeader).version is not None
-        if not response.body:
+            return  # Access control is off at the master, or its version is an earlier one.
+        self._note_users_refusal(addr, response)
+        if response.code == ResponseCode.SERVICE_NOT_AVAILABLE:
             return
-        users = decode_users(response.body, f"the users of {addr}")
+        check(response, "The master's users", broker_addr=addr)
+        access.is_copied = response.header(GetSealedUsersResponseHeader).version is not None
+        body = bytes(response.body)
+        if body and answers is not None:
+            body = answers.open(body, question=nonce.encode())
+        if not body:
+            return
+        users = decode_users(body, f"the users of {addr}")
         if users.table.users or users.version.counter:  # A master without data knows no users yet.
             access.keep(users)
             logger.info("users copied master=%s count=%s", addr, access.count)
+
+    def _note_users_refusal(self, addr: str, response: RemotingCommand) -> None:
+        """Log once that the master does not send its users."""
+        is_refused = response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        if is_refused and not self._is_refused_users:
+            logger.warning(
+                "users not copied, each broker has its own master=%s reason=%s",
+                addr,
+                response.remark,
+            )
+        self._is_refused_users = is_refused
 
     async def _ask(self, addr: str, request: RequestHeader) -> bytes:
         return await ask(

@@ -21,8 +21,8 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
-from rocketrio_broker.ha.peers import Peers, ask_settings, required_replication_addr
+from rocketrio_broker.ha.exchange import ask_welcome, greeting_of
+from rocketrio_broker.ha.peers import Peers, ask_identity
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
@@ -72,12 +72,12 @@ async def find_successor(
 async def _shows_successor(
     addr: str, store: MessageStore, peers: Peers, dial: Dial, *, is_proved: bool
 ) -> bool:
-    settings = await ask_settings(peers.call, addr)
-    if settings.get("brokerName") != peers.broker_name:
+    identity = await ask_identity(peers.question, addr)
+    if identity.broker_name != peers.broker_name:
         return False
-    if REPLICATION_KEY not in settings:
-        return not is_proved and settings.get("brokerId") == str(MASTER_ID)
-    transport = await dial(required_replication_addr(settings, addr))
+    if not identity.is_rocketrio:
+        return not is_proved and identity.broker_id == MASTER_ID
+    transport = await dial(identity.required_ha_addr(addr))
     try:
         answer = await ask_welcome(transport, greeting_of(store, asks_only=True))
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 import trio
 
 from rocketrio_broker.access.control import AccessControl
+from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.guard import Guard
 from rocketrio_broker.access.rules import NAME_SERVER_RULES, NameServerFacts
 from rocketrio_broker.audit import Audit
@@ -61,9 +62,10 @@ class NameServer:
         self.processor = NameServerProcessor(
             routes=self.routes, kv_config=kv_config, settings=settings
         )
+        self._wall_clock = SystemWallClock() if wall_clock is None else wall_clock
         self._audit = Audit(
             self.addr,
-            wall_clock=SystemWallClock() if wall_clock is None else wall_clock,
+            wall_clock=self._wall_clock,
             disk=RealDisk(),
             path=audit_log,
         )
@@ -113,7 +115,8 @@ class NameServer:
         processors = self._audit.over(self.processor.processors(), self._changes)
         guarded = None
         if (access := self._access) is not None:
-            guard = Guard(lambda: access.table, NAME_SERVER_RULES, NameServerFacts())
+            proofs = FreshProofs(self._wall_clock)
+            guard = Guard(lambda: access.table, NAME_SERVER_RULES, NameServerFacts(), proofs)
             guarded = guard.over(processors)
         await serve_remoting(
             self._listeners,

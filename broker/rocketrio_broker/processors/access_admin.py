@@ -1,4 +1,4 @@
-"""Requests about users and their rights: 50 to 53 of 4.x, 3001 to 3010 of 5.x, and 71031, by which slaves copy them.
+"""Requests about users and their rights: 50 to 53 of 4.x, 3001 to 3010 of 5.x, and 71032, by which slaves copy them.
 
     users in acl_file                      every change is refused: the file is the truth
     a slave that copies its master         answers a change, and does nothing: the copy brings it. Tools ask slaves too
@@ -6,7 +6,8 @@
 
 Only a Super user makes, changes or deletes a Super user, and the last one that can sign in stays.
 
-Invariant: no answer, log line or error has a password in it, except for the answer to 71031.
+Invariant: no answer, log line or error has a password in it, except for the answer to 71032, which only the slave of
+one replication link can read.
 Invariant: each change is logged: by which user, from where, and what.
 Answers to: AdminBrokerProcessor's createUser to listAcl, updateAndCreateAccessConfig and its neighbours.
 Unlike Java: answers have no passwords, GET_BROKER_CLUSTER_ACL_CONFIG (54), which shows all of them, is not supported,
@@ -16,6 +17,7 @@ and a new password is valid beside the previous one until it is set a second tim
 import logging
 from collections.abc import Callable
 from functools import partial
+from secrets import token_bytes
 from typing import Final
 
 import attrs
@@ -23,6 +25,7 @@ import attrs
 from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.users_file import encode_users
 from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.access import plain_acl
@@ -44,8 +47,10 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import access as commands
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.ha.link import ANSWER_NONCE_SIZE
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.server_limits import host_of
 
 logger = logging.getLogger("rocketrio_broker.access")
 
@@ -84,7 +89,7 @@ class AccessAdminProcessor:
             RequestCode.DELETE_ACL_CONFIG: self.delete_account,
             RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_white_addresses,
             RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.version,
-            RequestCode.GET_ALL_USERS: self.all_users,
+            RequestCode.GET_SEALED_USERS: self.sealed_users,
         }
         return {code: partial(method, control) for code, method in requests.items()}
 
@@ -311,15 +316,37 @@ class AccessAdminProcessor:
 
     # ------------------------------------------------------------------------------------ for slaves
 
-    def all_users(
+    def sealed_users(
         self, control: AccessControl, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        header = request.header(commands.GetAllUsersRequestHeader)
+        header = request.header(commands.GetSealedUsersRequestHeader)
+        slave = self._slave(channel, header.link)
         if control.is_managed_by_files:
-            return request.response(commands.GetAllUsersResponseHeader())
-        answer = commands.GetAllUsersResponseHeader(control.digest)
-        is_known = header.version == control.digest
-        return request.response(answer, b"" if is_known else encode_users(control.own))
+            return request.response(commands.GetSealedUsersResponseHeader())
+        answer = commands.GetSealedUsersResponseHeader(control.digest)
+        users = b"" if header.version == control.digest else encode_users(control.own)
+        if slave.answers is not None:
+            nonce = token_bytes(ANSWER_NONCE_SIZE)
+            users = slave.answers.seal(users, question=header.nonce.encode(), nonce=nonce)
+        return request.response(answer, users)
+
+    def _slave(self, channel: Channel, link: str | None) -> HAConnection:
+        """Return the connected slave that may have the users. Raises RefusedError if it has not proved itself.
+
+        Without a secret the link has no key to seal with: then both connections must use TLS.
+        """
+        ha_service = self._broker.ha_service
+        if link is not None or (ha_service.is_proof_asked and channel.is_encrypted):
+            for slave in ha_service.connections:
+                name = None if slave.answers is None else slave.answers.link
+                is_there = link is not None or host_of(slave.addr) == host_of(channel.remote_addr)
+                if slave.is_follower and name == link and is_there:
+                    return slave
+        raise RefusedError(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "users are copied by a connected slave that has proved itself: set ha_secret_file on all brokers of this "
+            "name, or ha_tls_* and peer_tls",
+        )
 
     # --------------------------------------------------------------------------------------- changes
 

@@ -46,6 +46,7 @@ class BrokerAdminProcessor:
             RequestCode.UPDATE_BROKER_CONFIG: self.update_broker_config,
             RequestCode.GET_BROKER_CONFIG: self.broker_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.GET_IDENTITY: self.identity,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.delete_expired_files,
         }
@@ -70,6 +71,21 @@ class BrokerAdminProcessor:
         text = format_properties({**shown, REPLICATION_KEY: str(EXCHANGE_VERSION)})
         version = fastjson.dumps(self._broker.config.data_version).decode()
         return request.response(admin.GetBrokerConfigResponseHeader(version), text)
+
+    def identity(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        broker = self._broker
+        config = broker.config.broker
+        return request.response(
+            admin.GetIdentityResponseHeader(
+                broker_name=config.broker_name,
+                broker_id=config.broker_id,
+                ha_address=broker.ha_address,
+                replication=EXCHANGE_VERSION,
+                log_end_offset=broker.store.max_physical_offset,
+                role=config.role,
+                claims=None if config.is_slave else broker.role_service.claims,
+            )
+        )
 
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=KVTable(self._runtime_table()).to_json())

@@ -29,6 +29,7 @@ from rocketrio_protocol.commands import consumer
 from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
 from rocketrio_protocol.errors import Error, LocalProtocolError, RequestTimeoutError
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.proof import PROOF
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
@@ -42,7 +43,7 @@ RESET_VERSION: Final = 28
 """3.0.7-SNAPSHOT: from this version on Java's clients know 220 and 221 (MQVersion)."""
 CALL_VERSION: Final = 62
 """3.1.8-SNAPSHOT: from this version on Java's clients know 307 and 309."""
-CREDENTIALS: Final = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
+CREDENTIALS: Final = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, PROOF})
 """Header fields that prove who sent the request: they are not forwarded, because the client could use them
 elsewhere."""
 _NOT_GIVEN: Final = -1

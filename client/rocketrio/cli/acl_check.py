@@ -9,7 +9,7 @@ from rocketrio.admin.access_admin import AccessRight, AccessUser, acl_info
 from rocketrio.cli.acl_common import AclCall, acl_options, known_user
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import reads
-from rocketrio_protocol.access.model import ACTION_NAMES, Entry, Resource, User, Verdict
+from rocketrio_protocol.access.model import ACTION_NAMES, Resource, User, Verdict
 from rocketrio_protocol.access.wire_forms import merged_acl
 
 
@@ -103,10 +103,7 @@ def decision(
     elif user.is_super:
         because = "it is a super user"
     else:
-        deciding: list[Entry] = [
-            entry
-            for entry in (*judged.custom, *judged.default)
-            if entry.matches(resource.kind, resource.name, wanted, source_ip)
-        ]
-        because = f"by the right on {deciding[0].resource}" if deciding else "no right matches"
+        deciding = judged.entries_about(resource.kind, resource.name, wanted, source_ip)
+        first = next(deciding, None)
+        because = "no right matches" if first is None else f"by the right on {first.resource}"
     return Decision(addr, str(resource), is_allowed, because)

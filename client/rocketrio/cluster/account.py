@@ -21,6 +21,7 @@ import trio
 
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.remoting.ports import SystemWallClock, WallClock
 from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.signature import Signer
 
@@ -126,15 +127,18 @@ class Account:
         self._asked_at = trio.current_time()
 
 
-async def open_account(given: GivenCredentials) -> Account | None:
-    """Return the account of a client, None without credentials.
+async def open_account(
+    given: GivenCredentials, *, wall_clock: WallClock | None = None
+) -> Account | None:
+    """Return the account of a client, None without credentials; `wall_clock` gives the time of its proofs.
 
     Raises ConfigError for wrong arguments, and what a provider raises.
     """
+    now_ms = (wall_clock or SystemWallClock()).now_ms
     credentials = given_credentials(given)
     if credentials is None or isinstance(credentials, Credentials):
-        return None if credentials is None else Account(Signer(credentials))
-    return Account(Signer(await ask_provider(credentials)), credentials)
+        return None if credentials is None else Account(Signer(credentials, now_ms=now_ms))
+    return Account(Signer(await ask_provider(credentials), now_ms=now_ms), credentials)
 
 
 async def ask_provider(provider: Provider) -> Credentials:

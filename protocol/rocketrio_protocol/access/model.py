@@ -216,16 +216,21 @@ class User:
         if self.is_super:
             return Verdict.ALLOWED
         undecided = actions  # The first entry about an action decides about it.
+        for entry in self.entries_about(kind, name, actions, host):
+            decides = entry.actions & undecided
+            if decides and entry.is_allowed:
+                return Verdict.ALLOWED
+            undecided &= ~decides
+            if not undecided:
+                return Verdict.DENIED
+        return Verdict.UNMATCHED if undecided == actions else Verdict.DENIED
+
+    def entries_about(self, kind: Kind, name: str, actions: int, host: str) -> Iterator[Entry]:
+        """Yield the entries about some of these actions from `host`, in the order in which they decide."""
         for policy in self._policies:
             for entry in policy.matching(kind, name):
-                decides = entry.actions & undecided
-                if decides and entry.is_from(host):
-                    if entry.is_allowed:
-                        return Verdict.ALLOWED
-                    undecided &= ~decides
-                    if not undecided:
-                        return Verdict.DENIED
-        return Verdict.UNMATCHED if undecided == actions else Verdict.DENIED
+                if entry.actions & actions and entry.is_from(host):
+                    yield entry
 
 
 @attrs.frozen

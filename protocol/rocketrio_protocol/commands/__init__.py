@@ -105,6 +105,7 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     admin.ClaimSlaveIdRequestHeader: admin.ClaimSlaveIdResponseHeader,
     admin.CheckLogRequestHeader: EmptyHeader,
     admin.GetEventsRequestHeader: admin.GetEventsResponseHeader,
+    admin.GetIdentityRequestHeader: admin.GetIdentityResponseHeader,
     admin.GetLogDigestRequestHeader: admin.GetLogDigestResponseHeader,
     admin.HandOverRequestHeader: admin.HandOverResponseHeader,
     admin.TakeOverRequestHeader: admin.TakeOverResponseHeader,
@@ -122,7 +123,7 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     access.DeleteAclRequestHeader: EmptyHeader,
     access.GetAclRequestHeader: EmptyHeader,
     access.ListAclsRequestHeader: EmptyHeader,
-    access.GetAllUsersRequestHeader: access.GetAllUsersResponseHeader,
+    access.GetSealedUsersRequestHeader: access.GetSealedUsersResponseHeader,
 }
 
 COMMANDS: Final[dict[RequestCode, tuple[type[RequestHeader], type[Header]]]] = {

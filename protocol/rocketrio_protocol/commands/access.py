@@ -147,15 +147,19 @@ class ListAclsRequestHeader(RequestHeader):
 
 
 @attrs.define
-class GetAllUsersRequestHeader(RequestHeader):
+class GetSealedUsersRequestHeader(RequestHeader):
     """Ask a rocketrio master for its users with their secrets, if they are not those of `version` (sent by slaves)."""
 
-    code: ClassVar = RequestCode.GET_ALL_USERS
+    code: ClassVar = RequestCode.GET_SEALED_USERS
     version: str | None = None
+    link: str | None = None
+    """The name of the replication link whose key seals the answer; None for a link without a secret."""
+    nonce: str = ""
+    """Random text, which the seal covers, so that no other answer passes for this one."""
 
 
 @attrs.define
-class GetAllUsersResponseHeader(Header):
+class GetSealedUsersResponseHeader(Header):
     """The version of the users in the body, which is empty if the slave has this version, and if a file has them."""
 
     version: str | None = None

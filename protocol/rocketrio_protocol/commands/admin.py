@@ -322,6 +322,31 @@ class ClaimSlaveIdResponseHeader(Header):
 
 
 @attrs.define
+class GetIdentityRequestHeader(RequestHeader):
+    """Ask a rocketrio broker who it is; needs no account."""
+
+    code: ClassVar = RequestCode.GET_IDENTITY
+
+
+@attrs.define
+class GetIdentityResponseHeader(Header):
+    """What other brokers of its name ask before they know each other: no setting, no topic, no user."""
+
+    broker_name: str
+    broker_id: int
+    ha_address: str
+    """Where it serves its log."""
+    replication: int
+    """The version of the exchange of epochs that it supports (26: rocketrioReplication)."""
+    log_end_offset: int
+    """Where its log ends."""
+    role: str
+    """`async-master`, `sync-master` or `slave`."""
+    claims: bool | None = None
+    """Whether a master leads or is about to; None for a slave."""
+
+
+@attrs.define
 class CheckLogRequestHeader(RequestHeader):
     """Ask a rocketrio broker for the state of its log check; with `start` begin one, at `rate` bytes a second."""
 

@@ -45,7 +45,10 @@ FRAME_SIZE_LIMIT: Final = 128 << 10
 """Bytes of the stream in one frame, which a receiver keeps until it has checked them."""
 FRAME_OVERHEAD: Final = 4 + 16
 
+ANSWER_NONCE_SIZE: Final = 16
+
 _TAG_SIZE: Final = 16
+_NAME_SIZE: Final = 16
 _SIZE: Final = struct.Struct(">I")
 _PLACE: Final = struct.Struct(">QI")
 _REMEDY: Final = "Are both ends rocketrio brokers of one version?"
@@ -115,22 +118,72 @@ class LinkKeys:
     slave_stream: bytes
     """The key of the frames that the slave sends."""
     master_stream: bytes
+    answers: "AnswerSeal"
 
 
 def derive_keys(secret: bytes, hellos: bytes) -> LinkKeys:
     """Derive the keys of the connection that begins with these hellos, the master's first."""
     salt = hashlib.sha256(hellos).digest()
+
+    def key(purpose: bytes) -> bytes:
+        return hkdf(secret, salt=salt, info=b"rocketrio link " + purpose)
+
     return LinkKeys(
-        *(
-            hkdf(secret, salt=salt, info=b"rocketrio link " + purpose)
-            for purpose in (b"slave proof", b"master proof", b"slave stream", b"master stream")
-        )
+        slave_proof=key(b"slave proof"),
+        master_proof=key(b"master proof"),
+        slave_stream=key(b"slave stream"),
+        master_stream=key(b"master stream"),
+        answers=AnswerSeal(key(b"name")[:_NAME_SIZE].hex(), key(b"answers")),
     )
 
 
 def hkdf(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
     """Derive 32 bytes by HKDF-SHA256 (RFC 5869)."""
     return hmac.digest(hmac.digest(salt, secret, "sha256"), info + b"\x01", "sha256")
+
+
+# --- answers on other connections ------------------------------------------------------------
+
+
+@attrs.frozen
+class AnswerSeal:
+    """Encrypts answers that the master gives at its ordinary port, so that the slave of one link alone can read them.
+
+        sealed    nonce (16) | body XOR SHAKE-256(HMAC-SHA256(key, "stream" | nonce)) | tag (32)
+        tag       HMAC-SHA256(key, "tag" | size of the question u32 | question | nonce | encrypted body)
+
+    Python's library has no cipher; a key stream of a keyed hash with a tag over what was encrypted is one that it has.
+    """
+
+    link: str
+    """The name of the link, by which the master finds it: it says nothing about the secret."""
+    _key: bytes = attrs.field(repr=False)
+
+    def seal(self, body: bytes, *, question: bytes, nonce: bytes) -> bytes:
+        """Encrypt the answer to a question, which has random bytes of its own; `nonce` is never repeated."""
+        assert len(nonce) == ANSWER_NONCE_SIZE
+        encrypted = self._encrypted(body, nonce)
+        return nonce + encrypted + self._tag(question, nonce + encrypted)
+
+    def open(self, sealed: bytes, *, question: bytes) -> bytes:
+        """Return the answer to a question. Raises RemoteProtocolError if it is not one that the master sealed."""
+        rest, tag = sealed[:-PROOF_SIZE], sealed[-PROOF_SIZE:]
+        if len(rest) < ANSWER_NONCE_SIZE or not hmac.compare_digest(self._tag(question, rest), tag):
+            raise RemoteProtocolError(
+                "The answer is not sealed with the key of this replication link",
+                remedy="Find out what between the two brokers alters or repeats answers",
+            )
+        return self._encrypted(rest[ANSWER_NONCE_SIZE:], rest[:ANSWER_NONCE_SIZE])
+
+    def _encrypted(self, body: bytes, nonce: bytes) -> bytes:
+        key = hmac.digest(self._key, b"stream" + nonce, "sha256")
+        stream = hashlib.shake_256(key).digest(len(body))
+        return (int.from_bytes(body) ^ int.from_bytes(stream)).to_bytes(len(body))
+
+    def _tag(self, question: bytes, sealed: bytes) -> bytes:
+        return hmac.digest(
+            self._key, b"tag" + _SIZE.pack(len(question)) + question + sealed, "sha256"
+        )
 
 
 # --- frames ----------------------------------------------------------------------------------

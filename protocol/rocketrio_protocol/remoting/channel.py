@@ -48,6 +48,7 @@ from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor, is_peer_gone
 from rocketrio_protocol.remoting.server_limits import ChannelRoom, host_of
 from rocketrio_protocol.remoting.sweeper import Sweeper
+from rocketrio_protocol.remoting.tls import TlsTransport
 
 IDLE_TIMEOUT: Final = 120.0
 """Seconds without a byte in either direction until a connection is closed (serverChannelMaxIdleTimeSeconds)."""
@@ -208,6 +209,17 @@ class Channel:
 
     def __repr__(self) -> str:
         return f"<Channel {self.local_addr} -> {self.remote_addr} {'closed' if self.closed else 'open'}>"
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection uses TLS."""
+        return isinstance(self._transport, TlsTransport)
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the peer has shown a certificate, and this end's authority has signed it."""
+        transport = self._transport
+        return isinstance(transport, TlsTransport) and bool(transport.peer_certificate())
 
     @property
     def peer_language(self) -> LanguageCode | None:

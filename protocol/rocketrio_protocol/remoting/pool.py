@@ -214,7 +214,7 @@ class ChannelPool:
     async def _connect(self, addr: str, dialling: _Dialling) -> None:
         try:
             transport = await self._dial(addr, timeout=self._connect_timeout)
-            dialling.channel = self._channels[addr] = self._made(transport)
+            dialling.channel = self._channels[addr] = self._made(transport, addr)
         except NotReachableError as error:
             dialling.error = error
         except Exception as fault:
@@ -229,10 +229,14 @@ class ChannelPool:
         if dialling.channel is not None:
             await dialling.channel.run(partial(self._ended, addr))
 
-    def _made(self, transport: Transport) -> Channel:
+    def _made(self, transport: Transport, addr: str) -> Channel:
         return Channel(
             transport,
-            connection=RemotingConnection(serialize_type=self._serialize_type, signer=self._signer),
+            connection=RemotingConnection(
+                serialize_type=self._serialize_type,
+                signer=self._signer,
+                receivers=(addr, transport.remote_addr),
+            ),
             dispatch=self._dispatcher.dispatch,
             sweeper=self.sweeper,
             reactor=self.reactor,

@@ -9,8 +9,10 @@ from rocketrio_broker.access.rules import (
     ALL_CLUSTERS,
     BROKER_RULES,
     BY_ADDRESS,
+    BY_SIGNATURE,
     CREATE,
     DELETE,
+    FOR_ANYONE,
     GET,
     NAME_SERVER_RULES,
     NAMES_LIMIT,
@@ -186,7 +188,7 @@ MESSAGE_8 = "0A0000010000277600000000000000" + "08"
         (admin.GetAllConsumerOffsetRequestHeader(broker_id=1, ha_addr="h:1"), {lab(UPDATE)}),
         (admin.CheckLogRequestHeader(), {lab(GET)}),
         (admin.CheckLogRequestHeader(start=True), {lab(UPDATE)}),
-        (access.GetAllUsersRequestHeader(), {lab(ONLY_SUPER)}),
+        (access.GetSealedUsersRequestHeader(), {lab(ONLY_SUPER)}),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
@@ -305,7 +307,7 @@ def test_request_about_the_broker_needs_the_cluster(codes: Sequence[int], action
 async def test_every_code_that_a_broker_answers_has_a_rule_and_no_other(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         answered = set(processor_table(here.broker.state))
-    extra = {RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG}
+    extra = {RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, RequestCode.GET_ALL_USERS}
     assert answered | extra == set(BROKER_RULES)
 
 
@@ -317,9 +319,19 @@ def test_every_code_that_a_name_server_answers_has_a_rule_and_no_other() -> None
 
 
 def test_code_that_changes_users_or_settings_needs_a_signature_from_every_address() -> None:
-    changing = {25, 50, 51, 53, 318, *range(3001, 3004), *range(3006, 3009), 71001, 71031}
+    changing = {25, 50, 51, 53, 318, *range(3001, 3004), *range(3006, 3009), 71001, 71032}
     assert not changing & BY_ADDRESS
-    assert {*BROKER_RULES, *NAME_SERVER_RULES} > BY_ADDRESS
+
+
+def test_all_about_users_and_all_of_rocketrios_own_codes_need_more_than_apaches_signature() -> None:
+    accounts = {50, 51, 52, 53, *range(3001, 3011)}
+    own = {code for code in BROKER_RULES if code > 71_000} - {RequestCode.GET_ALL_USERS}
+    assert BROKER_RULES.keys() - BY_SIGNATURE == accounts | own
+    assert own - accounts >= FOR_ANYONE
+
+
+def test_code_in_no_list_needs_the_most() -> None:
+    assert not {71_099, 99_999} & (FOR_ANYONE | BY_ADDRESS | BY_SIGNATURE)
 
 
 def test_body_with_too_many_names_is_refused_before_any_decision() -> None:

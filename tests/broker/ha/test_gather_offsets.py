@@ -71,7 +71,7 @@ def manager() -> ConsumerOffsetManager:
 
 async def gather(peers: FakePeers, kept: ConsumerOffsetManager, *servers: str) -> GatheredOffsets:
     return await gather_slave_offsets(
-        peers=Peers(peers.call, servers or (NAME_SERVER,), "broker-a", OWN),
+        peers=Peers(peers.call, peers.call, servers or (NAME_SERVER,), "broker-a", OWN),
         consumer_offsets=kept,
     )
 
@@ -121,7 +121,7 @@ async def test_slave_that_was_silent_for_long_is_asked_once(
         up_at={NAME_SERVER: 60.0, OTHER_SLAVE: 60.0},
     )
     result = await gather_slave_offsets(
-        peers=Peers(peers.call, (NAME_SERVER, OTHER_NAME_SERVER), "broker-a", OWN),
+        peers=Peers(peers.call, peers.call, (NAME_SERVER, OTHER_NAME_SERVER), "broker-a", OWN),
         consumer_offsets=manager(),
         silent=(NAME_SERVER, OTHER_SLAVE),
     )
@@ -134,7 +134,7 @@ async def test_slave_that_was_silent_for_long_is_asked_once(
 async def test_gathering_without_slaves_takes_no_time(autojump_clock: MockClock) -> None:
     kept = manager()
     await gather_slave_offsets(
-        peers=Peers(FakePeers({}).call, (), "broker-a", OWN),
+        peers=Peers(FakePeers({}).call, FakePeers({}).call, (), "broker-a", OWN),
         consumer_offsets=kept,
     )
     assert trio.current_time() == 0.0
@@ -199,7 +199,7 @@ async def test_an_offset_beyond_the_queues_end_is_of_an_earlier_topic(
     )
     kept = manager()
     await gather_slave_offsets(
-        peers=Peers(peers.call, [NAME_SERVER], "broker-a", OWN),
+        peers=Peers(peers.call, peers.call, [NAME_SERVER], "broker-a", OWN),
         consumer_offsets=kept,
         queue_end=lambda topic, queue_id: 100,
     )
@@ -252,7 +252,7 @@ async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
     kept = manager()
     all_at_once(kept.removal(topic="orders"))
     await gather_slave_offsets(
-        peers=Peers(peers.call, [NAME_SERVER], "broker-a", OWN),
+        peers=Peers(peers.call, peers.call, [NAME_SERVER], "broker-a", OWN),
         consumer_offsets=kept,
         queue_end=lambda topic, queue_id: 200,
     )
@@ -291,7 +291,7 @@ async def test_topics_and_groups_that_only_a_slave_knows_are_taken_over(
         }
     )
     await gather_slave_offsets(
-        peers=Peers(peers.call, [NAME_SERVER], "broker-a", OWN),
+        peers=Peers(peers.call, peers.call, [NAME_SERVER], "broker-a", OWN),
         consumer_offsets=manager(),
         tables=ours,
     )
@@ -310,7 +310,7 @@ async def test_offsets_beyond_the_end_are_lowered_to_it_once(
 
     async def gather() -> None:
         await gather_slave_offsets(
-            peers=Peers(FakePeers({}).call, (), "broker-a", OWN),
+            peers=Peers(FakePeers({}).call, FakePeers({}).call, (), "broker-a", OWN),
             consumer_offsets=kept,
             queue_end=lambda topic, queue_id: 50,
         )
@@ -342,7 +342,7 @@ async def test_offsets_of_a_slave_count_up_to_where_its_log_parts_from_this_one(
         )
         kept = manager()
         result = await gather_slave_offsets(
-            peers=Peers(peers.call, (NAME_SERVER,), "broker-a", OWN),
+            peers=Peers(peers.call, peers.call, (NAME_SERVER,), "broker-a", OWN),
             consumer_offsets=kept,
             queue_end=lambda *_: 110,
             shared_ends=ends.get,
@@ -368,7 +368,7 @@ async def test_offset_counts_in_the_epoch_that_its_member_named(
     kept = manager()
     peers = FakePeers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: body})
     await gather_slave_offsets(
-        peers=Peers(peers.call, (NAME_SERVER,), "broker-a", OWN),
+        peers=Peers(peers.call, peers.call, (NAME_SERVER,), "broker-a", OWN),
         consumer_offsets=kept,
         shared_ends=ends.get,
     )

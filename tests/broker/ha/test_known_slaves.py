@@ -63,7 +63,7 @@ class Story:
         return KnownSlaves(
             Path("/config"),
             disk=self.disk,
-            peers=Peers(self.call, tuple(self.listed), "broker-a", MASTER),
+            peers=Peers(self.call, self.call, tuple(self.listed), "broker-a", MASTER),
             connections=self.connections,
             changes=(self.came, self.went),
             master=lambda: self.master,

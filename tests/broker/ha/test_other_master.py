@@ -39,7 +39,7 @@ async def found(settings: bytes, own: OwnStatus | None) -> list[OtherMaster]:
     if own is not None:
         status = HARuntimeInfo(master=own.role != "slave", rocketrio=own)
         bodies[RequestCode.GET_BROKER_HA_STATUS] = status.to_json()
-    peers = Peers(Answering(bodies).call, (), "broker-a", "10.0.0.1:10911")
+    peers = Peers(*2 * [Answering(bodies).call], (), "broker-a", "10.0.0.1:10911")
     return list((await find_other_masters(peers, OTHER)).masters)
 
 

@@ -10,14 +10,15 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.peers import (
     CLUSTER_INFO_SIZE_LIMIT,
     LISTED_LIMIT,
+    Identity,
     Peers,
+    ask_identity,
     ask_log_end,
     ask_replica,
-    ask_settings,
     replication_addr,
 )
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import BrokerError, RemoteProtocolError
 from rocketrio_protocol.headers import RequestHeader
@@ -46,7 +47,7 @@ async def test_brokers_of_the_name_are_listed(autojump_clock: MockClock) -> None
         await trio.sleep(1)
         master, slave = (member.broker.address for member in cluster.members)
         name_server = cluster.name_servers[0]
-        peers = Peers(caller.pool.call, cluster.name_servers, "broker-a", master)
+        peers = Peers(caller.pool.call, caller.pool.call, cluster.name_servers, "broker-a", master)
         assert await peers.listed(name_server) == {0: master, 1: slave}
         assert await peers.listed_slaves(name_server) == [slave]
         assert await attrs.evolve(peers, own_addr=slave).listed_slaves(name_server) == []
@@ -57,9 +58,9 @@ async def test_only_what_can_be_dialled_is_taken_from_a_list_and_not_more_than_a
     addrs = {0: "10.0.0.1:10911", 1: "user@10.0.0.2/x:80", 2: "10.0.0.2:0", 3: "10.0.0.3\n:1"}
     addrs |= {number: f"10.0.1.{number % 250}:10911" for number in range(10, 1000)}
     info = ClusterInfo({"broker-a": BrokerData("lab", "broker-a", addrs)})
-    listed = await Peers(Answering(info.to_classic_json()).call, [PEER], "broker-a", PEER).listed(
-        PEER
-    )
+    listed = await Peers(
+        *2 * [Answering(info.to_classic_json()).call], [PEER], "broker-a", PEER
+    ).listed(PEER)
     assert len(listed) == LISTED_LIMIT
     assert [*listed][:3] == [0, 10, 11]
 
@@ -68,7 +69,7 @@ async def test_a_list_of_brokers_has_a_limited_size() -> None:
     info = ClusterInfo({"broker-a": BrokerData("lab", "broker-a", {0: "10.0.0.1:10911"})})
     large = info.to_json() + b" " * CLUSTER_INFO_SIZE_LIMIT
     with pytest.raises(RemoteProtocolError, match=str(CLUSTER_INFO_SIZE_LIMIT)):
-        await Peers(Answering(large).call, [PEER], "broker-a", PEER).listed(PEER)
+        await Peers(*2 * [Answering(large).call], [PEER], "broker-a", PEER).listed(PEER)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_replication_address_must_be_one_of_a_broker(
     assert replication_addr(settings, PEER) == expected
 
 
-async def test_broker_reports_the_end_of_its_log_and_its_settings(
+async def test_broker_reports_the_end_of_its_log_and_who_it_is(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
@@ -95,9 +96,32 @@ async def test_broker_reports_the_end_of_its_log_and_its_settings(
         await caller.send(broker.address, b"one")
         end = await ask_log_end(caller.pool.call, broker.address)
         assert end == broker.store.max_physical_offset > 0
-        settings = await ask_settings(caller.pool.call, broker.address)
-        assert settings["brokerName"] == "broker-a"
-        assert settings["haListenPort"] == broker.ha_address.rpartition(":")[2]
+        assert await ask_identity(caller.pool.call, broker.address) == Identity(
+            "broker-a",
+            0,
+            broker.ha_address,
+            is_rocketrio=True,
+            role="async-master",
+            claims=True,
+            log_end=end,
+        )
+
+
+async def test_broker_of_apache_is_asked_for_its_settings() -> None:
+    class Apache(Answering):
+        async def call(
+            self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = 3.0
+        ) -> RemotingCommand:
+            answer = await Answering.call(self, addr, request, body, timeout=timeout)
+            if request.code == RequestCode.GET_IDENTITY:
+                answer.code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            return answer
+
+    settings = b"brokerName=broker-a\nbrokerId=1\nhaListenPort=10912\n"
+    assert await ask_identity(Apache(settings).call, PEER) == Identity(
+        "broker-a", 1, "10.0.0.2:10912"
+    )
+    assert await ask_identity(Apache(b"brokerId=one\n").call, PEER) == Identity(None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -112,18 +136,18 @@ async def test_body_without_a_log_end_is_a_protocol_error(body: bytes) -> None:
 
 async def test_refusal_names_the_request_and_the_broker() -> None:
     refusing = Answering(b"", ResponseCode.SYSTEM_ERROR).call
-    with pytest.raises(BrokerError, match=r"GET_BROKER_CONFIG.*busy") as caught:
-        await ask_settings(refusing, PEER)
+    with pytest.raises(BrokerError, match=r"GET_IDENTITY.*busy") as caught:
+        await ask_identity(refusing, PEER)
     assert caught.value.broker_addr == PEER
     with pytest.raises(BrokerError, match="GET_BROKER_CLUSTER_INFO"):
-        await Peers(refusing, [PEER], "broker-a", "10.0.0.1:10911").listed(PEER)
+        await Peers(refusing, refusing, [PEER], "broker-a", "10.0.0.1:10911").listed(PEER)
 
 
 async def test_replica_of_another_name_is_none(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         broker = cluster.master.broker
         await caller.send(broker.address, b"one")
-        peers = Peers(caller.pool.call, (), "broker-a", PEER)
+        peers = Peers(caller.pool.call, caller.pool.call, (), "broker-a", PEER)
         replica = await ask_replica(peers, broker.address)
         assert replica is not None
         assert replica.end == broker.store.max_physical_offset > 0

@@ -26,7 +26,9 @@ def ids(listed: dict[int, str] | None, *introduced: int) -> SlaveIds:
         info = ClusterInfo(broker_addr_table={"broker-a": broker}, cluster_addr_table={})
         return RemotingCommand(code=0, body=fastjson.dumps(info))
 
-    peers = Peers(call=call, name_servers=["ns:1"], broker_name="broker-a", own_addr="m:1")
+    peers = Peers(
+        call=call, question=call, name_servers=["ns:1"], broker_name="broker-a", own_addr="m:1"
+    )
     return SlaveIds(peers, lambda: introduced)
 
 

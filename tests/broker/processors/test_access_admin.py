@@ -169,7 +169,9 @@ async def test_normal_user_with_the_cluster_cannot_touch_super_users(tmp_path: P
                 assert "super user" in (answer.remark or "")
             account = access.UpdateAccessConfigRequestHeader("second-1", "marker-mine", admin=True)
             assert (await operator.ask(account)).code == ResponseCode.SYSTEM_ERROR
-            assert "Cluster:lab" in refused(await operator.ask(access.GetAllUsersRequestHeader()))
+            assert "Cluster:lab" in refused(
+                await operator.ask(access.GetSealedUsersRequestHeader())
+            )
         async with here.operator() as inner:
             assert {each.username for each in await users(inner)} == {
                 "boss",
