@@ -144,7 +144,7 @@ async def test_key_is_rotated_under_load_without_a_lost_or_doubled_message(
     is_over = False
 
     async with running(tmp_path, slaves=slaves) as here, open_admin(**here.options(INNER)) as admin:
-        access = admin.access()
+        access = admin.access(plain_passwords=True)
 
         async def send(producer: Any) -> None:
             while not is_over:

@@ -203,7 +203,7 @@ async def change_groups(here: Secured, account: Credentials) -> None:
 
 async def change_users(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        access = admin.access()
+        access = admin.access(plain_passwords=True)
         await access.create_user("another", "another-secret")
         await access.grant("another", [f"Topic:{TOPIC}"], ["Pub"])
         assert await access.rights_of("another")

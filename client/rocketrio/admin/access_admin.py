@@ -7,6 +7,7 @@
 Apache's brokers do not share users: each one is changed, masters first. Slaves of rocketrio copy their master's.
 
 Invariant: no value and no text has a password in it.
+Invariant: no password is sent over a connection without TLS to another machine, unless `plain_passwords` permits it.
 Invariant: a change is complete when every broker concerned has confirmed it; an error names the first that did not.
 Answers to: DefaultMQAdminExt (createUser, createAcl, createAndUpdatePlainAccessConfig and their neighbours).
 """
@@ -30,6 +31,7 @@ from rocketrio_protocol.errors import (
     RouteNotFoundError,
     ServiceNotAvailableError,
 )
+from rocketrio_protocol.remoting.ports import is_loopback
 
 SUBJECT_PREFIX: Final = "User:"
 ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
@@ -85,6 +87,8 @@ class AccessAdmin(Live):
     """The cluster whose brokers are asked; None means all."""
     broker_addr: str | None = None
     """The only broker that is asked; None means all of the cluster."""
+    plain_passwords: bool = False
+    """Whether passwords are also sent over connections without TLS to other machines."""
 
     # ---------------------------------------------------------------------------------------- users
 
@@ -109,11 +113,11 @@ class AccessAdmin(Live):
     async def create_user(self, name: str, password: str, *, is_super: bool = False) -> list[str]:
         """Create a user without rights; return the addresses of the brokers that have it.
 
-        A broker that has it already refuses.
+        A broker that has it already refuses. Raises ConfigError if the password would be sent in plain (`Admin.access`).
         """
         _check_name(name)
         user = UserInfo(name, password, _type(is_super), "enable")
-        return await self._each(lambda addr: self.calls.create_user(addr, user))
+        return await self._each(lambda addr: self.calls.create_user(addr, user), password_of=name)
 
     async def update_user(
         self,
@@ -125,7 +129,8 @@ class AccessAdmin(Live):
     ) -> list[str]:
         """Change what is given of a user; return the addresses of the brokers that changed it.
 
-        At a rocketrio broker a former password remains valid until the new one is given a second time.
+        At a rocketrio broker a former password remains valid until the new one is given a second time. Raises
+        ConfigError if the password would be sent in plain (`Admin.access`).
         """
         _check_name(name)
         if password is None and is_super is None and is_enabled is None:
@@ -136,7 +141,10 @@ class AccessAdmin(Live):
             None if is_super is None else _type(is_super),
             None if is_enabled is None else "enable" if is_enabled else "disable",
         )
-        return await self._each(lambda addr: self.calls.update_user(addr, changes))
+        return await self._each(
+            lambda addr: self.calls.update_user(addr, changes),
+            password_of=None if password is None else name,
+        )
 
     async def delete_user(self, name: str) -> list[str]:
         """Remove a user and its rights; return the addresses of the brokers that did."""
@@ -208,7 +216,10 @@ class AccessAdmin(Live):
 
     async def update_account(self, account: UpdateAccessConfigRequestHeader) -> list[str]:
         """Create or change an account of 4.x; Apache's brokers want both keys for any change."""
-        return await self._each(lambda addr: self.calls.update_account(addr, account))
+        return await self._each(
+            lambda addr: self.calls.update_account(addr, account),
+            password_of=account.access_key if account.secret_key else None,
+        )
 
     async def delete_account(self, access_key: str) -> list[str]:
         """Remove an account of 4.x."""
@@ -254,8 +265,13 @@ class AccessAdmin(Live):
             raise RouteNotFoundError(f"no master is registered{where}")
         return masters, slaves
 
-    async def _each(self, change: Callable[[str], Awaitable[None]]) -> list[str]:
+    async def _each(
+        self, change: Callable[[str], Awaitable[None]], *, password_of: str | None = None
+    ) -> list[str]:
+        """Make a change at each broker; `password_of` is the user whose password the change has."""
         masters, slaves = await self._addrs()
+        if password_of is not None and not self.plain_passwords:
+            await self._refuse_plain(password_of, [*masters, *slaves])
         for addr in masters:
             await change(addr)
         changed = list(masters)
@@ -267,6 +283,20 @@ class AccessAdmin(Live):
             else:
                 changed.append(addr)
         return changed
+
+    async def _refuse_plain(self, user: str, addrs: Sequence[str]) -> None:
+        """Raise ConfigError if a connection to one of these brokers is plain, and leaves this machine."""
+        plain = []
+        for addr in dict.fromkeys(addrs):
+            channel = await self.client.pool.channel(addr, timeout=self.calls.timeout)
+            if not channel.is_encrypted and not is_loopback(channel.remote_addr):
+                plain.append(addr)
+        if plain:
+            raise ConfigError(
+                f"the password of {user} would be sent in plain to {', '.join(plain)}",
+                remedy="Use TLS (tls=, --tls-ca). Where you trust the network and know these addresses, "
+                "plain_passwords=True or --plain sends it",
+            )
 
 
 def acl_info(rights: Sequence[AccessRight]) -> AclInfo:

@@ -1242,10 +1242,20 @@ class Admin(Live):
         )
         return dict(zip(masters, answers, strict=True))
 
-    def access(self, *, cluster: str | None = None, broker_addr: str | None = None) -> AccessAdmin:
-        """Return the users and rights of all brokers, of one cluster's or of one broker, see access_admin.py."""
+    def access(
+        self,
+        *,
+        cluster: str | None = None,
+        broker_addr: str | None = None,
+        plain_passwords: bool = False,
+    ) -> AccessAdmin:
+        """Return the users and rights of all brokers, of one cluster's or of one broker, see access_admin.py.
+
+        With `plain_passwords` passwords are also sent over connections without TLS to other machines: name servers say
+        where brokers are, and an open one lists any host.
+        """
         calls = AccessCalls(self.client.api, self.calls.timeout)
-        return AccessAdmin(self.client, calls, cluster, broker_addr)
+        return AccessAdmin(self.client, calls, cluster, broker_addr, plain_passwords)
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Return the addresses of all masters (of one cluster) by broker name. Raises RouteNotFoundError."""

@@ -47,6 +47,7 @@ def account() -> None:
 def update(
     name: str,
     password_file: str | None,
+    plain_passwords: bool,
     is_admin: bool | None,
     default_topic_perm: str | None,
     default_group_perm: str | None,
@@ -73,7 +74,7 @@ def update(
     )
 
     async def work() -> None:
-        async with call.access() as access:
+        async with call.access(plain_passwords=plain_passwords) as access:
             await call.changed(
                 access,
                 f"account {name}",

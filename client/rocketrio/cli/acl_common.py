@@ -38,10 +38,14 @@ class AclCall:
     dry_run: bool = False
 
     @asynccontextmanager
-    async def access(self) -> AsyncGenerator[AccessAdmin]:
+    async def access(self, *, plain_passwords: bool = False) -> AsyncGenerator[AccessAdmin]:
         """Open the administration of the rights at these brokers."""
         async with open_admin(**self.client) as admin:
-            yield admin.access(cluster=self.cluster, broker_addr=self.broker_addr)
+            yield admin.access(
+                cluster=self.cluster,
+                broker_addr=self.broker_addr,
+                plain_passwords=plain_passwords,
+            )
 
     def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run the command's work to its end."""
@@ -98,13 +102,23 @@ def acl_options(
     return decorate
 
 
+def plain_option(function: FunctionT) -> FunctionT:
+    """Add the option `--plain`; the function gets `plain_passwords`."""
+    return click.option(
+        "--plain",
+        "plain_passwords",
+        is_flag=True,
+        help="Send passwords over connections without TLS too, to other machines.",
+    )(function)
+
+
 def password_option(function: FunctionT) -> FunctionT:
-    """Add the option `--password-file`."""
+    """Add the options `--password-file` and `--plain`."""
     return click.option(
         "--password-file",
         type=click.Path(dir_okay=False, allow_dash=True),
         help="A file that holds the password and that only you may read; - reads a line of standard input.",
-    )(function)
+    )(plain_option(function))
 
 
 def read_password(path: str | None, whose: str) -> str:

@@ -7,7 +7,7 @@ import attrs
 import click
 
 from rocketrio.admin.access_admin import AccessAdmin, AccessRight, rights_in
-from rocketrio.cli.acl_common import AclCall, acl_options
+from rocketrio.cli.acl_common import AclCall, acl_options, plain_option
 from rocketrio.cli.acl_users import RIGHTS, right_as_json
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import changes_with
@@ -35,8 +35,9 @@ class _Plan:
 @click.option(
     "--apply", "applies", is_flag=True, help="Create the users; otherwise only show them."
 )
+@plain_option
 @acl_options(changes_with("applies"))
-def import_accounts(file: Path, applies: bool, call: AclCall) -> None:
+def import_accounts(file: Path, applies: bool, plain_passwords: bool, call: AclCall) -> None:
     """Make users of the accounts in FILE, a plain_acl.yml of RocketMQ 4; without --apply only show what would be made.
 
     Users that exist stay as they are. An admin becomes a super user. White addresses are not carried over: give the
@@ -57,7 +58,7 @@ def import_accounts(file: Path, applies: bool, call: AclCall) -> None:
     async def work() -> None:
         created = 0
         plans: list[_Plan] = []
-        async with call.access() as access:
+        async with call.access(plain_passwords=plain_passwords) as access:
             async with showing_progress(
                 "asking about users", lambda: len(plans), noun="user", total=len(table.users)
             ):

@@ -94,12 +94,14 @@ def show(name: str, call: AclCall) -> None:
 @click.option("--super", "is_super", is_flag=True, help="May do everything.")
 @password_option
 @acl_options(changes)
-def create(name: str, is_super: bool, password_file: str | None, call: AclCall) -> None:
+def create(
+    name: str, is_super: bool, password_file: str | None, plain_passwords: bool, call: AclCall
+) -> None:
     """Create USER, without rights: `rocketrio acl grant` gives them. The password is asked for."""
     password = "" if call.dry_run and password_file is None else read_password(password_file, name)
 
     async def work() -> None:
-        async with call.access() as access:
+        async with call.access(plain_passwords=plain_passwords) as access:
             if call.dry_run and (known := await access.user(name)):
                 fail(f"{name} exists already at {', '.join(known[0].brokers)}")
             await call.changed(
@@ -126,6 +128,7 @@ def update(
     is_enabled: bool | None,
     asks: bool,
     password_file: str | None,
+    plain_passwords: bool,
     call: AclCall,
 ) -> None:
     """Change the password, type or status of USER.
@@ -140,7 +143,7 @@ def update(
         raise click.UsageError("give one of --password, --password-file, --super, --enable ...")
 
     async def work() -> None:
-        async with call.access() as access:
+        async with call.access(plain_passwords=plain_passwords) as access:
             if call.dry_run and not await access.user(name):
                 fail(f"no master has the user {name}")
             await call.changed(

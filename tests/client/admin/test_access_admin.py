@@ -58,7 +58,7 @@ async def server() -> AsyncIterator[RawServer]:
 async def access(server: RawServer) -> AsyncIterator[AccessAdmin]:
     dial = server.network.host(CLIENT).dial
     async with open_admin(name_servers=[ADDRESS], dial=dial) as admin:
-        yield admin.access()
+        yield admin.access(plain_passwords=True)
 
 
 async def test_users_and_rights_are_values_without_passwords(
@@ -178,3 +178,38 @@ async def test_wrong_arguments_are_refused_before_anything_is_sent(
     with pytest.raises(ConfigError, match="give one of"):
         await access.update_user("someone")
     assert [header["code"] for header, _ in server.asked] == []
+
+
+CHANGES_WITH_A_PASSWORD = {
+    3001: lambda access: access.create_user("someone", SECRET),
+    3002: lambda access: access.update_user("someone", password=SECRET),
+    50: lambda access: access.update_account(UpdateAccessConfigRequestHeader("someone", SECRET)),
+}
+
+
+@pytest.mark.parametrize("code", CHANGES_WITH_A_PASSWORD)
+async def test_password_is_not_sent_in_plain_to_another_machine(
+    server: RawServer, code: int
+) -> None:
+    server.answers |= {code: [told()]}
+    dial = server.network.host(CLIENT).dial
+    async with open_admin(name_servers=[ADDRESS], dial=dial) as admin:
+        with pytest.raises(
+            ConfigError, match=f"password of someone .* in plain to {ADDRESS}"
+        ) as no:
+            await CHANGES_WITH_A_PASSWORD[code](admin.access())
+        assert "--plain" in str(no.value)
+        assert SECRET not in str(no.value)
+        assert not server.of(code)
+        await CHANGES_WITH_A_PASSWORD[code](admin.access(plain_passwords=True))
+    assert server.of(code)
+
+
+async def test_change_without_a_password_is_sent_in_plain(server: RawServer) -> None:
+    server.answers |= {3002: [told()], 3003: [told()], 50: [told()]}
+    dial = server.network.host(CLIENT).dial
+    async with open_admin(name_servers=[ADDRESS], dial=dial) as admin:
+        access = admin.access()
+        await access.update_user("someone", is_enabled=False)
+        await access.delete_user("someone")
+        await access.update_account(UpdateAccessConfigRequestHeader("someone"))
