@@ -65,6 +65,7 @@ from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
 from rocketrio_broker.metrics.counts import CountedStats
 from rocketrio_broker.metrics.creations import timed_creations
+from rocketrio_broker.open_name_servers import warn_of_open_name_servers
 from rocketrio_broker.processors import processor_table
 from rocketrio_broker.processors.pull import PULL_CODES, PullMessageProcessor
 from rocketrio_broker.refusal import RefusedError
@@ -311,6 +312,9 @@ async def open_broker(
             await nursery.start(_serve, state, addresses, observer, tls.server)
             await nursery.start(state.registration.run)
             await state.role_service.ready.wait_reached(1)
+            if access is not None:
+                name_servers = config.name_servers
+                nursery.start_soon(warn_of_open_name_servers, unsigned_pool.call, name_servers)
             role = state.config.broker.role
             logger.info("serving role=%s address=%s", role, state.address)
             yield Broker(state, observer.connections, tls, security)

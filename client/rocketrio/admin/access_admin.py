@@ -113,7 +113,7 @@ class AccessAdmin(Live):
     async def create_user(self, name: str, password: str, *, is_super: bool = False) -> list[str]:
         """Create a user without rights; return the addresses of the brokers that have it.
 
-        A broker that has it already refuses. Raises ConfigError if the password would be sent in plain (`Admin.access`).
+        A broker that has it already refuses. Raises ConfigError if the password would go out in plain (`Admin.access`).
         """
         _check_name(name)
         user = UserInfo(name, password, _type(is_super), "enable")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 from tests.support.secured_broker import INNER, SECRET, inner_file, ok, refused, secured
 from trio.testing import MockClock
@@ -79,3 +80,33 @@ async def test_slave_registers_and_finds_its_master(
                 here.cluster.name_server.addr, cluster.GetBrokerClusterInfoRequestHeader()
             )
             assert b"10.0.0.11" in bytes(answer.body)
+
+
+OPEN = "takes registrations of anybody"
+
+
+async def test_broker_with_access_control_warns_of_an_open_name_server_at_each_start(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with secured(tmp_path) as here:
+        await trio.sleep(1)
+        await here.cluster.master.stop()
+        await here.cluster.kill_name_server()
+        here.cluster.nursery.start_soon(here.cluster.master.start)
+        await trio.sleep(60)
+        await here.cluster.restart_name_server()
+        await trio.sleep(30)
+        lines = [line for line in caplog.messages if OPEN in line]
+        assert len(lines) == 2
+        assert here.cluster.name_servers[0] in lines[0]
+        assert "--acl-file" in lines[0]
+
+
+async def test_no_warning_of_a_closed_name_server_or_without_access_control(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with secured(tmp_path, name_server_access=users(tmp_path)):
+        await trio.sleep(30)
+    async with secured(tmp_path, acl_enable=False):
+        await trio.sleep(30)
+    assert not [line for line in caplog.messages if OPEN in line]
