@@ -27,7 +27,8 @@ FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parent))
 
 from tests.faults.campaign import NETWORK_VARIABLE, PLOTS, as_host_of_a_network, play  # noqa: E402
-from tests.faults.lab import Mode, Network, is_root  # noqa: E402
+from tests.faults.faults import Mode  # noqa: E402
+from tests.faults.lab import Network, is_root  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:

@@ -4,6 +4,7 @@
     --seed N        the first round's seed; a round is a mode, a story and its times
     --rounds N      how many at most
     --story NAME    this one alone
+    --mutant NAME   with brokers that lack a rule (`mutants.py`)
     --keep DIR      leave logs and data there
 
 As root every host has a network of its own, and the story "power cut" its file systems in image files; otherwise the
@@ -27,14 +28,22 @@ from typing import Final, get_args
 
 import attrs
 import trio
-from tests.faults.lab import Lab, Mode, Network, is_root, open_lab
-from tests.faults.workload import Seen, Workload, verdict, working
+from tests.faults.at_rest import unrest
+from tests.faults.faults import Loss, Mode
+from tests.faults.lab import Lab, Network, is_root, open_lab
+from tests.faults.mutants import MUTANTS, mutant
+from tests.faults.verdict import gone, verdict
+from tests.faults.workload import Record, Seen, Workload, working
 from tests.support.load import ready, stopped
+from tests.support.ours import COMMAND
 
 from rocketrio import Error, open_admin
 
 NETWORK_VARIABLE: Final = "ROCKETRIO_FAULTS_NETWORK"
-WARM_UP: Final = 2.0
+WARM_UP: Final = 5.0
+"""Seconds before a story; a fault costs the last one at most."""
+LONG_WARM_UP: Final = 14.0
+"""Before a story that loses progress of the last ten seconds."""
 AFTERWARDS: Final = 4.0
 """Seconds of load after a story."""
 ORDER_LIMIT: Final = 30.0
@@ -64,7 +73,7 @@ async def back(lab: Lab, number: int) -> None:
 
 async def return_as_master(lab: Lab, rng: random.Random) -> None:
     """Killed, replaced, and back as master before clients have looked at their routes again."""
-    lab.brokers[0].kill()
+    lab.kill(0, Loss.COPY)
     await order(lab, 1, lab.role, 0)
     await trio.sleep(rng.uniform(0.2, 1.5))
     await back(lab, 0)
@@ -73,13 +82,14 @@ async def return_as_master(lab: Lab, rng: random.Random) -> None:
 
 async def torn_end(lab: Lab, rng: random.Random) -> None:
     """The last bytes are zeros, or anything, when it comes back."""
-    lab.brokers[0].kill()
+    lab.kill(0, Loss.COPY)
     lab.tear(0, rng.choice((1, 5, 17, 60, rng.randrange(1, 1024), rng.randrange(1, 20_000))), rng)
     await back(lab, 0)
 
 
 async def pause(lab: Lab, rng: random.Random) -> None:
     """SIGSTOP, and it goes on as if nothing had been."""
+    lab.faults.begin()
     with stopped(lab.brokers[rng.randrange(2)]):
         await trio.sleep(rng.uniform(1.0, 8.0))
 
@@ -87,7 +97,7 @@ async def pause(lab: Lab, rng: random.Random) -> None:
 async def kills(lab: Lab, rng: random.Random) -> None:
     """Both, one after the other."""
     for number in rng.sample((0, 1), 2):
-        lab.brokers[number].kill()
+        lab.kill(number)
         await trio.sleep(rng.uniform(0.0, 2.0))
         await back(lab, number)
         await trio.sleep(rng.uniform(0.0, 2.0))
@@ -96,7 +106,7 @@ async def kills(lab: Lab, rng: random.Random) -> None:
 async def wiped(lab: Lab, rng: random.Random) -> None:
     """One comes back with an empty disk."""
     number = rng.randrange(2)
-    lab.brokers[number].kill()
+    lab.kill(number, *((Loss.COPY,) if number == 0 else ()))
     lab.wipe(number)
     await back(lab, number)
 
@@ -104,6 +114,7 @@ async def wiped(lab: Lab, rng: random.Random) -> None:
 async def partition(lab: Lab, rng: random.Random) -> None:
     """The pair cannot reach each other for a while."""
     assert lab.network is not None
+    lab.faults.begin()
     lab.network.part("b0", "b1")
     await trio.sleep(rng.uniform(1.0, 8.0))
     lab.network.join("b0", "b1")
@@ -112,9 +123,11 @@ async def partition(lab: Lab, rng: random.Random) -> None:
 async def shortened(lab: Lab, rng: random.Random) -> None:
     """The slave is cut off, the master dies, and the slave becomes master without what it lacks."""
     assert lab.network is not None
+    since = lab.faults.begin()
     lab.network.part("b0", "b1")
     await trio.sleep(rng.uniform(0.5, 4.0))
-    lab.brokers[0].kill()
+    lab.kill(0)
+    lab.faults.lose(Loss.COPY, since=since)
     lab.network.join("b0", "b1")
     await order(lab, 1, lab.role, 0)
     await trio.sleep(rng.uniform(0.5, 3.0))
@@ -126,38 +139,33 @@ async def power_cut(lab: Lab, rng: random.Random) -> None:
     """Of the master, or of both at once."""
     assert lab.volumes is not None
     numbers = rng.choice(((0,), (0, 1)))
+    since = lab.faults.begin()
     for number in numbers:
         lab.volumes[number].cut_power(lab.brokers[number])
+    lab.faults.lose(Loss.CACHES if len(numbers) == 2 else Loss.CACHE, since=since)
     for number in numbers:
         await back(lab, number)
 
 
 @attrs.frozen
 class Plot:
-    """A story, and what it may cost in which modes."""
+    """A story, and what it needs."""
 
     play: Story
     needs: str = ""
     """`network` or `volume`."""
-    loses_in: tuple[Mode, ...] = ()
-    """Where what was acknowledged may be gone afterwards."""
-    goes_back_in: tuple[Mode, ...] = ()
-    """Where offsets of the last seconds may be forgotten."""
+    warm_up: float = WARM_UP
 
 
 PLOTS: Final[dict[str, Plot]] = {
-    "return as master": Plot(return_as_master, loses_in=("async", "async-sync")),
-    "torn end": Plot(torn_end, loses_in=("async", "async-sync")),
+    "return as master": Plot(return_as_master),
+    "torn end": Plot(torn_end),
     "pause": Plot(pause),
     "kills": Plot(kills),
-    "wiped": Plot(wiped, loses_in=("async", "async-sync"), goes_back_in=("async", "async-sync")),
-    "partition": Plot(partition, needs="network"),
-    "shortened": Plot(
-        shortened, "network", loses_in=("async", "async-sync"), goes_back_in=get_args(Mode)
-    ),
-    "power cut": Plot(
-        power_cut, "volume", loses_in=("async", "sync-mem"), goes_back_in=get_args(Mode)
-    ),
+    "wiped": Plot(wiped),
+    "partition": Plot(partition, "network"),
+    "shortened": Plot(shortened, "network"),
+    "power cut": Plot(power_cut, "volume", LONG_WARM_UP),
 }
 
 
@@ -169,53 +177,63 @@ class Round:
     """What became of a story once played."""
 
     seen: Seen
-    stored: set[bytes]
+    stored: list[Record]
     problems: list[str]
 
     def __str__(self) -> str:
         seen = self.seen
         return (
-            f"acknowledged={len(seen.acknowledged)} in_doubt={len(seen.in_doubt)}"
-            f" unsafe={len(seen.unsafe)} gone={len(seen.acknowledged - self.stored)}"
+            f"acknowledged={len(seen.promised)} in_doubt={len(seen.in_doubt)}"
+            f" unsafe={len(seen.unsafe)} gone={len(gone(seen, self.stored))}"
+            f" stored={len(self.stored)}"
+            f" handled={sum(map(len, seen.handled.values()))}"
             f" longest_gap={seen.longest_gap:.1f} longest_silence={seen.longest_silence:.1f}"
         )
 
 
-def play(home: Path, mode: Mode, name: str, seed: int, network: Network | None) -> Round:
-    """Play a story once, with the times that belong to the seed."""
+def play(
+    home: Path,
+    mode: Mode,
+    name: str,
+    seed: int,
+    network: Network | None,
+    *,
+    command: tuple[str | Path, ...] = COMMAND,
+) -> Round:
+    """Play a story once, with the times that belong to the seed. `command` starts a broker."""
     plot, rng = PLOTS[name], random.Random(f"{seed} {mode} {name}")
-    with open_lab(home, mode, network=network, on_volumes=plot.needs == "volume") as lab:
-        workload, stored, problem = trio.run(_play, lab, plot, rng)
-    seen = workload.seen
-    problems = [problem] if problem else []
-    problems += verdict(
-        seen,
-        stored,
-        may_lose=mode in plot.loses_in,
-        may_go_back=mode in plot.goes_back_in,
-    )
-    return Round(seen, stored, problems)
+    with open_lab(
+        home, mode, network=network, on_volumes=plot.needs == "volume", command=command
+    ) as lab:
+        workload, stored, problems = trio.run(_play, lab, plot, rng)
+        problems += verdict(workload.seen, stored, lab.faults)
+    return Round(workload.seen, stored, problems)
 
 
-async def _play(lab: Lab, plot: Plot, rng: random.Random) -> tuple[Workload, set[bytes], str]:
-    problem = ""
+async def _play(
+    lab: Lab, plot: Plot, rng: random.Random
+) -> tuple[Workload, list[Record], list[str]]:
+    problems = []
     async with working(lab.names.address) as workload:
-        await trio.sleep(WARM_UP)
+        await trio.sleep(plot.warm_up)
         try:
             await plot.play(lab, rng)
         except Exception as error:  # What the lab itself cannot do is told as any other problem.
-            problem = f"the story broke off: {error!r}"
-        before = len(workload.seen.acknowledged)
+            problems.append(f"the story broke off: {error!r}")
+        lab.faults.ended = trio.current_time()
+        before = len(workload.seen.promised)
         await trio.sleep(AFTERWARDS)
         with trio.move_on_after(ORDER_LIMIT):  # Until routes are looked at again.
-            while len(workload.seen.acknowledged) <= before:  # noqa: ASYNC110
+            while len(workload.seen.promised) <= before:  # noqa: ASYNC110
                 await trio.sleep(0.5)
-        if len(workload.seen.acknowledged) <= before:
-            problem = problem or "no send was acknowledged afterwards"
+        if len(workload.seen.promised) <= before:
+            problems.append("no send was acknowledged afterwards")
         await workload.stop_sending()
         await workload.drain()
+        if problem := await unrest(lab):
+            problems.append(problem)
         stored = await workload.stored()
-    return workload, stored, problem
+    return workload, stored, problems
 
 
 def as_host_of_a_network(*arguments: str) -> int:
@@ -239,13 +257,14 @@ def main(arguments: list[str]) -> int:
     names = [
         name for name, plot in PLOTS.items() if plot.needs in can and options.story in (None, name)
     ]
+    command = mutant(options.mutant) if options.mutant else COMMAND
     begin, broken, count = time.monotonic(), 0, 0
     while time.monotonic() < begin + options.minutes * 60 and count < options.rounds:
         seed = options.seed + count
         name, mode = names[seed % len(names)], random.Random(seed).choice(get_args(Mode))
         with _home(options.keep, seed) as home:
             started = time.monotonic()
-            played = play(home, options.mode or mode, name, seed, network)
+            played = play(home, options.mode or mode, name, seed, network, command=command)
         count += 1
         broken += bool(played.problems)
         took = time.monotonic() - started
@@ -266,6 +285,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--story", choices=list(PLOTS), help="this one alone")
     parser.add_argument("--mode", choices=list(get_args(Mode)), help="this one alone")
+    parser.add_argument("--mutant", choices=list(MUTANTS), help="with brokers that lack this rule")
     parser.add_argument("--keep", type=Path, help="leave logs and data in this folder")
     parser.add_argument("--loopback", action="store_true", help="no networks, as without root")
     return parser.parse_args(arguments)

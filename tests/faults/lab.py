@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 import attrs
-from tests.support.ours import OurBroker, OurNameServer
+from tests.faults.faults import WAITS_FOR_SLAVE, Faults, Loss, Mode
+from tests.support.ours import COMMAND, OurBroker, OurNameServer
 
-Mode = Literal["async", "async-sync", "sync-mem", "money"]
 SETTINGS: Final[dict[Mode, tuple[str, ...]]] = {
     "async": (),
     "async-sync": ("store.flush_disk_type=sync",),
@@ -141,10 +141,18 @@ class Lab:
     brokers: tuple[OurBroker, OurBroker]
     network: Network | None
     volumes: tuple[Volume, Volume] | None
+    faults: Faults = attrs.field(default=attrs.Factory(lambda self: Faults(self.mode), True))
 
     @property
     def role(self) -> Literal["async-master", "sync-master"]:
-        return "sync-master" if self.mode in ("sync-mem", "money") else "async-master"
+        return _role(self.mode)
+
+    def kill(self, number: int, *losses: Loss) -> None:
+        """End a broker, and note what goes with it."""
+        since = self.faults.begin()
+        self.brokers[number].kill()
+        for loss in losses:
+            self.faults.lose(loss, since=since)
 
     def log_end(self, number: int) -> tuple[Path, int]:
         """The last file of a log that a dead broker left, and where its bytes end."""
@@ -171,9 +179,14 @@ class Lab:
 
 @contextmanager
 def open_lab(
-    home: Path, mode: Mode, *, network: Network | None = None, on_volumes: bool = False
+    home: Path,
+    mode: Mode,
+    *,
+    network: Network | None = None,
+    on_volumes: bool = False,
+    command: tuple[str | Path, ...] = COMMAND,
 ) -> Iterator[Lab]:
-    """Start the pair: b0 is master."""
+    """Start the pair: b0 is master. `command` starts a broker."""
     with ExitStack() as stack:
         volumes = (Volume(home / "v0"), Volume(home / "v1")) if on_volumes else None
         stores = [
@@ -188,18 +201,20 @@ def open_lab(
 
         names = OurNameServer(home / "names", **placed("names"))  # type: ignore[arg-type]
         stack.enter_context(names)
-        is_sync = mode in ("sync-mem", "money")
         settings = (
             *SETTINGS[mode],
             "ha_divergent_tail=cut",
             "store.clean_file_forcibly_enable=false",
+            # So that the producers of half messages are asked in time.
+            "transaction_timeout=3",
+            "transaction_check_interval=3",
         )
         first = OurBroker(
-            home / "b0", names.address, role="sync-master" if is_sync else "async-master",
+            home / "b0", names.address, role=_role(mode), command=command,
             store=stores[0], settings=settings, **placed("b0"),  # type: ignore[arg-type]
         )  # fmt: skip
         second = OurBroker(
-            home / "b1", names.address, role="slave", broker_id=1,
+            home / "b1", names.address, role="slave", broker_id=1, command=command,
             store=stores[1], settings=settings, **placed("b1"),  # type: ignore[arg-type]
         )  # fmt: skip
         for broker in (first, second):
@@ -208,3 +223,7 @@ def open_lab(
         for broker in (first, second):
             broker.wait_ready()
         yield Lab(mode, names, (first, second), network, volumes)
+
+
+def _role(mode: Mode) -> Literal["async-master", "sync-master"]:
+    return "sync-master" if mode in WAITS_FOR_SLAVE else "async-master"

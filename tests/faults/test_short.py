@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.campaign import play
-from tests.faults.lab import Mode
+from tests.faults.faults import Mode
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

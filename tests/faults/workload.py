@@ -1,70 +1,169 @@
-"""What uses the pair while it breaks, and the verdict: numbered messages, two groups, and everything they were told.
+"""What uses the pair while it breaks: numbered messages, groups that get them, and everything that all were told.
+
+    p0.17   the 18th message of a sender     d0.5   one that is delayed     t0.3   one in a transaction
+
+Of four transactions one is committed, one rolled back, and two are left open: the broker asks, and is told to commit
+one and to drop the other.
 
 Invariant: a send without an answer is in doubt; it may be there or not, and is judged by neither.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
 import attrs
 import trio
 
-from rocketrio import Error, Message, SendStatus, open_admin, open_consumer, open_producer
+from rocketrio import (
+    Consumer,
+    Error,
+    Message,
+    MessageExt,
+    Producer,
+    SendStatus,
+    TransactionState,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
 
 TOPIC: Final = "orders"
 QUEUES: Final = 4
 GROUPS: Final = ("g1", "g2")
+ORDERLY: Final = "g3"
+"""A group whose queues have one owner at a time."""
 MEMBERS: Final = 2
 PRODUCERS: Final = 3
 SEND_PAUSE: Final = 0.01
+OTHER_PAUSE: Final = 0.2
+"""Of those that delay, and of those that pay."""
 SEND_TIMEOUT: Final = 3.0
-DRAIN_LIMIT: Final = 60.0
-"""Seconds after the last send: clients look at routes every 30 s."""
+HANDLER_TAKES: Final = 0.002
+"""So that two owners of a queue are seen at the same time."""
+DELAY_LEVEL: Final = 1
+DELAY_MS: Final = 1000
+DRAIN_LIMIT: Final = 90.0
+"""Seconds after the last send."""
+QUIET: Final = 35.0
+"""Seconds after which nothing comes any more: clients look at routes every 30 s."""
 LOOK_PERIOD: Final = 0.5
-COPIED_AFTER: Final = 2.5
-"""Seconds after which a slave knows a commit: it copies them every second, or later where it has just come back."""
+
+
+@attrs.define
+class Sent:
+    """A message, and its answer."""
+
+    begun: float
+    begun_ms: int
+    answered: float | None = None
+    is_safe: bool = False
+    """Whether the answer said that it is stored as safely as asked for."""
+
+
+@attrs.frozen
+class Record:
+    """A message as a new reader finds it."""
+
+    queue_id: int
+    offset: int
+    body: bytes
+    store_ms: int
+
+
+@attrs.frozen
+class Handling:
+    """A message as a member of a group got it."""
+
+    member: str
+    queue_id: int
+    offset: int
+    body: bytes
+    begun: float
+    ended: float
+
+
+@attrs.frozen
+class Sample:
+    """A committed offset as a fresh reader gets it."""
+
+    at: float
+    committed: int
+    end: int
+    """Of the queue."""
 
 
 @attrs.define
 class Seen:
     """What the clients of one round were told."""
 
-    acknowledged: set[bytes] = attrs.Factory(set)
-    unsafe: set[bytes] = attrs.Factory(set)
-    """Stored, but not as safely as asked for."""
-    in_doubt: set[bytes] = attrs.Factory(set)
-    handled: dict[str, set[bytes]] = attrs.Factory(lambda: {group: set() for group in GROUPS})
-    went_back: list["StepBack"] = attrs.Factory(list)
+    sent: dict[bytes, Sent] = attrs.Factory(dict)
+    done: set[bytes] = attrs.Factory(set)
+    """The transactions that are committed, or whose broker is told so when it asks."""
+    handled: dict[str, list[Handling]] = attrs.Factory(lambda: defaultdict(list))
+    bodies: dict[str, set[bytes]] = attrs.Factory(
+        lambda: {group: set() for group in (*GROUPS, ORDERLY)}
+    )
+    """What came to each group."""
+    committed: dict[tuple[str, int], list[Sample]] = attrs.Factory(lambda: defaultdict(list))
     last_answer: float = 0.0
     longest_gap: float = 0.0
     """Seconds between two answers."""
     last_news: dict[str, float] = attrs.Factory(dict)
     longest_silence: float = 0.0
-    """Seconds in which a group got nothing new, while there were answers or messages to come."""
+    """Seconds in which a group got nothing new, while there were answers or messages to come. The orderly one does not
+    count: it waits for locks."""
 
-    def came(self, group: str, body: bytes) -> None:
-        """A member of the group has a message."""
-        if body in self.handled[group]:
-            return
-        now = trio.current_time()
-        self.longest_silence = max(self.longest_silence, now - self.last_news.get(group, now))
-        self.last_news[group] = now
-        self.handled[group].add(body)
+    @property
+    def promised(self) -> set[bytes]:
+        """What is stored safely and shall come to every group."""
+        return {
+            body for body, sent in self.sent.items() if sent.is_safe and not self.is_dropped(body)
+        }
 
+    @property
+    def unsafe(self) -> set[bytes]:
+        """Stored, but not as safely as asked for."""
+        return {
+            body
+            for body, sent in self.sent.items()
+            if sent.answered is not None and not sent.is_safe
+        }
 
-@attrs.frozen
-class StepBack:
-    """A committed offset that was lower than before."""
+    @property
+    def in_doubt(self) -> set[bytes]:
+        """Sent, and never answered."""
+        return {body for body, sent in self.sent.items() if sent.answered is None}
 
-    key: tuple[str, int]
-    before: int
-    now: int
-    end: int
-    """Of the queue."""
+    def is_dropped(self, body: bytes) -> bool:
+        """Whether it belongs to a transaction that nobody is told to commit."""
+        return body.startswith(b"t") and body not in self.done
 
-    def __str__(self) -> str:
-        return f"{self.key}: {self.before} to {self.now} of {self.end}"
+    def begins(self, body: bytes) -> None:
+        """It is about to be sent."""
+        self.sent[body] = Sent(trio.current_time(), int(time.time() * 1000))
+
+    def is_answered(self, body: bytes, status: SendStatus) -> None:
+        """It is stored."""
+        sent, now = self.sent[body], trio.current_time()
+        sent.answered, sent.is_safe = now, status == SendStatus.SEND_OK
+        self.longest_gap = max(self.longest_gap, now - (self.last_answer or now))
+        self.last_answer = now
+
+    def came(self, group: str, member: str, message: MessageExt, begun: float) -> None:
+        """A member of the group has handled a message."""
+        now, body = trio.current_time(), message.body
+        self.handled[group].append(
+            Handling(member, message.queue_id, message.queue_offset, body, begun, now)
+        )
+        if body not in self.bodies[group]:
+            if group in GROUPS:
+                silence = now - self.last_news.get(group, now)
+                self.longest_silence = max(self.longest_silence, silence)
+            self.last_news[group] = now
+            self.bodies[group].add(body)
 
 
 @attrs.define
@@ -73,52 +172,98 @@ class Workload:
 
     name_server: str
     seen: Seen = attrs.Factory(Seen)
-    _sending: trio.CancelScope = attrs.Factory(trio.CancelScope)
-    _sent: trio.Event = attrs.Factory(trio.Event)
+    _stops: trio.Event = attrs.Factory(trio.Event)
+    _sending: int = 0
 
     async def run(self) -> None:
         """Everything, until cancelled; `stop_sending` ends the senders alone."""
         async with trio.open_nursery() as nursery:
-            for group in GROUPS:
-                for _ in range(MEMBERS):
-                    nursery.start_soon(self._consume, group)
+            for group in (*GROUPS, ORDERLY):
+                for number in range(MEMBERS):
+                    nursery.start_soon(self._consume, group, f"{group}-{number}")
             nursery.start_soon(self._watch_offsets)
-            with self._sending:
-                async with trio.open_nursery() as senders:
-                    for number in range(PRODUCERS):
-                        senders.start_soon(self._produce, number)
-            self._sent.set()
+            for number in range(PRODUCERS):
+                nursery.start_soon(self._produce, b"p%d" % number, SEND_PAUSE, 0)
+            nursery.start_soon(self._produce, b"d0", OTHER_PAUSE, DELAY_LEVEL)
+            nursery.start_soon(self._pay)
 
     async def stop_sending(self) -> None:
-        self._sending.cancel()
-        await self._sent.wait()
+        """Return when the last send is answered, or is in doubt."""
+        self._stops.set()
+        while self._sending:  # noqa: ASYNC110
+            await trio.sleep(0.05)
 
-    async def _produce(self, number: int) -> None:
-        seen, count = self.seen, 0
+    # --------------------------------------------------------------------------------------- sending
+
+    def _bodies(self, name: bytes) -> Iterable[bytes]:
+        """Numbered ones, until sending stops."""
+        self._sending += 1
+        number = 0
+        try:
+            while not self._stops.is_set():
+                yield b"%b.%d" % (name, number)
+                number += 1
+        finally:
+            self._sending -= 1
+
+    async def _produce(self, name: bytes, pause: float, delay_level: int) -> None:
+        seen = self.seen
         async with open_producer(
             group="senders", name_servers=[self.name_server], timeout=SEND_TIMEOUT
         ) as producer:
-            seen.last_answer = trio.current_time()
-            while True:
-                body = b"%d.%d" % (number, count)
-                count += 1
-                seen.in_doubt.add(body)
+            for body in self._bodies(name):
+                seen.begins(body)
                 try:
-                    # With keys and tags: a torn end is in the properties more often than not.
-                    message = Message(TOPIC, body, tags="k", keys=[body.decode()])
-                    result = await producer.send(message)
+                    result = await producer.send(_message(body, delay_level))
                 except Error:
                     await trio.sleep(0.1)
                     continue
-                seen.in_doubt.discard(body)
-                is_safe = result.status == SendStatus.SEND_OK
-                (seen.acknowledged if is_safe else seen.unsafe).add(body)
-                now = trio.current_time()
-                seen.longest_gap = max(seen.longest_gap, now - seen.last_answer)
-                seen.last_answer = now
-                await trio.sleep(SEND_PAUSE)
+                seen.is_answered(body, result.status)
+                await trio.sleep(pause)
 
-    async def _consume(self, group: str) -> None:
+    async def _pay(self) -> None:
+        async with open_producer(
+            group="payers",
+            name_servers=[self.name_server],
+            timeout=SEND_TIMEOUT,
+            check_transaction=self._check,
+        ) as producer:
+            for number, body in enumerate(self._bodies(b"t0")):
+                try:
+                    await self._transaction(producer, number % 4, body)
+                except Error:
+                    await trio.sleep(0.1)
+                await trio.sleep(OTHER_PAUSE)
+            await trio.sleep_forever()  # It is asked about what was left open.
+
+    async def _transaction(self, producer: Producer, kind: int, body: bytes) -> None:
+        seen = self.seen
+        seen.begins(body)
+        async with producer.transaction(_message(body, 0)) as transaction:
+            seen.is_answered(body, transaction.sent.status)
+            if kind % 2 == 0:
+                seen.done.add(body)
+            if kind >= 2:
+                transaction.leave_open()
+            elif kind == 1:
+                transaction.rollback()
+
+    async def _check(self, message: MessageExt) -> TransactionState:
+        is_done = message.body in self.seen.done
+        return TransactionState.COMMIT if is_done else TransactionState.ROLLBACK
+
+    # ------------------------------------------------------------------------------------- consuming
+
+    async def _consume(self, group: str, member: str) -> None:
+        async def handle(message: MessageExt) -> None:
+            begun = trio.current_time()
+            await trio.sleep(HANDLER_TAKES)
+            self.seen.came(group, member, message, begun)
+
+        async def read(consumer: Consumer) -> None:
+            async for message in consumer:
+                self.seen.came(group, member, message, trio.current_time())
+
         while True:
             try:
                 async with open_consumer(
@@ -126,48 +271,42 @@ class Workload:
                     group=group,
                     name_servers=[self.name_server],
                     start_from="earliest",
+                    orderly=group == ORDERLY,
                     auto_commit_interval=1.0,
                 ) as consumer:
-                    async for message in consumer:
-                        self.seen.came(group, message.body)
+                    await (consumer.run(handle) if group == ORDERLY else read(consumer))
             except Error:
                 await trio.sleep(0.5)
 
     async def _watch_offsets(self) -> None:
-        """See that committed offsets, as a fresh reader gets them, fall only to the end of a shorter queue.
-
-        Without a master a reader gets a slave's copy, which may lack the commits of the last second.
-        """
-        told: dict[tuple[str, int], list[tuple[float, int]]] = {}
         async with open_admin(name_servers=[self.name_server]) as admin:
             while True:
                 await trio.sleep(LOOK_PERIOD)
-                for group in GROUPS:
+                for group in (*GROUPS, ORDERLY):
                     try:
                         queues = await admin.offsets(TOPIC, group)
                     except Error:
                         continue
+                    now = trio.current_time()
                     for one in queues:
-                        key = group, one.queue.queue_id
-                        now, end = one.committed_offset, one.max_offset
-                        if now is None or end is None:
-                            continue
-                        samples, time = told.setdefault(key, []), trio.current_time()
-                        copied = [it for when, it in samples if when < time - COPIED_AFTER]
-                        before = max(copied, default=0)
-                        if now < min(before, end):
-                            self.seen.went_back.append(StepBack(key, before, now, end))
-                        samples.append((time, now))
+                        if one.committed_offset is not None and one.max_offset is not None:
+                            sample = Sample(now, one.committed_offset, one.max_offset)
+                            self.seen.committed[group, one.queue.queue_id].append(sample)
+
+    # ------------------------------------------------------------------------------------ afterwards
 
     async def drain(self) -> None:
-        """Returns once both groups have all that was acknowledged, or it takes too long."""
+        """Return once all groups have all that was acknowledged, or nothing comes any more."""
+        seen = self.seen
         with trio.move_on_after(DRAIN_LIMIT):
-            while any(self.seen.acknowledged - handled for handled in self.seen.handled.values()):  # noqa: ASYNC110
+            while any(seen.promised - bodies for bodies in seen.bodies.values()):
                 await trio.sleep(LOOK_PERIOD)
+                if max(seen.last_news.values(), default=0.0) < trio.current_time() - QUIET:
+                    return
 
-    async def stored(self) -> set[bytes]:
+    async def stored(self) -> list[Record]:
         """Every message that a new reader finds."""
-        found: set[bytes] = set()
+        found: dict[tuple[int, int], Record] = {}
         async with open_consumer(
             TOPIC, group="auditors", name_servers=[self.name_server], start_from="earliest"
         ) as consumer:
@@ -176,28 +315,15 @@ class Workload:
                 with trio.move_on_after(2.0):
                     batch = await consumer.receive_batch(1000)
                 if not batch:
-                    return found
-                found.update(message.body for message in batch)
+                    return [found[place] for place in sorted(found)]
+                for one in batch:
+                    record = Record(one.queue_id, one.queue_offset, one.body, one.store_time_ms)
+                    found[record.queue_id, record.offset] = record
 
 
-def verdict(seen: Seen, stored: set[bytes], *, may_lose: bool, may_go_back: bool) -> Iterator[str]:
-    """What is wrong, in words; nothing is best."""
-    lost = seen.acknowledged - stored
-    if lost and not may_lose:
-        yield f"{len(lost)} acknowledged messages are gone, such as {sorted(lost)[:5]}"
-    for group, handled in seen.handled.items():
-        missing = (seen.acknowledged & stored) - handled
-        if missing:
-            yield f"{len(missing)} acknowledged messages never came to {group}: {sorted(missing)[:5]}"
-    # A queue may have as many messages as before again when its shorter progress is seen.
-    gone = (
-        len((seen.acknowledged | set().union(*seen.handled.values())) - stored) if may_lose else 0
-    )
-    went_back = [str(step) for step in seen.went_back if step.before - step.now > gone]
-    if went_back and not may_go_back:
-        yield f"committed offsets went back {len(went_back)} times: {went_back[:5]}"
-    if not seen.acknowledged:
-        yield "nothing was acknowledged at all"
+def _message(body: bytes, delay_level: int) -> Message:
+    # With keys and tags: a torn end is in the properties more often than not.
+    return Message(TOPIC, body, tags="k", keys=[body.decode()], delay_level=delay_level)
 
 
 @asynccontextmanager

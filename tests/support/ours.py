@@ -66,6 +66,7 @@ class OurBroker(Server):
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
     """A command that runs it elsewhere, `ip netns exec ...`."""
+    command: tuple[str | Path, ...] = COMMAND
 
     @property
     def address(self) -> str:
@@ -79,7 +80,7 @@ class OurBroker(Server):
             f"our {self.role}",
             [
                 *self.prefix,
-                *COMMAND,
+                *self.command,
                 "run",
                 *("--config", config),
                 *("--namesrv", self.name_server),
