@@ -59,6 +59,11 @@ class Checkpoint:
         """The store time in ms up to which the log and the queues are known to be on the disk."""
         return min(self.physical_timestamp_ms, self.logics_timestamp_ms)
 
+    @property
+    def is_lowered(self) -> bool:
+        """Whether its position was moved down, because the log was cut or queues were made again."""
+        return self.positions is not None and not self.queue_timestamp_ms
+
 
 def read_checkpoint(disk: Disk, path: Path) -> Checkpoint:
     """Read the checkpoint of a directory; return one of zeros if there is none."""

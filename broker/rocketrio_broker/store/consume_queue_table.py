@@ -70,7 +70,7 @@ class ConsumeQueueTable:
         return iter(self.by_key.values())
 
     def load(self, bounds: QueueBounds | None = None) -> None:
-        """Find every queue that has a folder; a queue with recorded bounds is opened only when it is used."""
+        """Find every queue that has a folder or recorded bounds; the files of one with bounds are not loaded."""
         self._trusted_begin = 0 if bounds is None else bounds.log_begin
         for topic in self._disk.list_directory(self.root):
             recorded = {} if bounds is None else bounds.topics.get(topic, {})
@@ -78,10 +78,11 @@ class ConsumeQueueTable:
                 if not is_number(name) or not can_have_folder(topic, int(name)):
                     continue
                 queue = self.queue(topic, int(name))
-                if (known := recorded.get(int(name))) is not None:
-                    queue.trust(known)
-                else:
+                if int(name) not in recorded:
                     queue.load()
+        for topic, queues in () if bounds is None else bounds.topics.items():
+            for queue_id, known in queues.items():
+                self.queue(topic, queue_id).trust(known)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; make it if there is none. Raises ValueError if it cannot have a folder of its own."""

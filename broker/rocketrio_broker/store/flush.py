@@ -32,7 +32,7 @@ from rocketrio_broker.store.errors import SyncFailedError
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
-from rocketrio_broker.store.queue_bounds import write_bounds
+from rocketrio_broker.store.queue_bounds import remove_bounds, write_bounds
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
 from rocketrio_broker.watermark import LogPosition, Watermark
 from rocketrio_protocol.remoting.tasks import background_nursery, every
@@ -234,9 +234,14 @@ class CheckpointService:
         )
         write_checkpoint(self._disk, path, Checkpoint(positions=lowered))
         self.synced_position = lowered.queue_position
+        if lowered.queue_position <= self._log.min_offset:
+            remove_bounds(
+                self._disk, self._directory.root
+            )  # All is made again, maybe from another log.
 
     def begin_at(self, offset: int) -> None:
-        """Record that the log begins at `offset`, which recovery cannot find out; blocks."""
+        """Record that an empty log begins at `offset`, which recovery cannot find out; blocks."""
+        remove_bounds(self._disk, self._directory.root)
         positions = Positions(offset, offset, offset, self._gate.end.value)
         write_checkpoint(self._disk, self._directory.checkpoint, Checkpoint(positions=positions))
         self.synced_position = offset

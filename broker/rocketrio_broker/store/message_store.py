@@ -20,15 +20,17 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
 from rocketrio_broker.store.acknowledged import Acknowledged
 from rocketrio_broker.store.allocate import AllocateService
 from rocketrio_broker.store.append import Appender
-from rocketrio_broker.store.checkpoint import read_checkpoint
+from rocketrio_broker.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
@@ -230,7 +232,9 @@ class MessageStore:
             checkpoint,
             clean=clean,
             check_crc=self.config.check_crc_on_recover,
+            has_bounds=bounds is not None,
             keep=self._keep_bytes,
+            lower=partial(self._lower_checkpoint, checkpoint),
         )
         self.doubtful_end = 0 if clean else found.end
         last_ms = max(found.last_store_time_ms, checkpoint.physical_timestamp_ms)
@@ -256,6 +260,12 @@ class MessageStore:
         path = self.directory.cut / tail_name(physical_offset, self._wall_clock.now_ms())
         keep_bytes(data, path, disk=self._disk)
         return path
+
+    def _lower_checkpoint(self, checkpoint: Checkpoint, position: int) -> None:
+        """Withdraw what a checkpoint says about queue entries for addresses from `position` on; blocks."""
+        if checkpoint.positions is not None:
+            lowered = attrs.evolve(checkpoint.positions, queue_position=position)
+            write_checkpoint(self._disk, self.directory.checkpoint, Checkpoint(positions=lowered))
 
     def services(self) -> Sequence[Service]:
         """Return the services that run while the store is open."""

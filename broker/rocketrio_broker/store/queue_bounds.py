@@ -1,11 +1,13 @@
-"""The bounds of all consume queues in one file, so that a start need not read each of 80,000 folders.
+"""The bounds of all consume queues in one file: what a start expects in their files, and need not search there.
 
     rocketrioQueues     u32 CRC of the rest | JSON: the size of queue files, the log's begin, the queues of each topic
 
-It is written with each checkpoint, after the entries that it covers are synced. A queue in it is opened at its first
-use; entries in its files beyond the bounds were written after the checkpoint, and are made from the log again.
+It is written with each checkpoint, after the entries that it covers are synced. Entries within its bounds that a
+queue's files lack are lost, and made from the log again (recovery.py); entries beyond the bounds were written after the
+checkpoint, and are made again too. Without the file all queues are.
 
 Invariant: it is valid only with a rocketrio checkpoint; if Apache's broker ran since, the queues' files are read.
+Invariant: a queue's file is deleted only when the bounds on the disk do not cover its entries any more.
 Answers to: nothing; Apache's brokers read the files of all queues.
 """
 
@@ -51,6 +53,12 @@ def write_bounds(disk: Disk, root: Path, bounds: QueueBounds) -> None:
     finally:
         file.close()
     disk.rename(beside, path)
+    disk.sync_directory(root)
+
+
+def remove_bounds(disk: Disk, root: Path) -> None:
+    """Remove the file, because the queues belong to another log now; blocks."""
+    disk.unlink(root / BOUNDS_FILE)
     disk.sync_directory(root)
 
 

@@ -1,6 +1,7 @@
 """Recovers a data directory: finds the log's end and makes the queues match the log.
 
-1. Choose where to start: at the checkpoint's position; without a rocketrio checkpoint, by Apache's times.
+1. Choose where to start: at the checkpoint's position, or before the first entry that it covers and that the files of a
+   queue lack; without a rocketrio checkpoint, by Apache's times.
 2. Remove every queue entry for messages from there on.
 3. Walk the log and add entries, up to the first bytes that are not a whole record: that is the end.
    An entry that does not fit its queue means that older entries are missing: start again at an earlier address.
@@ -27,7 +28,8 @@ from rocketrio_broker.store.checkpoint import Checkpoint
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
-from rocketrio_broker.store.dispatch import QueueDispatcher, QueueGapError
+from rocketrio_broker.store.deletion import deletion_in
+from rocketrio_broker.store.dispatch import QueueDispatcher, QueueGapError, has_queue_entry
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.record.properties import can_be_properties
@@ -39,6 +41,9 @@ TIME_SLACK_MS: Final = 3000
 """3 s, as StoreCheckpoint.getMinTimestamp: the times of a checkpoint are a little ahead of the syncs."""
 
 _WALK_STEP: Final = 64 << 20  # bytes between writes of new queue entries to their files
+
+LOST_SHOWN: Final = 20
+"""The most log lines for queues that lack entries; each line has their count."""
 
 _KEPT_SIZE: Final = 8 << 20
 """Bytes after the end that are saved: twice the largest message."""
@@ -67,10 +72,13 @@ def recover(
     *,
     clean: bool,
     check_crc: bool,
+    has_bounds: bool,
     keep: KeepBytes,
+    lower: Callable[[int], None],
 ) -> Recovered:
     """Find the end of a loaded log and rebuild what the queues lack; blocks, and ends with everything synced.
 
+    `has_bounds` says whether the table knows what the queues should have. `lower` moves the checkpoint's position down.
     Raises OSError, with the log unchanged, if the disk has no room for what `keep` saves.
     """
     if not log.files.files:
@@ -78,9 +86,22 @@ def recover(
         log.set_end(0)
         return Recovered(0, 0, 0, 0)
     log.begin_offset = _find_begin(log, checkpoint)
-    loaded = frozenset(queue.key for queue in table)
     log.set_end(log.files.end_offset)  # for reading; the walk finds the real end
     start = _choose_start(log, table, checkpoint, clean=clean)
+    if checkpoint.positions is not None:
+        lost = _lost_entries(log, table, start, is_lowered=checkpoint.is_lowered)
+        if not has_bounds and start > log.min_offset:
+            _LOG.warning("queue table missing or damaged, all queues are made from the log again")
+            lost_from = log.min_offset
+        else:
+            lost_from = min((one.address for one in lost), default=start)
+        if lost_from < start:
+            # First: a power cut during the rebuild can leave holes before entries that are whole.
+            lower(lost_from)
+            start = lost_from
+        for one in lost:
+            one.cut()
+    loaded = frozenset(queue.key for queue in table)
     files_back = 1
     while True:
         try:
@@ -137,11 +158,72 @@ def _choose_start(
         position = checkpoint.positions.queue_position
         if lowest <= position <= log.files.end_offset:
             return position
-    if clean:
+    if clean and checkpoint.queue_timestamp_ms:
         # After Apache's clean stop everything was dispatched; only the end of the last file is unknown.
         start = _newest_file(log, before_ms=1 << 62)
         return max(lowest, min(start, table.last_physical_end()))
     return max(lowest, _newest_file(log, checkpoint.queue_timestamp_ms - TIME_SLACK_MS))
+
+
+@attrs.frozen
+class _LostEntries:
+    """Entries that a checkpoint covers and that the files of their queue lack."""
+
+    queue: ConsumeQueue
+    first: int
+    address: int
+    """The log has their records from here on."""
+
+    def cut(self) -> None:
+        """Keep the entries before them."""
+        if self.first == self.queue.min_offset:
+            self.queue.clear()
+        else:
+            self.queue.truncate(self.first)
+
+
+def _lost_entries(
+    log: CommitLog, table: ConsumeQueueTable, start: int, *, is_lowered: bool
+) -> list[_LostEntries]:
+    """Compare the files of each queue with its recorded bounds; return what they lack of what lies before `start`.
+
+    If the checkpoint was lowered, the log may have been cut since, and the newest entries with it.
+    """
+    lost: list[_LostEntries] = []
+    for queue in table:
+        if not queue.is_trusted or start <= log.min_offset:
+            continue
+        is_cut = is_lowered and queue.last_physical_end > start
+        end = queue.first_at_or_after(start) if is_cut else queue.max_offset
+        first = queue.first_lost(end)
+        if first < end:
+            is_whole = first == queue.min_offset
+            address = log.min_offset if is_whole else queue.end_of_entry(first - 1)
+            lost.append(_LostEntries(queue, first, address))
+    deleted = _topics_deleted_from(log, start) if lost else set()
+    for one in lost:
+        if one.queue.key[0] in deleted:
+            # The files went with their topic, whose deletion the walk meets.
+            table.delete_queue(one.queue)
+    lost = [one for one in lost if one.queue.key[0] not in deleted]
+    for one in lost[:LOST_SHOWN]:
+        topic, queue_id = one.queue.key
+        _LOG.warning(
+            "queue lacks entries, they are made from the log again topic=%s queue_id=%d from=%d to=%d queues=%d",
+            topic, queue_id, one.first, one.queue.max_offset, len(lost),
+        )  # fmt: skip
+    return lost
+
+
+def _topics_deleted_from(log: CommitLog, start: int) -> set[str]:
+    """Return the topics whose deletion is in the log from `start` on."""
+    walk = LogWalk(log, start, stop_at_damage=True)
+    return {
+        deletion.topic
+        for _, _, topic, _, _, sys_flag, _, properties in walk.records(log.max_offset - start)
+        if not has_queue_entry(sys_flag)
+        and (deletion := deletion_in(topic, properties)) is not None
+    }
 
 
 def _newest_file(log: CommitLog, before_ms: int) -> int:
@@ -165,8 +247,12 @@ def _rebuild(
 ) -> tuple[LogWalk, int, int]:
     """Rebuild the queues from `start`; return the walk, whose position is the end, records and last store time."""
     complete = {queue.key for queue in table if not _begins_after(log, queue, start)} & loaded
+    is_whole = start <= log.min_offset
     for queue in table:
-        _cut_queue(log, queue, start)
+        if is_whole and queue.last_physical_end > start:
+            queue.clear()  # Its first entries may be lost: where it begins stands in the log.
+        else:
+            _cut_queue(log, queue, start)
     walk = LogWalk(log, start, check_crc=check_crc, stop_at_damage=True)
     count = 0
     last_ms = 0

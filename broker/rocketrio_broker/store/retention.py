@@ -14,7 +14,7 @@ jumps ahead deletes nothing until it has been right for a day (`clock_watch.py`)
 """
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -204,23 +204,26 @@ class RetentionService:
         """Delete the oldest files, but never the last, and then what referred only to them; return how many."""
         files = self._log.files
         deleted = 0
+        moved: set[ConsumeQueue] = set()
         # The limit is an address, not a count: while this pass sleeps another one may delete the same files.
         last = files.files[:count]
         limit = last[-1].end_offset if last else 0
-        while (first := self._oldest_below(limit)) is not None:
-            # The bounds move before the file goes: the steps take seconds, and readers must not look for gone messages.
-            moved = await in_steps(self._table.raise_min(first.end_offset))
-            if self._oldest_below(limit) is not first:
-                continue
-            _LOG.info("log file deleted file=%s", first.path.name)
-            try:
+        try:
+            while (first := self._oldest_below(limit)) is not None:
+                # The bounds move before the file goes: the steps take seconds, and readers must not look for gone
+                # messages.
+                moved.update(await in_steps(self._table.raise_min(first.end_offset)))
+                if self._oldest_below(limit) is not first:
+                    continue
+                _LOG.info("log file deleted file=%s", first.path.name)
+                deleted += 1
                 files.remove_first()
-            finally:
-                # The file is gone from the log even if its name still exists.
+                if self._oldest_below(limit) is not None:
+                    await trio.sleep(DELETE_FILES_INTERVAL)
+        finally:
+            # A file that could not be deleted is gone from the log even if its name still exists.
+            if deleted:
                 await self._forget_gone(moved)
-            deleted += 1
-            if self._oldest_below(limit) is not None:
-                await trio.sleep(DELETE_FILES_INTERVAL)
         return deleted
 
     def _oldest_below(self, limit: int) -> MappedFile | None:
@@ -233,9 +236,11 @@ class RetentionService:
         """Return the address up to which files are not needed for a sync, the index, or a recovery."""
         return min(self._checkpoints.synced_position, self._index.position.value)
 
-    async def _forget_gone(self, queues: Sequence[ConsumeQueue]) -> None:
+    async def _forget_gone(self, queues: Collection[ConsumeQueue]) -> None:
         """Delete the files of the index and of these queues that refer only to deleted files of the log."""
         index_files = self._index.delete_before(self._log.min_offset)
+        # A start after a crash would miss queue files that the bounds on the disk still cover.
+        await self._checkpoints.checkpoint()
         queue_files = await in_steps(self._table.delete_before_min(queues))
         if queue_files or index_files:
             _LOG.info("queue files deleted queue=%d index=%d", queue_files, index_files)

@@ -1,27 +1,11 @@
-"""A start that looks into the files of those queues alone that it needs."""
-
-from pathlib import Path
+"""What a start takes from the recorded bounds of queues."""
 
 from tests.support.stores import ROOT, opened, put_of, read_all, stored
 
-from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.queue_bounds import BOUNDS_FILE
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 TOPICS = [f"t{number}" for number in range(20)]
-
-
-class WatchedDisk(MemoryDisk):
-    """Notes whose queue files are opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened: set[str] = set()
-
-    def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        if "consumequeue" in path.parts:
-            self.opened.add(path.parent.parent.name)
-        return super().open(path, create=create)
 
 
 async def filled(disk: MemoryDisk, rounds: int = 3) -> None:
@@ -35,22 +19,8 @@ def crash(disk: MemoryDisk) -> None:
     disk.open(ROOT / "abort", create=True)
 
 
-async def test_queues_are_opened_when_they_are_used() -> None:
-    disk = WatchedDisk()
-    await filled(disk)
-    disk.opened.clear()
-    async with opened(disk) as store:
-        assert disk.opened == set()
-        assert store.queue_bounds("t3", 0) == (0, 3)
-        assert len(read_all(store, "t3")) == 3
-        assert stored(store.append(put_of(b"3", "t5"))).queue_offset == 3
-    assert disk.opened == {"t3", "t5"}
-    async with opened(disk) as store:
-        assert len(read_all(store, "t5")) == 4
-
-
-async def test_after_a_kill_only_queues_with_newer_messages_are_opened() -> None:
-    disk = WatchedDisk()
+async def test_after_a_kill_newer_entries_are_made_again() -> None:
+    disk = MemoryDisk()
     await filled(disk)
     async with opened(disk) as store:
         await store.checkpoint()
@@ -64,9 +34,7 @@ async def test_after_a_kill_only_queues_with_newer_messages_are_opened() -> None
     disk.unlink(ROOT / BOUNDS_FILE)
     disk.open(ROOT / BOUNDS_FILE, create=True).pwrite(before, 0)
     crash(disk)
-    disk.opened.clear()
     async with opened(disk) as store:
-        assert disk.opened == {"t7"}
         assert len(read_all(store, "t7")) == 4
 
 
@@ -90,24 +58,11 @@ async def test_what_was_written_beyond_the_bounds_and_lost_in_the_log_is_wiped_a
 
 async def test_bounds_are_ignored_if_damaged_or_if_another_broker_wrote_since() -> None:
     for damage in ("trailer", "bounds"):
-        disk = WatchedDisk()
+        disk = MemoryDisk()
         await filled(disk)
         if damage == "trailer":
             disk.open(ROOT / "checkpoint").pwrite(bytes(256), 256)
         else:
             disk.open(ROOT / BOUNDS_FILE).pwrite(b"}", 40)
-        disk.opened.clear()
         async with opened(disk) as store:
-            assert disk.opened == set(TOPICS)
             assert all(len(read_all(store, topic)) == 3 for topic in TOPICS)
-
-
-async def test_queue_whose_folder_is_gone_is_not_brought_back_by_its_bounds() -> None:
-    disk = MemoryDisk()
-    await filled(disk)
-    folder = ROOT / "consumequeue" / "t2"
-    for path in [path for path in disk.files if folder in path.parents]:
-        disk.unlink(path)
-    disk.directories -= {folder, folder / "0"}
-    async with opened(disk) as store:
-        assert store.queue_bounds("t2", 0) is None
