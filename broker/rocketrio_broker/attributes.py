@@ -5,6 +5,8 @@
 The broker keeps and reports attributes and does not apply them to messages; proxies do (docs/decisions/0047).
 
 Invariant: a request can set only what this broker does. What Apache's brokers and files contain is kept unchanged.
+Invariant: a topic has an entry for each message. One that is requested with an entry for each batch (BatchCQ) is created
+and reported as SimpleCQ: under the other name, Apache's brokers would not start on its queues, or not show its messages.
 Answers to: TopicAttributes, SubscriptionGroupAttributes, AttributeParser, AttributeUtil.
 """
 
@@ -26,6 +28,8 @@ class Attribute:
 
     values: tuple[str, ...] | range
     changeable: bool
+    stored_as: Mapping[str, str] = attrs.Factory(dict)
+    """The value that is stored for a requested one, if it is another."""
 
     def takes(self, value: str) -> bool:
         """Return whether the attribute may have this value."""
@@ -41,7 +45,7 @@ class Attribute:
 
 TOPIC_ATTRIBUTES: Final = {
     "message.type": Attribute(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"), True),
-    "queue.type": Attribute(("SimpleCQ",), False),
+    "queue.type": Attribute(("SimpleCQ", "BatchCQ"), False, {"BatchCQ": "SimpleCQ"}),
     "cleanup.policy": Attribute(("DELETE",), False),
     "reserve.time": Attribute(range(-1, 2**63), True),
 }
@@ -107,7 +111,7 @@ def _changed(
                     f"{whose} cannot lose the attribute {name}, which it has not"
                 )
         elif attribute.takes(value):
-            result[name] = value
+            result[name] = attribute.stored_as.get(value, value)
         else:
             raise BrokerSystemError(
                 f"{whose} cannot have the attribute {name}={value}; this broker takes {attribute}"

@@ -7,6 +7,8 @@ from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfi
 from rocketrio_protocol.errors import BrokerSystemError
 
 FIFO = TopicConfig("T", attributes={"message.type": "FIFO"})
+BATCHES = TopicConfig("T", attributes={"queue.type": "BatchCQ"})
+"""Copied from an Apache broker."""
 COPIED = TopicConfig("T", attributes={"cleanup.policy": "COMPACTION", "of.later": "x"})
 
 
@@ -17,6 +19,9 @@ COPIED = TopicConfig("T", attributes={"cleanup.policy": "COMPACTION", "of.later"
         (None, "+message.type=FIFO", {"message.type": "FIFO"}),
         (None, "+queue.type=SimpleCQ,+cleanup.policy=DELETE",
          {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}),
+        # Its queues have an entry for each message, and Apache's brokers must know that if they get them.
+        (None, "+queue.type=BatchCQ", {"queue.type": "SimpleCQ"}),
+        (BATCHES, "+message.type=NORMAL", {**BATCHES.attributes, "message.type": "NORMAL"}),
         (None, "+reserve.time=-1", {"reserve.time": "-1"}),
         (None, "+reserve.time=9223372036854775807", {"reserve.time": "9223372036854775807"}),
         (FIFO, "", {"message.type": "FIFO"}),
@@ -55,7 +60,8 @@ def test_attributes_after_a_request_are_those_before_with_its_changes(
         (None, "+reserve.time=9223372036854775808", "from -1"),
         (None, f"+reserve.time={'9' * 5000}", "from -1"),
         (None, "+reserve.time=soon", "from -1"),
-        (None, "+queue.type=BatchCQ", "BatchCQ; this broker takes SimpleCQ"),
+        (None, "+queue.type=RocksDBCQ", "RocksDBCQ; this broker takes SimpleCQ or BatchCQ"),
+        (BATCHES, "+queue.type=BatchCQ", "at creation"),
         (None, "+cleanup.policy=COMPACTION", "takes DELETE"),
         (None, "+message.type=MIXED", "takes UNSPECIFIED"),
     ],

@@ -12,7 +12,7 @@ import trio
 from rocketrio_broker.attributes import group_attributes
 from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.processors.long_answers import STEP_QUEUES, JoinedBody, at_most, steps_of
-from rocketrio_broker.processors.topic_admin import refuse_long_list, refuse_on_slave
+from rocketrio_broker.processors.topic_admin import is_left_to_master, refuse_long_list
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.steps import in_steps
@@ -74,7 +74,8 @@ class GroupAdminProcessor:
     def update_and_create_group(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        refuse_on_slave(self._broker.config)
+        if is_left_to_master(self._broker.config, request):
+            return request.response()
         group = fastjson.loads_bounded(request.body, SubscriptionGroupConfig, what="group settings")
         self._broker.groups.update(self._checked(group))
         return request.response()
@@ -82,7 +83,8 @@ class GroupAdminProcessor:
     def update_and_create_groups(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        refuse_on_slave(self._broker.config)
+        if is_left_to_master(self._broker.config, request):
+            return request.response()
         body = fastjson.loads_bounded(
             request.body, SubscriptionGroupConfigList, what="list of group settings"
         )
@@ -109,7 +111,8 @@ class GroupAdminProcessor:
         return msgspec.structs.replace(group, attributes=attributes)
 
     async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        refuse_on_slave(self._broker.config)
+        if is_left_to_master(self._broker.config, request):
+            return request.response()
         header = request.header(admin.DeleteSubscriptionGroupRequestHeader)
         self._broker.groups.delete(header.group_name)
         if header.remove_offset or header.clean_offset:

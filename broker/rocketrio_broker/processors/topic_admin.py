@@ -26,7 +26,7 @@ from rocketrio_protocol.bodies.topics import (
     TopicConfigSerializeWrapper,
     with_mappings,
 )
-from rocketrio_protocol.codes import VERSION_5, VERSION_5_3_3, RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, VERSION_5_3_3, RequestCode, ResponseCode, code_name
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
@@ -43,13 +43,22 @@ TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 """The names of Java's enum: Java peers cannot read a topic table with another name in it."""
 
 
-def refuse_on_slave(config: LiveConfig) -> None:
-    """Raise BrokerSystemError on a slave: the next copy of the master's tables would undo the change."""
-    if config.broker.is_slave:
+def is_left_to_master(config: LiveConfig, request: RemotingCommand) -> bool:
+    """Return whether this is a slave that answers a change with success, and makes it when its master has made it.
+
+    Programs for 5.x change topics and groups at every broker, a slave first if its address comes first, and stop at a
+    refusal. A change that a slave made itself would be undone by its next copy of the master's tables, as it is on
+    Apache's slaves. Raises BrokerSystemError on a slave for other programs, which get what slaves of 4.9 answer.
+    """
+    if not config.broker.is_slave:
+        return False
+    if request.version < VERSION_5:
         raise BrokerSystemError(
             "This broker is a slave",
             remark="Can't modify it on a slave, please modify it on the master",
         )
+    logger.info("change left to the master request=%s", code_name(request.code, RequestCode))
+    return True
 
 
 def refuse_long_list(entries: Sized) -> None:
@@ -103,7 +112,8 @@ class TopicAdminProcessor:
         self, request: RemotingCommand, topics: Sequence[TopicConfig]
     ) -> RemotingCommand:
         """Create or change all of these topics, or none; the names of their attributes have signs."""
-        refuse_on_slave(self._broker.config)
+        if is_left_to_master(self._broker.config, request):
+            return request.response()
         self._broker.topics.update_all([self._checked(topic) for topic in topics])
         # Messages that survive a power cut cannot be read without their topic. This blocks for some milliseconds.
         self._broker.topics.table.sync()
@@ -136,10 +146,8 @@ class TopicAdminProcessor:
     async def delete_topic(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
-        if self._broker.config.broker.is_slave and request.version >= VERSION_5:
-            # Tools of 5.x ask slaves too, and stop at a refusal. The master's deletion arrives here with its log.
-            return request.response()
-        refuse_on_slave(self._broker.config)
+        if is_left_to_master(self._broker.config, request):
+            return request.response()  # The master's deletion arrives here with its log.
         header = request.header(admin.DeleteTopicInBrokerRequestHeader)
         self._refuse_name(header.topic)
         if not self._broker.store.writable:

@@ -1,5 +1,6 @@
 import json
 
+import attrs
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
@@ -23,10 +24,12 @@ from rocketrio_protocol.bodies.stats import (
 from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
     SubscriptionGroupConfig,
+    SubscriptionGroupConfigList,
     SubscriptionGroupWrapper,
     TopicConfig,
 )
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin, client
 
 UPDATE = admin.UpdateAndCreateSubscriptionGroupRequestHeader()
@@ -189,6 +192,31 @@ async def test_slave_refuses_changes_of_groups(autojump_clock: MockClock) -> Non
         assert update.code == ResponseCode.SYSTEM_ERROR
         delete = await slave.ask(admin.DeleteSubscriptionGroupRequestHeader("G"))
         assert delete.code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("slave_is_asked_first", [False, True])
+async def test_group_that_a_program_of_5_x_changes_at_every_broker_is_the_same_on_every_broker(
+    autojump_clock: MockClock, slave_is_asked_first: bool
+) -> None:
+    one_group = RemotingCommand.request(UPDATE, fastjson.dumps(SubscriptionGroupConfig("G")))
+    groups = SubscriptionGroupConfigList([SubscriptionGroupConfig("L", retry_max_times=2)])
+    list_of_groups = RemotingCommand(
+        code=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=fastjson.dumps(groups)
+    )
+    delete = RemotingCommand.request(admin.DeleteSubscriptionGroupRequestHeader("G"))
+    async with asking(slaves=1) as one:
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        order = (slave, one) if slave_is_asked_first else (one, slave)
+        tables = [broker.broker.state.groups.subscription_group_table for broker in order]
+        for requests, are_there in (((one_group, list_of_groups), "GL"), ((delete,), "L")):
+            for request in requests:
+                for broker in order:
+                    answer = await broker.ask(attrs.evolve(request, version=VERSION_5))
+                    assert answer.code == ResponseCode.SUCCESS
+            await trio.sleep(15)
+            for table in tables:
+                assert {name for name in "GL" if name in table} == set(are_there)
+                assert table["L"].retry_max_times == 2
 
 
 async def test_clone_for_an_impossible_group_or_into_a_full_table_is_refused(

@@ -12,7 +12,7 @@ from rocketrio_broker.store.refusals import Refuser
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import TopicList, TopicRouteData
 from rocketrio_protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin, cluster
 
@@ -286,6 +286,37 @@ async def test_slave_refuses_changes_of_topics(autojump_clock: MockClock) -> Non
             answer = await slave.ask(header)
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "master" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("slave_is_asked_first", [False, True])
+async def test_topic_that_a_program_of_5_x_creates_at_every_broker_is_on_every_broker(
+    autojump_clock: MockClock, slave_is_asked_first: bool
+) -> None:
+    one_topic = RemotingCommand.request(create("T"))
+    list_of_topics = listed({"topicName": "L", "readQueueNums": 2, "writeQueueNums": 2})
+    async with asking(slaves=1) as one:
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        order = (slave, one) if slave_is_asked_first else (one, slave)
+        for request in (one_topic, list_of_topics):
+            for broker in order:
+                answer = await broker.ask(attrs.evolve(request, version=VERSION_5))
+                assert answer.code == ResponseCode.SUCCESS
+        await trio.sleep(15)
+        for name in ("T", "L"):
+            topic = one.broker.state.topics.topic_config(name)
+            assert topic is not None
+            assert slave.broker.state.topics.topic_config(name) == topic
+
+
+async def test_topic_that_only_a_slave_was_asked_for_is_nowhere(autojump_clock: MockClock) -> None:
+    """On Apache's slaves it is gone with their next copy of the master's topics."""
+    async with asking(slaves=1) as one:
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        request = attrs.evolve(RemotingCommand.request(create("T")), version=VERSION_5)
+        version = slave.broker.state.topics.data_version
+        assert (await slave.ask(request)).code == ResponseCode.SUCCESS
+        assert slave.broker.state.topics.topic_config("T") is None
+        assert slave.broker.state.topics.data_version == version
 
 
 async def test_slave_answers_a_deletion_of_5_x_and_waits_for_its_masters(
