@@ -18,6 +18,7 @@ from rocketrio.consuming.offset_store import check_offset
 from rocketrio.consuming.offsets import OffsetStore, lock_lost, lost_meanwhile
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.queue_locks import FINISH_LIMIT, QueueLocks
+from rocketrio.repeated_failures import RepeatedFailures
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import every
@@ -187,7 +188,7 @@ class Assignment:
 
     async def commit_on_period(self, interval: float, each_round: Callable[[], None]) -> None:
         """Commit periodically; without automatic commits only repeat what brokers may have lost."""
-        round_number = 0
+        round_number, failures = 0, RepeatedFailures()
         async for _ in every(interval, first_after=interval):
             round_number += 1
             each_round()
@@ -198,7 +199,12 @@ class Assignment:
             else:
                 errors = await self.offsets.persist_committed()
             for error in errors:
-                logger.warning("commit failed group=%s error=%s", self.group, error)
+                if count := failures.failed(str(error)):
+                    logger.warning(
+                        "commit failed group=%s failures=%d error=%s", self.group, count, error
+                    )
+            if not errors:
+                failures.succeeded()
             self._start_void_queues_again()
             if round_number % REMIND_EVERY == 0:
                 self._remind_of_dropped_commits()

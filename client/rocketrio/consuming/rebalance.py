@@ -19,6 +19,7 @@ from rocketrio.client import ClientInstance
 from rocketrio.cluster.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.consuming.pull import ROUTE_MAX_AGE
+from rocketrio.repeated_failures import RepeatedFailures
 from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.errors import (
@@ -109,6 +110,7 @@ class RebalanceService:
     reports: deque[Rebalance] = attrs.field(factory=lambda: deque(maxlen=RECENT_REBALANCES))
     """What moved, newest last."""
     _shares: dict[str, Share] = attrs.Factory(dict)
+    _failures: RepeatedFailures = attrs.Factory(RepeatedFailures)
 
     async def run(self) -> None:
         """Rebalance until cancelled."""
@@ -135,7 +137,7 @@ class RebalanceService:
         """
         shares: dict[str, Share] = {}
         mine: dict[str, list[MessageQueue]] = {}
-        is_balanced = True
+        errors: dict[str, Error] = {}
         for topic in self.member.subscriptions:
             try:
                 members, mine[topic] = await self._own_queues(topic)
@@ -147,13 +149,28 @@ class RebalanceService:
                     self.member.group
                 ):
                     continue  # No message was handed back yet.
-                is_balanced = False
-                logger.warning(
-                    "not rebalanced topic=%s group=%s error=%s", topic, self.member.group, error
-                )
+                errors[topic] = error
+        self._log(errors)
         self.assign(mine)
         self._report(shares)
-        return is_balanced
+        return not errors
+
+    def _log(self, errors: Mapping[str, Error]) -> None:
+        """Log why topics could not be balanced in this round: one line for each cause that was not logged of late."""
+        group = self.member.group
+        if not errors:
+            if failures := self._failures.succeeded():
+                logger.info("rebalanced again group=%s failures=%d", group, failures)
+            return
+        causes: dict[tuple[type[Error], str | None], list[str]] = {}
+        for topic, error in errors.items():
+            causes.setdefault((type(error), error.broker_addr), []).append(topic)
+        for cause, topics in causes.items():
+            if failures := self._failures.failed(cause):
+                logger.warning(
+                    "not rebalanced group=%s topics=%s failures=%d error=%s",
+                    group, ",".join(topics), failures, errors[topics[0]],
+                )  # fmt: skip
 
     def _report(self, shares: Mapping[str, Share]) -> None:
         when = nearest_time(self.client.wall_clock.now_ms())

@@ -1,5 +1,6 @@
 """Rounds of a rebalance while members and brokers can be asked, and while they cannot."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 
@@ -128,3 +129,32 @@ async def test_a_topic_that_may_not_be_read_is_named_in_the_log(
     assert await service.rebalance()
     assert rounds == [{"orders": []}]
     assert "no queue may be read topic=orders group=g" in caplog.text
+
+
+async def test_failures_of_one_cause_are_logged_once_a_minute_with_their_number(
+    client: ClientInstance, cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lines(event: str) -> list[str]:
+        return [line for line in caplog.messages if line.startswith(event)]
+
+    topics = ["orders", "returns", "bills"]
+    async with open_admin(client=client) as admin:
+        for topic in topics:
+            await admin.create_topic(topic, queues=1)
+    async with open_consumer(topics, group="g", client=client):
+        await trio.sleep(60)
+        caplog.set_level(logging.INFO, logger="rocketrio.rebalance")
+        caplog.clear()
+        await cluster.master.kill()
+        await cluster.slaves[0].kill()
+        await trio.sleep(170)
+        for event in ("not rebalanced", "commit failed"):
+            # One for how the connections ended, and three for those that are refused since.
+            assert 3 <= len(lines(event)) <= 4
+        failed = lines("not rebalanced")
+        assert all("topics=orders,returns,bills,%RETRY%g " in line for line in failed)
+        assert "failures=1 " in failed[0]
+        assert "failures=60 " in failed[-1]
+        await cluster.master.start()
+        await trio.sleep(60)
+        assert len(lines("rebalanced again")) == 1
