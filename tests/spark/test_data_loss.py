@@ -237,3 +237,30 @@ async def test_a_topic_with_fewer_queues_than_planned_is_a_loss_of_the_others(
         await _fails(cluster, options, task, said)
         rows = (await fetch(cluster, _tolerant(options), task)).rows()
         assert rows == {0: all_bodies(1)[0]}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": '{"orders":{"broker-a":{"0":-2}}}'},
+        {"startingOffsets": "group", "consumerGroup": "billing"},
+        {"startingTimestamp": "2020-01-01T00:00:00Z"},
+    ],
+)
+async def test_range_that_ends_before_what_retention_left_is_lost(
+    autojump_clock: MockClock, start: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user gave no beginning behind the end: retention has moved it there."""
+    async with _cluster() as cluster:
+        least = await _remove_files(cluster, 2)
+        given = {**start, "endingOffsets": '{"orders":{"broker-a":{"0":5}}}'}
+        said = (
+            f"offsets 0 to 5 .5 messages. were to be read, but the queue holds {least} to {COUNT}"
+        )
+        with pytest.raises(OffsetOutOfRangeError, match=said) as caught:
+            await plan_batch(read_options(cluster, **given), dial=cluster.dial)
+        assert OPTION in str(caught.value)
+        tolerant = read_options(cluster, failOnDataLoss="false", **given)
+        assert await plan_batch(tolerant, dial=cluster.dial) == []
+        assert "lost messages skipped" in caplog.text

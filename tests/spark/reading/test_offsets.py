@@ -21,6 +21,7 @@ from rocketrio.spark.reading.offsets import (
     parse_offset_table,
     parse_position,
     resolve_ranges,
+    starts_before_ends,
 )
 from rocketrio_protocol.message import MessageQueue
 
@@ -130,6 +131,8 @@ _Q = MessageQueue("t", "b", 0)
         (12, 25, (12, 20), (20, 25)),
         (22, 25, (20, 20), (22, 25)),
         (22, -1, (20, 20), (20, 22)),
+        (-2, 4, (4, 4), (0, 4)),
+        (-2, 0, (0, 0), None),
         (10, 20, (10, 20), None),
         (3, 3, (3, 3), None),
     ],
@@ -145,6 +148,14 @@ def test_ranges_stay_inside_what_the_queue_holds(
 def test_a_start_behind_its_end_is_refused() -> None:
     with pytest.raises(OptionError, match=r"t@b:0 would be read from 15 to 12: what the starting"):
         resolve_ranges({_Q: Bounds(10, 20)}, {_Q: 15}, {_Q: 12})
+
+
+def test_group_without_commits_whose_beginning_was_lost_keeps_its_start() -> None:
+    """Otherwise nothing would show that what it should read is gone."""
+    bounds = {_Q: Bounds(10, 20)}
+    assert starts_before_ends(bounds, {_Q: -2}, {_Q: 4}) == {_Q: -2}
+    assert starts_before_ends(bounds, {_Q: 15}, {_Q: 12}) == {_Q: 12}
+    assert starts_before_ends(bounds, {_Q: 15}, {_Q: -1}) == {_Q: 15}
 
 
 def test_loss_names_its_cause_place_and_remedy() -> None:

@@ -22,6 +22,7 @@ from tests.spark.sending import (
     stored,
     write,
 )
+from tests.support.clients import open_admin as admin_of_its_own
 from tests.support.clients import open_client
 from trio.testing import MockClock
 
@@ -327,6 +328,29 @@ async def test_row_for_a_missing_queue_ends_the_task(
         assert str(caught.value).startswith(
             "[ROCKETMQ_ROW] row 4 of task 0, key 'o-5' names partition 4 of topic orders, which has 4 queues"
         )
+
+
+@pytest.mark.parametrize("column", ["partition", "queue_id"])
+async def test_row_for_a_queue_that_the_topic_got_meanwhile_is_written(
+    autojump_clock: MockClock, column: str
+) -> None:
+    """A known route may be half a minute old: a fresh one decides whether the row is refused."""
+    async with one_master() as (cluster, client):
+        columns = WriteColumns(0, **{column: 1})
+        await write(client, [numbered(0, 2, **{column: [0, 3]})], columns)
+        servers = cluster.name_servers
+        async with admin_of_its_own(name_servers=servers, dial=cluster.dial) as admin:
+            await admin.create_topic(TOPIC, queues=2 * QUEUES)
+        batches = [
+            numbered(2, 2, **{column: [0, 3]}),
+            numbered(4, 2, **{column: [5, 7]}),
+            numbered(6, 2, **{column: [7, 8]}),
+        ]
+        assert (await write(client, batches[:2], columns)).rows == 4
+        with pytest.raises(RowError, match=r"row 3 of task 0 names (partition|queue) 8 of topic"):
+            await write(client, batches[1:], columns)
+        found = await stored(client, 2 * QUEUES)
+        assert [message.body for message in found[7]][:1] == [b"5"]
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,11 @@ def resolve_ranges(
             # options.
             losses.append(Loss(queue, end, start, held))
             start = end
+        if start > end and starts[queue] == EARLIEST_OFFSET:
+            # Retention has moved the beginning past this end: what was there is lost.
+            if end:
+                losses.append(Loss(queue, 0, end, held))
+            start = end
         if start > end:
             raise OptionError(
                 f"{queue} would be read from {start} to {end}: what the starting... options say lies behind"
@@ -307,7 +312,7 @@ def starts_before_ends(
     """Limit the starts to their ends: a group that is beyond an end has nothing to read, which is not an error."""
     return {
         queue: start
-        if ends[queue] == LATEST_OFFSET
+        if ends[queue] == LATEST_OFFSET or start == EARLIEST_OFFSET
         else min(_resolved(start, bounds[queue]), ends[queue])
         for queue, start in starts.items()
     }

@@ -14,7 +14,9 @@ from rocketrio.spark.reading.asking import Retries, repeated, source_errors
 from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.offsets import (
+    EARLIEST_OFFSET,
     AtTimestamp,
+    AtTimestamps,
     Bounds,
     GroupOffsets,
     Loss,
@@ -99,6 +101,12 @@ async def discover(client: ClientInstance, options: ReadOptions) -> Discovery:
     ends = await offsets_at(client, options.ending, bounds, group=group, retries=retries)
     if isinstance(options.starting, GroupOffsets):
         starts = starts_before_ends(bounds, starts, ends)
+    if isinstance(options.starting, AtTimestamp | AtTimestamps):
+        # What was stored at that time may have been older than the oldest message that is left.
+        starts = {
+            queue: EARLIEST_OFFSET if at == bounds[queue].min_offset else at
+            for queue, at in starts.items()
+        }
     bounds = await with_what_is_not_shown_yet(client, bounds, starts)
     ranges, losses = resolve_ranges(bounds, starts, ends)
     topics = dict.fromkeys(queue.topic for queue in queues if options.schema_mode == "kafka")

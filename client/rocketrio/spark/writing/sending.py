@@ -25,6 +25,7 @@ from rocketrio.spark.errors import (
     AccessDeniedError,
     BrokerUnreachableError,
     NotStoredError,
+    RowError,
     SparkSourceError,
     TopicNotFoundError,
 )
@@ -112,7 +113,7 @@ class Sender:
                 rows, self._given = self._given, []
                 for each in rows:
                     await self._find_queues(each.topics)
-                    self._backlog.add(each, self._queues)
+                    await self._add(each, client)
                 self._start_sending(nursery)
                 if self._has_ended and not self._in_flight and not self._given:
                     return
@@ -212,8 +213,30 @@ class Sender:
 
     # ----------------------------------------------------------------------------------- routes
 
+    async def _add(self, rows: Rows, client: ClientInstance) -> None:
+        """Add rows to the backlog. Raises RowError if a row names a queue that fresh routes do not have either."""
+        try:
+            self._backlog.add(rows, self._queues)
+        except RowError:
+            before = {topic: self._queues[topic] for topic in rows.topics}
+            await self._find_queues_again(rows.topics, client)
+            if all(self._queues[topic] == queues for topic, queues in before.items()):
+                raise
+            self._backlog.add(rows, self._queues)
+
+    async def _find_queues_again(self, topics: Sequence[str], client: ClientInstance) -> None:
+        """Replace the queues of topics by those of fresh routes: a known route may be half a minute old."""
+        for topic in topics:
+            try:
+                await client.refresh_topic_route(topic)
+            except Error as error:
+                logger.info("route not refreshed topic=%s error=%s", topic, error)
+            else:
+                del self._queues[topic]
+        await self._find_queues(topics)
+
     async def _find_queues(self, topics: Sequence[str]) -> None:
-        """Find the queues over which each topic's keys are spread; they stay the same until the task ends."""
+        """Find the queues over which each topic's keys are spread; they stay the same while no row names others."""
         for topic in topics:
             attempt = 0
             while topic not in self._queues:
