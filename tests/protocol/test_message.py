@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,10 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.records import plain_fields, record_fields
 
-from rocketrio_protocol.errors import BodyUnreadableError, LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.errors import (
+    BodyUnreadableError,
+    ConfigError,
+    Error,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+from rocketrio_protocol.record.compression import compress
 from rocketrio_protocol.record.encode import encode_record
-from rocketrio_protocol.record.layout import SysFlag, pack_host
+from rocketrio_protocol.record.layout import (
+    COMPRESSED,
+    COMPRESSION_TYPE_SHIFT,
+    SysFlag,
+    pack_host,
+)
 from rocketrio_protocol.record.properties import decode_properties
 from rocketrio_protocol.times import LAST_TIME_MS
 
@@ -67,6 +80,40 @@ def test_properties_that_have_a_field_are_refused(name: str) -> None:
 def test_a_key_with_a_blank_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="contains a space"):
         Message("t", b"", keys=["a b"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "error", "why"),
+    [
+        (0, b"POISON", RemoteProtocolError, "a ZLIB body of 6 stored bytes is damaged"),
+        (7, b"x", RemoteProtocolError, "unknown compression type 7"),
+        (1, b"x", ConfigError, "compressed with LZ4, whose package is not installed"),
+        (2, b"x", ConfigError, "compressed with ZSTD, whose package is not installed"),
+    ],
+)
+def test_body_that_cannot_be_read_names_the_place_of_its_message(
+    kind: int, body: bytes, error: type[Error], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("lz4.frame", "zstandard"):
+        monkeypatch.setitem(sys.modules, module, None)
+    message = _message(body=body, sys_flag=COMPRESSED | kind << COMPRESSION_TYPE_SHIFT)
+    message.broker_name = "broker-a"
+    with pytest.raises(error) as caught:
+        message.body  # noqa: B018
+    place = f"{message.topic}@broker-a:3 offset 11"
+    assert str(caught.value).startswith(f"the body of {place} cannot be read: ")
+    assert why in str(caught.value)
+    assert str(message.body_error) == str(caught.value)
+    assert message.inflated_size == 0
+    with pytest.raises(error, match="cannot be read"):
+        message.json()
+    message.broker_name = ""  # Who decodes without it names the place.
+    assert not str(message.body_error).startswith("the body of")
+
+
+def test_body_that_can_be_read_has_no_error() -> None:
+    assert _message().body_error is None
+    assert _message(body=compress(b"x"), sys_flag=COMPRESSED).body_error is None
 
 
 def test_every_property_of_a_stored_message() -> None:

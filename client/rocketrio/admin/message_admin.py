@@ -70,6 +70,9 @@ async def message_trace(
     except RouteNotFoundError:
         found, has_topic = [], False
     for message in found:
+        if message.body_error is not None:
+            damaged += 1
+            continue
         decoded = decode_trace(message.body.decode("utf-8", "replace"))
         damaged += decoded.damaged
         host = join_addr(*message.born_host)

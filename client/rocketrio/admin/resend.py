@@ -143,7 +143,8 @@ class Resent:
 
     message: MessageExt
     outcome: str
-    """`sent`; `would be sent` in a dry run; `sent before` or `doubtful` by the journal."""
+    """`sent`; `would be sent` in a dry run; `sent before` or `doubtful` by the journal; `unreadable`, see `body_error`
+    of the message: it is not sent."""
 
 
 async def resend(
@@ -161,8 +162,8 @@ async def resend(
     """Send dead letters again, all of them or `messages`, one after the other; `report` gets what became of each.
 
     `since` and `where` choose among them, `rate` limits the messages a second. With a `journal` those that it names
-    are omitted. Raises the error of the first that could not be sent; it is doubtful then if no broker answered. After
-    a cancel the message under way is finished first.
+    are omitted, and so are those whose body cannot be read. Raises the error of the first that could not be sent; it is
+    doubtful then if no broker answered. After a cancel the message under way is finished first.
     """
     if rate is not None and not rate > 0:
         raise ConfigError(f"rate={rate} is not a number of messages a second")
@@ -177,6 +178,8 @@ async def resend(
     ):
         async for message in chosen:
             known = None if journal is None else _known(journal, key_of(message))
+            if known is None and message.body_error is not None:
+                known = "unreadable"
             if known is not None or dry_run:
                 report(Resent(message, known or "would be sent"))
                 continue

@@ -171,7 +171,8 @@ async def measure_receives(
                 kept.begin(since)
                 message = await consumer.receive()
                 now = trio.current_time()
-                kept.add(now, now - since, len(message.body), status="received")
+                size = 0 if message.body_error is not None else len(message.body)
+                kept.add(now, now - since, size, status="received")
             nursery.cancel_scope.cancel()
 
     with trio.move_on_after(float("inf") if load.duration is None else load.duration):
@@ -200,6 +201,8 @@ async def measure_round_trips(
 
         async def receive() -> None:
             async for message in consumer:
+                if message.body_error is not None:
+                    continue  # Another program sent it.
                 number = int.from_bytes(message.body[:NUMBER_SIZE], "big")
                 if number in arrivals:
                     arrivals[number].set()

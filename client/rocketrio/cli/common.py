@@ -746,7 +746,13 @@ def print_json(value: Any) -> None:
 
 
 def body_fields(message: MessageExt) -> dict[str, object]:
-    """Return `body` for JSON as text, or as base64 with `encoding` if it is not UTF-8."""
+    """Return `body` for JSON as text, or as base64 with `encoding` if it is not UTF-8.
+
+    It is null, with the reason in `body_error`, if it cannot be read: that hides no other message.
+    """
+    problem = message.body_error
+    if problem is not None:
+        return {"body": None, "body_error": str(problem)}
     try:
         return {"body": message.body.decode()}
     except UnicodeDecodeError:

@@ -27,7 +27,7 @@ from rocketrio.cli.common import (
     sends,
 )
 from rocketrio.cli.format_strings import Printer, message_printer
-from rocketrio.cli.message_output import message_row
+from rocketrio.cli.message_output import message_row, warn_of_unreadable
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.progress import showing_progress, writes_to_file
@@ -98,7 +98,8 @@ def consume(
 
     Ends with --count, --to, --until-caught-up or Ctrl-C; the next run of the group continues from there. With --json a
     body that is not UTF-8 is printed as base64, with `"encoding": "base64"` in the object; keys and tags that a message
-    lacks are null. While a broker cannot be reached, standard error says so. If the messages go to a file, it ends with
+    lacks are null. A body that cannot be read is null, with the reason in `body_error`; without --json standard error
+    names it. While a broker cannot be reached, standard error says so. If the messages go to a file, it ends with
     their number.
 
     \b
@@ -228,6 +229,8 @@ class _Printer:
 
     def __init__(self, line: Callable[[MessageExt], bytes], template: str | None) -> None:
         self.printed = 0
+        self._template = template
+        self._warns = line is not _json_line
         self._line: Printer = lambda message, number: line(message)
         if template is not None:
             self._line = message_printer(template, message_row)
@@ -238,6 +241,8 @@ class _Printer:
             [self._line(message, number) for number, message in enumerate(messages, first)]
         )
         await trio.to_thread.run_sync(self._write, data)
+        if self._warns:
+            warn_of_unreadable(messages, self._template)
         self.printed += len(messages)
 
     @staticmethod
@@ -247,7 +252,8 @@ class _Printer:
 
 
 def _body_line(message: MessageExt) -> bytes:
-    return message.body + b"\n"
+    """Return the body as a line; nothing for one that cannot be read, which is named on standard error."""
+    return b"" if message.body_error is not None else message.body + b"\n"
 
 
 def _json_line(message: MessageExt) -> bytes:

@@ -17,9 +17,11 @@ from rocketrio.admin.cut_log import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, client_options, reads, run
+from rocketrio.cli.message_output import body_size
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
@@ -125,8 +127,9 @@ def resend_command(
     cut_off = _file(directory, file)
     records, damage = _read(cut_off)
     chosen = [record for record in records if record.physical_offset >= first]
-    wanted = [record for record in chosen if not record.is_internal]
-    passed_over = len(chosen) - len(wanted)
+    ours = [record for record in chosen if not record.is_internal]
+    wanted = [record for record in ours if record.message.body_error is None]
+    passed_over = len(chosen) - len(ours)
 
     async def work() -> None:
         sent, problem = 0, None
@@ -153,6 +156,10 @@ def resend_command(
             lines=True,
             people=f"{verb}; passed over, as they are brokers' own: {passed_over}",
         )
+        for record in ours:
+            if record.message.body_error is not None:
+                where = f"the message at {record.physical_offset} is not sent again"
+                warn(f"{where}: {record.message.body_error}")
         _report_damage(damage)
 
     run(work, verbose=verbose)
@@ -210,6 +217,7 @@ def _record_row(record: CutRecord) -> dict[str, Any]:
         "tags": message.tags,
         "store_time": message.store_time,
         "properties": message.properties,
-        "body_size": len(message.body),
+        "body_size": body_size(message),
+        "body_error": None if message.body_error is None else str(message.body_error),
         "internal": record.is_internal,
     }

@@ -10,6 +10,7 @@ from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import GROUP, TIME_HELP, Time, client_options, reads, run
 from rocketrio.cli.dead_letters_tools import count, export, resend
+from rocketrio.cli.message_output import body_size
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
@@ -22,7 +23,7 @@ _COLUMNS: Final = (
     Column("tags", cell=lambda row: row["tags"] or ""),
     "reconsume_times",
     "store_time",
-    "body_size",
+    Column("body_size", cell=lambda row: row["body_error"] or str(row["body_size"]), right=True),
 )
 
 
@@ -60,7 +61,7 @@ def list_command(
     """Show the dead letters of GROUP; none is removed.
 
     `reconsume_times` is how often the message was sent back, including the last time. With --json the output has one
-    object per line, with the same names.
+    object per line, with the same names; `body_error` says why a body cannot be read, which is then of unknown size.
 
     \b
     Example:
@@ -85,5 +86,6 @@ def _row(message: MessageExt) -> dict[str, Any]:
         "tags": message.tags,
         "reconsume_times": message.reconsume_times,
         "store_time": message.store_time,
-        "body_size": len(message.body),
+        "body_size": body_size(message),
+        "body_error": None if message.body_error is None else str(message.body_error),
     }

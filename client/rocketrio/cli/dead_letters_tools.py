@@ -27,6 +27,7 @@ from rocketrio.cli.common import (
     reads,
     run,
 )
+from rocketrio.cli.message_output import body_size, warn_of_unreadable
 from rocketrio.cli.numbers import Rate
 from rocketrio.cli.output import Column, Output, json_text
 from rocketrio.cli.progress import showing_progress
@@ -137,7 +138,8 @@ def export(
     """Write the dead letters of GROUP to files in DIR, which must be empty or new; none is removed.
 
     `messages.ndjson` has one object per line with all fields and properties, and names the file of the body:
-    `bodies/000001.bin` and so on, byte for byte.
+    `bodies/000001.bin` and so on, byte for byte. A body that cannot be read is written as it is stored, and
+    `body_error` says why.
 
     \b
     Example:
@@ -181,7 +183,8 @@ def _prepared(directory: Path) -> Path:
 
 
 def _write(message: MessageExt, path: Path, index: TextIO) -> None:
-    path.write_bytes(message.body)
+    problem = message.body_error
+    path.write_bytes(message.body if problem is None else message.stored_body)
     index.write(
         json_text(
             {
@@ -196,7 +199,8 @@ def _write(message: MessageExt, path: Path, index: TextIO) -> None:
                 "queue_id": message.queue_id,
                 "queue_offset": message.queue_offset,
                 "properties": dict(message.properties),
-                "body_size": len(message.body),
+                "body_size": body_size(message),
+                "body_error": None if problem is None else str(problem),
                 "body_file": f"bodies/{path.name}",
             }
         )
@@ -258,12 +262,15 @@ def resend(
     is_there = state is not None and state.exists()
     outcomes: Counter[str] = Counter()
     doubtful: list[str] = []
+    unreadable: list[MessageExt] = []
     rows: list[dict[str, object]] = []
 
     def report(one: Resent) -> None:
         outcomes[one.outcome] += 1
         if one.outcome == "doubtful":
             doubtful.append(one.message.message_id)
+        if one.outcome == "unreadable":
+            unreadable.append(one.message)
         if dry_run or not output.for_people:
             rows.append(_resent_row(one))
 
@@ -293,8 +300,10 @@ def resend(
             outcomes
         ):  # After a failure, or Ctrl-C, what was done until then; nothing was known before.
             _summary(outcomes, doubtful, rows, output, dry_run=dry_run)
+            warn_of_unreadable(unreadable)
         raise
     _summary(outcomes, doubtful, rows, output, dry_run=dry_run)
+    warn_of_unreadable(unreadable)
 
 
 def _resent_row(one: Resent) -> dict[str, object]:
@@ -303,6 +312,7 @@ def _resent_row(one: Resent) -> dict[str, object]:
         "topic": one.message.topic,
         "store_time": one.message.store_time,
         "outcome": one.outcome,
+        "body_error": None if one.message.body_error is None else str(one.message.body_error),
     }
 
 
@@ -317,11 +327,14 @@ def _summary(
     if not output.for_people:
         output.show(rows)
     elif dry_run:
-        output.show(rows, people=None if rows else "no dead letter is meant")
+        columns = ("message_id", "topic", "store_time", "outcome")
+        output.show(rows, columns, people=None if rows else "no dead letter is meant")
     else:
         words = f"sent again: {outcomes['sent']}"
         if outcomes["sent before"]:
             words += f"; sent before, by the state file: {outcomes['sent before']}"
+        if outcomes["unreadable"]:
+            words += f"; not sent, as their bodies cannot be read: {outcomes['unreadable']}"
         click.echo(words)
     if doubtful:
         click.echo(

@@ -7,6 +7,8 @@ r"""Format strings for messages, as in `rpk topic consume -f`: how a message is 
     %f{key}        a field of the JSON form, as in any row
     %% %{ %}       these characters; \n \t \r \0 \\ \x1f bytes
 
+A body that cannot be read is printed as nothing; `%f{body_error}` says why.
+
 `{json}`, `{hex}`, `{base64}` and `{text}` after a letter choose a form: a JSON string, or null if there is none;
 digits; or text that cannot steer the terminal. Otherwise bytes are printed as they are, and what is not there as
 nothing.
@@ -124,10 +126,10 @@ _VALUES: Final[Mapping[str, Callable[[MessageExt], Value]]] = {
     "u": lambda one: _encoded(one.properties.get(PROPERTY_UNIQUE_KEY)),
     "k": lambda one: one.keys.encode() or None,
     "g": lambda one: _encoded(one.tags),
-    "v": lambda one: one.body,
+    "v": lambda one: None if one.body_error is not None else one.body,
     "T": lambda one: len(one.topic.encode()),
     "K": lambda one: len(one.keys.encode()),
-    "V": lambda one: len(one.body),
+    "V": lambda one: None if one.body_error is not None else len(one.body),
     "H": lambda one: len(one.properties),
     "d": lambda one: one.store_time,
     "D": lambda one: one.born_time,
@@ -146,6 +148,13 @@ def message_printer(
     """Return the function that prints a message in this format; `row` gives its fields. Raises ConfigError."""
     steps = [_step(part, row, utc) for part in parse_format(text, LETTERS)]
     return lambda message, number: b"".join([step(message, number) for step in steps])
+
+
+@lru_cache
+def has_body(text: str) -> bool:
+    """Return whether a format prints something of the body, which is nothing if it cannot be read."""
+    fields = (part for part in parse_format(text, LETTERS) if isinstance(part, Field))
+    return any(field.letter in ("v", "V") for field in fields)
 
 
 @lru_cache

@@ -270,5 +270,6 @@ def tail(
 
 def _line(one: MessageExt, output: Output) -> str:
     where = f"{one.broker_name}/{one.queue_id} {one.queue_offset}"
-    body = one.body.decode("utf-8", "backslashreplace")
+    problem = one.body_error
+    body = f"({problem})" if problem else one.body.decode("utf-8", "backslashreplace")
     return f"{output.time(one.store_time, timespec='milliseconds')} {where} {body}"

@@ -6,8 +6,9 @@ from typing import Any, Final
 import click
 
 from rocketrio.cli.common import body_fields
-from rocketrio.cli.format_strings import message_printer
+from rocketrio.cli.format_strings import has_body, message_printer
 from rocketrio.cli.output import Column, Output, Row, utc_text
+from rocketrio.cli.say import warn
 from rocketrio.counts import counted
 from rocketrio_protocol.message import MessageExt
 
@@ -17,7 +18,10 @@ BODY_SHOWN: Final = 40
 
 
 def message_row(one: MessageExt) -> dict[str, Any]:
-    """Return a message with its body for programs; keys, tags and broker name are null if it has none."""
+    """Return a message with its body for programs; keys, tags and broker name are null if it has none.
+
+    A body that cannot be read is null, as is its size, and `body_error` says why.
+    """
     return {
         "message_id": one.message_id,
         "offset_message_id": one.offset_message_id,
@@ -30,9 +34,23 @@ def message_row(one: MessageExt) -> dict[str, Any]:
         "reconsume_times": one.reconsume_times,
         "keys": one.keys or None,
         "tags": one.tags,
-        "body_size": len(one.body),
+        "body_size": body_size(one),
+        "body_error": None,
         **body_fields(one),
     }
+
+
+def body_size(one: MessageExt) -> int | None:
+    """Return the size of a body; None if it cannot be read."""
+    return len(one.body) if one.body_error is None else None
+
+
+def warn_of_unreadable(messages: Sequence[MessageExt], template: str | None = None) -> None:
+    """Name on standard error the messages whose bodies could not be printed, by a format only if it has the body."""
+    if template is None or has_body(template):
+        for one in messages:
+            if one.body_error is not None:
+                warn(str(one.body_error))
 
 
 def list_messages(output: Output, messages: Sequence[MessageExt]) -> None:
@@ -60,7 +78,9 @@ def list_messages(output: Output, messages: Sequence[MessageExt]) -> None:
 
 
 def _cut_body(row: Row) -> str:
-    """Return the beginning of a body on one line; the size of one that is not text."""
+    """Return the beginning of a body on one line; the size of one that is not text, or why it cannot be read."""
+    if row.get("body_error") is not None:
+        return f"({row['body_error']})"
     if "encoding" in row:
         return f"({counted(row['body_size'], 'byte')}, not text)"
     text = " ".join(row["body"][: 4 * BODY_SHOWN].split())
@@ -75,6 +95,7 @@ def print_message(output: Output, message: MessageExt, text: str) -> None:
     else:
         show = message_printer(output.template, message_row, utc=output.utc)
         output.raw(lambda number: show(message, number))
+        warn_of_unreadable([message], output.template)
 
 
 def show_message(output: Output, found: Sequence[MessageExt], max_body: int) -> None:
@@ -94,12 +115,14 @@ def _show(one: MessageExt, max_body: int) -> None:
     fields = {
         name: utc_text(value) if name.endswith("_time") else _ABSENT if value is None else value
         for name, value in message_row(one).items()
-        if name not in ("body", "encoding")
+        if name not in ("body", "encoding") and (name != "body_error" or value is not None)
     }
     fields |= {f"property {name}": value for name, value in sorted(one.properties.items())}
     width = max(map(len, fields))
     for name, value in fields.items():
         click.echo(f"{name.replace('_', ' '):<{width}}  {_plain(str(value))}")
+    if one.body_error is not None:
+        return
     shown = one.body[:max_body]
     click.echo(f"\n{_plain(shown.decode('utf-8', 'backslashreplace'), lines=True)}")
     if len(shown) < len(one.body):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from rocketrio.arguments import list_of
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.errors import ConfigError, ProtocolError
 from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflateError
@@ -216,7 +216,14 @@ def _decoded(
     pieces = [piece for messages in block for piece in _pieces(messages)]
     chunk = pieces[0][0] if len(pieces) == 1 else b"".join(piece for piece, _, _ in pieces)
     # The number of rows comes from a column; `broker_name` alone has its own count.
-    arrays = decode_columns(chunk, [n for n in columns if n != BROKER_NAME], budget=budget)
+    try:
+        arrays = decode_columns(chunk, [n for n in columns if n != BROKER_NAME], budget=budget)
+    except TooMuchToInflateError:
+        raise
+    except (ProtocolError, ConfigError):
+        # The joined records do not say their broker; read one by one, the first that is unreadable names its place.
+        _one_by_one([message for messages in block for message in messages], columns, budget)
+        raise
     if BROKER_NAME in columns:
         arrays[BROKER_NAME] = runs(
             [name for _, _, name in pieces], [count for _, count, _ in pieces]

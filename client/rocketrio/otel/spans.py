@@ -233,7 +233,10 @@ class Spans:
     def _sizes(self, messages: Sequence[Message] | Sequence[MessageExt]) -> Attributes:
         if not self.body_sizes or len(messages) != 1:
             return {}
-        return {names.BODY_SIZE: len(messages[0].body)}
+        [message] = messages
+        if isinstance(message, MessageExt) and message.body_error is not None:
+            return {}  # The program's own reading of it raises that error.
+        return {names.BODY_SIZE: len(message.body)}
 
     @contextmanager
     def _span(

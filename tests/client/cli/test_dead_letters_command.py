@@ -56,7 +56,7 @@ async def test_dead_letters_are_shown_and_sent_again() -> None:
             assert [(line["topic"], line["reconsume_times"]) for line in shown.json] == [
                 ("orders", 1)
             ] * 3
-            assert tuple(shown.json[0]) == COLUMNS
+            assert tuple(shown.json[0]) == (*COLUMNS, "body_error")
             assert shown.json[0]["body_size"] == 128
             stored = shown.json[0]["store_time"]
             assert stored.endswith("+00:00")

@@ -1,12 +1,11 @@
 """The table of messages: the beginning of each body, on one line."""
 
-from typing import cast
-
 import pytest
+from tests.support.records import plain_record
 
 from rocketrio.cli.common import body_fields
-from rocketrio.cli.message_output import BODY_SHOWN, _cut_body
-from rocketrio_protocol.message import Message, MessageExt
+from rocketrio.cli.message_output import BODY_SHOWN, _cut_body, message_row
+from rocketrio_protocol.message import MessageExt
 
 
 @pytest.mark.parametrize(
@@ -24,5 +23,14 @@ from rocketrio_protocol.message import Message, MessageExt
     ],
 )
 def test_body_is_cut_to_one_line(body: bytes, shown: str) -> None:
-    row = body_fields(cast(MessageExt, Message("orders", body)))
+    record = plain_record(body=body)
+    row = body_fields(MessageExt(record, 0, len(record)))
     assert _cut_body({**row, "body_size": len(body)}) == shown
+
+
+def test_body_that_cannot_be_read_is_the_reason_in_its_row() -> None:
+    record = plain_record(body=b"POISON", sys_flag=1)
+    row = message_row(MessageExt(record, 0, len(record), "broker-a"))
+    assert (row["body"], row["body_size"]) == (None, None)
+    assert row["body_error"].startswith("the body of orders@broker-a:3 offset 11 cannot be read")
+    assert _cut_body(row) == f"({row['body_error']})"

@@ -147,6 +147,21 @@ async def test_rows_that_cannot_be_decoded_stay_with_the_consumer() -> None:
     assert table["queue_offset"].to_pylist() == [*range(1, 20)]
 
 
+@pytest.mark.parametrize("count", [3, 40])
+async def test_body_that_cannot_be_decoded_is_named_with_its_place(count: int) -> None:
+    """A few rows are decoded one by one, and many by columns."""
+    chunk = stored(count - 1) + encode_record(
+        queue_id=3, flag=0, queue_offset=count - 1, physical_offset=10_000, sys_flag=1,
+        born_time_ms=1, born_host=HOST, store_time_ms=1, store_host=HOST, reconsume_times=0,
+        prepared_transaction_offset=0, body=b"POISON", topic=b"orders", properties=b"",
+    )  # fmt: skip
+    lists = [decode_messages(chunk, "broker-a")]
+    with pytest.raises(RemoteProtocolError) as caught:
+        table_of(lists, ("body",))
+    assert f"the body of orders@broker-a:3 offset {count - 1} cannot be read" in str(caught.value)
+    assert table_of(lists, ("queue_offset", "keys")).num_rows == count
+
+
 async def test_table_is_what_receive_batch_would_have_given() -> None:
     def ready() -> HandOut:
         hand_out = HandOut("g")
