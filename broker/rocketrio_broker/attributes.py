@@ -5,8 +5,9 @@
 The broker keeps and reports attributes and does not apply them to messages; proxies do (docs/decisions/0047).
 
 Invariant: a request can set only what this broker does. What Apache's brokers and files contain is kept unchanged.
-Invariant: a topic has an entry for each message. One that is requested with an entry for each batch (BatchCQ) is created
-and reported as SimpleCQ: under the other name, Apache's brokers would not start on its queues, or not show its messages.
+Invariant: a topic has an entry for each message. One that is requested with an entry for each batch (BatchCQ) is
+created and reported as SimpleCQ: under the other name, Apache's brokers would not start on its queues, or not show its
+messages.
 Answers to: TopicAttributes, SubscriptionGroupAttributes, AttributeParser, AttributeUtil.
 """
 
