@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
         "docs/index-page.md",
         "docs/client.md",
         "docs/asyncio.md",
+        "docs/from-rocketmq-clients.md",
+        "docs/from-kafka.md",
         "docs/testing.md",
         "docs/tracing.md",
         "docs/monitoring.md",
