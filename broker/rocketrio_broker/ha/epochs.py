@@ -109,20 +109,16 @@ def _who_had(
     acknowledged: Mapping[str, Acknowledgement],
 ) -> str:
     """Return which slaves had bytes of an epoch beyond the boundary, or may have had some."""
+    opener = f", and began epoch {theirs[0].number}: its directory is an older copy"
     reasons = [
         f"{_name(slave, acknowledged)} had acknowledged this log up to"
-        f" {acknowledged[slave].address}"
+        f" {acknowledged[slave].address}{opener if slave == theirs[0].member else ''}"
         for slave in had
     ]
     others = [_name(slave, acknowledged) for slave in outside if slave not in had]
     if others:
         reasons.append(
             f"slaves that counted in epoch {line.number} may have had it: {', '.join(others)}"
-        )
-    if theirs[0].member in had:
-        reasons.append(
-            f"the first of the master's epochs that this log lacks was begun by that very slave, at {theirs[0].start}: "
-            "its directory is older than what it acknowledged, perhaps a restored copy"
         )
     return "; ".join(reasons)
 

@@ -113,10 +113,9 @@ class BeyondBoundaryError(DivergedHistoryError):
     """The own log continues beyond the address up to which it and the master's are the same by their epochs."""
 
     remedy = (
-        "Some of it may have been promised to producers. Set ha_divergent_tail to cut (also while the broker runs) to "
-        "put it aside in the data directory's folder `cut` and to follow this master; `rocketrio broker cut` shows "
-        "what was put aside and sends it again. If this log is the right one, make this broker the master instead: "
-        "`rocketrio broker role` makes that one a slave and this one master"
+        "If this log is the right one, make that master a slave and this broker master (rocketrio broker role). "
+        "If not, set ha_divergent_tail to cut: the rest goes into the folder `cut`, and rocketrio broker cut sends it "
+        "again"
     )
 
     def __init__(

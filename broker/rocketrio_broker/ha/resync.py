@@ -145,7 +145,7 @@ class Resync:
         if self.beyond is None or (self.beyond.start, self.beyond.end) != (address, end):
             self.beyond = count_beyond(store.commit_log, address, why)
         raise BeyondBoundaryError(
-            f"This log and the master's are the same up to {address}, where the master's epoch "
+            f"This log and the one of {master} are the same up to {address}, where its epoch "
             f"{theirs[0].number} begins; beyond lie {self.beyond}" + (f": {why}" if why else ""),
             broker_addr=master,
             cut_at=address,
