@@ -30,10 +30,16 @@ _LATER_FILES: Final = {
     "config/delayOffset.json": b'{\n\t"offsetTable":{3:1\n\t}\n}',
     "config/slaves.json": b'{"slaves":["10.0.0.11:10911"],"followed":["10.0.0.10:10911"]}',
     "config/rocketrioRole.json": b'{"role":"async-master","brokerId":0}',
+    "rocketrioAcknowledged": b'f2c94348 {"9f":[100,"10.0.0.11:10911"]}\n',
 }
 """Files that a broker writes later in its life."""
 _CHECKED: Final = " checked"
-_CHECKED_FILES: Final = ("rocketrioQueues", "rocketrioEpochs", "checkpoint")
+_CHECKED_FILES: Final = (
+    "rocketrioQueues",
+    "rocketrioEpochs",
+    "rocketrioAcknowledged",
+    "checkpoint",
+)
 _OWN_PART: Final = slice(256, 320)
 """What a checkpoint has beside the times that Apache's has."""
 _LIFE: Final = 15.0
@@ -58,7 +64,7 @@ def _checked(name: str, content: bytes) -> bytes:
     match name:
         case "rocketrioQueues":
             return struct.pack(">I", zlib.crc32(content[4:])) + content[4:]
-        case "rocketrioEpochs":
+        case "rocketrioEpochs" | "rocketrioAcknowledged":
             lines = (line.partition(b" ")[2] for line in content.splitlines())
             return b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines)
         case "checkpoint":
