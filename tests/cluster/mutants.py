@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -24,6 +24,7 @@ from tests.cluster.soak import HASH_SEED, run_guarded
 
 from rocketrio.consuming import fetch
 from rocketrio_broker import broker
+from rocketrio_broker.ha import resync
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
@@ -33,7 +34,9 @@ from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.role import RoleService
 from rocketrio_broker.schedule import _Arrivals
 from rocketrio_broker.store import recovery
+from rocketrio_broker.store.acknowledged import Acknowledgement
 from rocketrio_broker.store.read_gate import ReadGate
+from rocketrio_protocol.ha.exchange import Epoch
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -119,6 +122,30 @@ def trust_the_clock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Arrivals, "note", lambda *_: None)
 
 
+def believe_slaves_alone(patch: pytest.MonkeyPatch) -> None:
+    """A former master gives up what its slaves do not say they had, whatever they acknowledged to it."""
+    why_kept = resync.why_kept
+
+    def by_their_word(
+        own: Sequence[Epoch],
+        member: str,
+        boundary: int,
+        end: int,
+        theirs: Sequence[Epoch],
+        acknowledged: Mapping[str, Acknowledgement],
+        shown: int,
+    ) -> str | None:
+        nothing = dict.fromkeys((name for line in own for name in line.joined), Acknowledgement(0))
+        return why_kept(own, member, boundary, end, theirs, nothing, 0)
+
+    patch.setattr(resync, "why_kept", by_their_word)
+
+
+def cut_without_proof(patch: pytest.MonkeyPatch) -> None:
+    """A former master gives up its end, whoever had acknowledged it."""
+    patch.setattr(resync, "why_kept", lambda *_: None)
+
+
 MUTANTS: Final[dict[str, Patch]] = {
     "readers see what is confirmed": show_everything,
     "a master that stands aside leads nobody": lead_beside_a_master,
@@ -126,6 +153,8 @@ MUTANTS: Final[dict[str, Patch]] = {
     "a torn end ends the log": keep_torn_ends,
     "a shorter log sends its readers back": leave_readers_ahead,
     "a new master asks its slaves": ask_no_slave,
+    "what slaves acknowledged is noted": believe_slaves_alone,
+    "nothing is cut without proof": cut_without_proof,
     "an empty synchronous master waits for a slave": expect_no_slaves,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,

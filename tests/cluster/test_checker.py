@@ -8,6 +8,8 @@ from tests.cluster.histories.checker import (
     answers_wait_for_what_they_say,
     check,
     former_masters_lead_nobody,
+    nothing_acknowledged_is_cut_automatically,
+    slaves_wait_for_what_was_acknowledged,
 )
 from tests.cluster.histories.checker_readers import (
     SLAVE_TIMEOUT,
@@ -37,6 +39,8 @@ from tests.cluster.histories.events import (
     SendAnswered,
     SendStarted,
     StrangerAnswered,
+    TailCut,
+    TailWaits,
     TopicCreated,
     TopicRemade,
     TwoMasters,
@@ -1020,3 +1024,76 @@ def _shown(*events: Event, faults: tuple[Fault, ...] = (), **mode: Any) -> set[s
     second = pulled(3.5, FIRST, 0)
     story = Story(schedule, History(1, [first, second, *events]), FinalState((), came_to_rest=True))
     return {violation.invariant for violation in readers_see_what_is_confirmed(story)}
+
+
+def cut(**changes: Any) -> TailCut:
+    """The former master gives the second message up, which it acknowledged."""
+    event = TailCut(at=31.0, broker=0, start=100, end=200, is_proven=True, bodies=((0, SECOND),))
+    return attrs.evolve(event, **changes)
+
+
+def ended_by(how: str, *, broker: int = 1, at: float = 8.0) -> Event:
+    return attrs.evolve(restarted(at, how)[0], broker=broker)
+
+
+def _tails(*events: Event, slaves: int = 1) -> set[str]:
+    schedule = Schedule(1, attrs.evolve(MODE, slaves=slaves), (), (), 0, 25.0, (), 25.0)
+    history = History(1, [*sent(6.0, SECOND, 1), *events])
+    story = Story(schedule, history, FinalState((), came_to_rest=True))
+    found = (
+        *nothing_acknowledged_is_cut_automatically(story),
+        *slaves_wait_for_what_was_acknowledged(story),
+    )
+    return {violation.invariant for violation in found}
+
+
+@pytest.mark.parametrize(
+    ("event", "is_told"),
+    [
+        (cut(), True),
+        (cut(is_proven=False), False),
+        (cut(broker=1), False),
+        (cut(at=5.0), False),
+        (cut(start=160), False),
+        (cut(bodies=((0, b"another"),)), False),
+        (cut(bodies=((1, SECOND),)), False),
+    ],
+)
+def test_cut_of_what_the_broker_itself_acknowledged_is_reported(
+    event: TailCut, is_told: bool
+) -> None:
+    assert _tails(event) == ({"was cut though acknowledged"} if is_told else set())
+    assert _tails(event, slaves=2) == _tails(event)
+
+
+@pytest.mark.parametrize(
+    ("power_cut", "set_back", "is_excused"),
+    [(7.0, "older copy", True), (8.5, "older copy", False), (7.0, "kill", False)],
+)
+def test_cut_is_excused_where_the_report_was_not_on_the_disk_yet(
+    power_cut: float, set_back: str, is_excused: bool
+) -> None:
+    """Both lost it: the master its note of the report, by a power cut, and the slave what it had reported."""
+    lost = ended_by("power cut", broker=0, at=power_cut), ended_by(set_back, at=20.0)
+    assert (_tails(*lost, cut()) == set()) is is_excused
+
+
+def waits(why: str) -> TailWaits:
+    return TailWaits(at=31.0, broker=0, start=100, end=200, why=why, bodies=((0, SECOND),))
+
+
+def test_wait_of_a_slave_without_a_reason_is_reported() -> None:
+    had = waits("slave 10.0.0.11:10911 had acknowledged this log up to 200")
+    unknown = waits("slaves that counted in epoch 1 may have had it: 9f")
+    told = {"waits though nothing was acknowledged"}
+    for wait in (had, unknown):
+        assert _tails(wait) == told
+        for how in ("older copy", "wiped", "torn end", "power cut"):
+            assert _tails(ended_by(how), wait) == set()
+        assert _tails(ended_by("kill"), wait) == told
+        assert _tails(ended_by("older copy", broker=0), wait) == told
+        assert _tails(cut(broker=1, is_proven=False), wait) == set()
+    assert _tails(unknown, slaves=2) == set()
+    assert _tails(had, slaves=2) == told
+    assert _tails(waits("epoch 1 answered before any slave had a message")) == set()
+    assert _tails(waits("readers had been shown this log up to 200")) == set()

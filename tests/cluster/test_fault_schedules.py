@@ -19,7 +19,11 @@ from tests.cluster.histories.schedule import Failover, Fault, Grab, HandOver, Sw
 from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
 from tests.cluster.histories.violation import events_of
-from tests.cluster.mutants import claim_in_a_hand_over, look_for_no_master
+from tests.cluster.mutants import (
+    believe_slaves_alone,
+    claim_in_a_hand_over,
+    look_for_no_master,
+)
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
@@ -316,6 +320,32 @@ def test_failovers_break_no_promise() -> None:
     shortened = attrs.evolve(failover, cut_off=3.0)
     assert broken_promises(switching(failover)) == set()
     assert broken_promises(switching(shortened)) == set()
+
+
+@pytest.mark.parametrize("rule", ["cut", "refuse"])
+def test_former_master_that_believes_a_slave_which_was_set_back_is_seen(
+    monkeypatch: pytest.MonkeyPatch, rule: Literal["cut", "refuse"]
+) -> None:
+    """The slave that is promoted runs on an older copy of its directory."""
+    set_back = switching(Failover(10.0, "slave-1", 0.0, 0.1, 0.3, 8.0, copied=2.0))
+    money = attrs.evolve(set_back.mode, role="sync-master", divergent_tail=rule)
+    set_back = attrs.evolve(set_back, mode=money, all_wait=True)
+    assert broken_promises(set_back) == set()
+    believe_slaves_alone(monkeypatch)
+    assert broken_promises(set_back) == {"was cut though acknowledged"}
+
+
+@pytest.mark.parametrize("who", ["master", "slave-1"])
+@pytest.mark.parametrize("role", ["async-master", "sync-master"])
+def test_broker_that_comes_back_with_an_older_copy_loses_nothing(
+    who: str, role: Literal["async-master", "sync-master"]
+) -> None:
+    """Somebody else has the rest, and it asks."""
+    set_back = schedule_of(Fault(12.0, 2.0, "older copy", who, amount=4.0))
+    set_back = attrs.evolve(set_back, mode=attrs.evolve(set_back.mode, role=role))
+    ended = run_story(set_back)
+    assert check(ended) == []
+    assert not tail_losses(ended)
 
 
 def test_master_that_claims_in_a_hand_over_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 import attrs
 import trio
@@ -147,6 +147,39 @@ async def power_cut(lab: Lab, rng: random.Random) -> None:
         await back(lab, number)
 
 
+async def older_copy(lab: Lab, rng: random.Random) -> None:
+    """One comes back with a copy of its directory, made a while before."""
+    number = rng.randrange(2)
+    lab.copy(number)
+    await trio.sleep(rng.uniform(0.5, 4.0))
+    lab.kill(number, *((Loss.COPY,) if number == 0 else ()))
+    lab.set_back(number)
+    await back(lab, number)
+
+
+async def set_back(lab: Lab, rng: random.Random) -> None:
+    """The slave replaces the master on an older copy, and the master, which has the rest, waits for the operator."""
+    since = lab.faults.begin()
+    lab.copy(1)
+    await trio.sleep(rng.uniform(0.5, 4.0))
+    if rng.random() < 0.5:
+        lab.kill(0)
+    else:
+        await trio.to_thread.run_sync(lab.brokers[0].stop)
+    lab.kill(1)
+    lab.set_back(1)
+    await back(lab, 1)
+    await order(lab, 1, lab.role, 0)
+    await back(lab, 0)
+    await trio.sleep(rng.uniform(2.0, 4.0))
+    if files := lab.cut_files(0):
+        raise AssertionError(f"the former master cut off what it had acknowledged: {files}")
+    await order(lab, 1, "slave", 9)
+    await order(lab, 0, lab.role, 0)
+    # What the other one took meanwhile, as a master that waits for no slave.
+    lab.faults.lose(Loss.COPY, since=since)
+
+
 @attrs.frozen
 class Plot:
     """A story, and what it needs."""
@@ -155,6 +188,7 @@ class Plot:
     needs: str = ""
     """`network` or `volume`."""
     warm_up: float = WARM_UP
+    divergent_tail: Literal["cut", "refuse"] = "cut"
 
 
 PLOTS: Final[dict[str, Plot]] = {
@@ -163,6 +197,8 @@ PLOTS: Final[dict[str, Plot]] = {
     "pause": Plot(pause),
     "kills": Plot(kills),
     "wiped": Plot(wiped),
+    "older copy": Plot(older_copy),
+    "set back": Plot(set_back, divergent_tail="refuse"),
     "partition": Plot(partition, "network"),
     "shortened": Plot(shortened, "network"),
     "power cut": Plot(power_cut, "volume", LONG_WARM_UP),
@@ -203,7 +239,12 @@ def play(
     """Play a story once, with the times that belong to the seed. `command` starts a broker."""
     plot, rng = PLOTS[name], random.Random(f"{seed} {mode} {name}")
     with open_lab(
-        home, mode, network=network, on_volumes=plot.needs == "volume", command=command
+        home,
+        mode,
+        network=network,
+        on_volumes=plot.needs == "volume",
+        divergent_tail=plot.divergent_tail,
+        command=command,
     ) as lab:
         workload, stored, problems = trio.run(_play, lab, plot, rng)
         problems += verdict(workload.seen, stored, lab.faults)

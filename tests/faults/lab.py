@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 import attrs
 from tests.faults.faults import WAITS_FOR_SLAVE, Faults, Loss, Mode
+from tests.support.load import stopped
 from tests.support.ours import COMMAND, OurBroker, OurNameServer
 
 SETTINGS: Final[dict[Mode, tuple[str, ...]]] = {
@@ -176,6 +177,24 @@ class Lab:
         for path in self.brokers[number].store.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
+    def copy(self, number: int) -> None:
+        """Copy a running broker's directory, as it is at one moment."""
+        with stopped(self.brokers[number]):
+            _run("cp", "-a", "--sparse=always", self.brokers[number].store, self._copy(number))
+
+    def set_back(self, number: int) -> None:
+        """Put the copy in place of a dead broker's directory."""
+        shutil.rmtree(self.brokers[number].store)
+        self._copy(number).rename(self.brokers[number].store)
+
+    def cut_files(self, number: int) -> list[str]:
+        """What a broker has cut off its log."""
+        folder = self.brokers[number].store / "cut"
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+    def _copy(self, number: int) -> Path:
+        return self.brokers[number].store.with_name("copy")
+
 
 @contextmanager
 def open_lab(
@@ -184,6 +203,7 @@ def open_lab(
     *,
     network: Network | None = None,
     on_volumes: bool = False,
+    divergent_tail: Literal["cut", "refuse"] = "cut",
     command: tuple[str | Path, ...] = COMMAND,
 ) -> Iterator[Lab]:
     """Start the pair: b0 is master. `command` starts a broker."""
@@ -203,7 +223,7 @@ def open_lab(
         stack.enter_context(names)
         settings = (
             *SETTINGS[mode],
-            "ha_divergent_tail=cut",
+            f"ha_divergent_tail={divergent_tail}",
             "store.clean_file_forcibly_enable=false",
             # So that the producers of half messages are asked in time.
             "transaction_timeout=3",

@@ -34,12 +34,15 @@ from tests.cluster.histories.events import (
     SendAnswered,
     SendStarted,
     StrangerAnswered,
+    TailCut,
+    TailWaits,
     TopicCreated,
     TwoMasters,
 )
 from tests.cluster.histories.schedule import Failover
 from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
+    DAMAGES,
     any_divergent,
     end_of,
     first_tail_loss,
@@ -58,8 +61,15 @@ from tests.cluster.histories.world import common_end
 
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.epochs import common_boundary
+from rocketrio_broker.store.acknowledged import SYNC_PERIOD
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.ha.stream import TRANSFER_HEADER_SIZE as HEADER_SIZE
+
+SET_BACK: Final = ("wiped", "older copy")
+"""The ends of a broker that may come back without a table that it had stored."""
+
+NOTED_WITHIN: Final = 2 * SYNC_PERIOD
+"""Seconds after which a slave's report is noted on its master's disk."""
 
 _Offset = tuple[int | str, ...]
 """Queue id and offset, and for the uses group and topic before them."""
@@ -114,6 +124,48 @@ def acknowledged_messages_are_there(story: Story) -> Iterator[Violation]:
         )
         if not all(kept) and not is_excused:
             yield Violation("acknowledged and lost", "", answer)
+
+
+def nothing_acknowledged_is_cut_automatically(story: Story) -> Iterator[Violation]:
+    """What a broker gives up by its own proof, whatever the rule, holds no message that it answered SEND_OK for."""
+    for cut in events_of(story, TailCut):
+        given_up = set(cut.bodies) if cut.is_proven else set()
+        for answer in events_of(story, SendAnswered):
+            if (
+                (answer.broker, answer.status) == (cut.broker, "SEND_OK")
+                and answer.at <= cut.at
+                and cut.start <= answer.end_offset < cut.end
+                and any((answer.queue_id, body) in given_up for body in answer.bodies)
+                and not _was_not_noted(story, answer, cut)
+            ):
+                yield Violation("was cut though acknowledged", f"{cut}", answer)
+
+
+def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
+    """A former master waits for an operator only if a slave that lost something may have had more than it has.
+
+    Of two slaves one may not have been asked. A stranger that does not identify itself may be an Apache slave.
+    """
+    is_alone = story.schedule.mode.slaves == 1
+    for wait in events_of(story, TailWaits):
+        has_lost = any(
+            (isinstance(event, MemberEnded) and event.how in (*DAMAGES, "power cut"))
+            or (isinstance(event, TailCut) and not event.is_proven)
+            for event in story.history.events
+            if event.at <= wait.at and getattr(event, "broker", wait.broker) != wait.broker
+        )
+        is_unknown = "may have had it" in wait.why and "does not identify" not in wait.why
+        if not has_lost and ("had acknowledged" in wait.why or (is_alone and is_unknown)):
+            yield Violation("waits though nothing was acknowledged", "", wait)
+
+
+def _was_not_noted(story: Story, answer: SendAnswered, cut: TailCut) -> bool:
+    """Return whether a power cut came before a slave's report was noted on the disk, and that slave was set back."""
+    ends = [end for end in events_of(story, MemberEnded) if answer.at <= end.at <= cut.at]
+    return any(end.how in SET_BACK and end.broker != cut.broker for end in ends) and any(
+        end.how == "power cut" and end.broker == cut.broker and end.at - answer.at <= NOTED_WITHIN
+        for end in ends
+    )
 
 
 def logs_are_identical(story: Story) -> Iterator[Violation]:
@@ -371,7 +423,10 @@ def strangers_get_nothing(story: Story) -> Iterator[Violation]:
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
     """Their file is synced before a request for one is answered, and a new master asks the last one for its table."""
     names = {text.split()[0] for text in story.final.brokers[0].topics}
-    cut_off = max((getattr(one, "cut_off", 0.0) for one in story.schedule.switches), default=0.0)
+    cut_off = max(
+        (one.cut_off + one.copied for one in story.schedule.switches if isinstance(one, Failover)),
+        default=0.0,
+    )
     for created in events_of(story, TopicCreated):
         was_not_heard_of = (
             any(
@@ -382,12 +437,12 @@ def created_topics_are_there(story: Story) -> Iterator[Violation]:
             )
             or any(
                 # Its table is gone with the process or disk that had it, before slaves copied it.
-                (was_down(story, ended.broker, began.at) or end_of(story, ended) == "wiped")
+                (was_down(story, ended.broker, began.at) or end_of(story, ended) in SET_BACK)
                 and 0 <= ended.at - created.at <= SETTLED + cut_off
                 for began, ended in reigns(story)
             )
             or any(
-                end_of(story, ended) == "wiped" and not can_ask(story, ended.at, began)
+                end_of(story, ended) in SET_BACK and not can_ask(story, ended.at, began)
                 for began, ended in reigns(story)
             )
         )
@@ -405,7 +460,7 @@ def started_members_have_what_they_must(story: Story) -> Iterator[Violation]:
             end = ended[event.broker]
             least = end.flushed if end.how == "power cut" else end.log_end
             # A slave may have been cut in a record; a master appends whole ones.
-            if end.how in ("torn end", "wiped"):
+            if end.how in DAMAGES:
                 continue
             if event.kept < least and "slave" not in (end.role, event.role):
                 yield Violation("came back with less", f"{least} before, by {end.how}", event)
@@ -414,6 +469,8 @@ def started_members_have_what_they_must(story: Story) -> Iterator[Violation]:
 INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     answers_wait_for_what_they_say,
     acknowledged_messages_are_there,
+    nothing_acknowledged_is_cut_automatically,
+    slaves_wait_for_what_was_acknowledged,
     logs_are_identical,
     logs_are_identical_below_their_boundary,
     everything_came_to_rest,

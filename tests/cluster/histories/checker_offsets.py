@@ -106,7 +106,7 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
                 for queue_id, offset in offsets:
                     seen.setdefault((broker, queue_id), []).append((event.at, offset))
             case MemberEnded(broker=broker, how=how, offsets=offsets):
-                if _has_bad_disk(story, event) or how == "wiped":
+                if _has_bad_disk(story, event) or how in ("wiped", "older copy"):
                     continue
                 least[broker] = dict(offsets) if how == "stop" else _settled(seen, event)
             case MemberStarted(broker=broker, offsets=offsets):
@@ -301,7 +301,7 @@ def _went_with_its_disk(story: Story, began: Lowered, last: Lowered) -> bool:
     """
     return any(
         began.at <= event.at <= last.at + (SETTLED if event.how == "power cut" else COPIED)
-        if event.how in ("power cut", "wiped")
+        if event.how in ("power cut", "wiped", "older copy")
         else any(
             fault_at <= last.at <= until and event.at <= until + SETTLED + 1.0
             for fault_at, until in _bad_disk_times(story, event)

@@ -184,7 +184,8 @@ class MemberEnded(Event):
     role: str
     how: str
     """`stop`, `kill` (as -9: written bytes stay), `power cut` (what was not synced may be lost), `torn end` (as kill,
-    and the last bytes of the log are zeros) or `wiped` (as kill, and the disk is empty)."""
+    and the last bytes of the log are zeros), `wiped` (as kill, and the disk is empty) or `older copy` (as kill, and in
+    place of its directory is a copy of it, made before)."""
     log_end: int
     flushed: int
     offsets: tuple[tuple[int, int], ...]
@@ -236,6 +237,31 @@ class LogsCompared(Event):
     """Up to where they are the same, by the epochs that they name."""
     same: int
     """Up to where they are."""
+
+
+@attrs.frozen(kw_only=True)
+class TailCut(Event):
+    """A broker has cut off the end of its log, to follow another one."""
+
+    broker: int
+    start: int
+    end: int
+    is_proven: bool
+    """By its own proof that nobody was answered for it; otherwise by an operator's rule."""
+    bodies: tuple[tuple[int, bytes], ...]
+    """Queue id and body of the plain topic's messages in it."""
+
+
+@attrs.frozen(kw_only=True)
+class TailWaits(Event):
+    """A slave that has more than its master waits for an operator."""
+
+    broker: int
+    start: int
+    end: int
+    why: str
+    bodies: tuple[tuple[int, bytes], ...]
+    """Queue id and body of the plain topic's messages that only it has."""
 
 
 @attrs.frozen(kw_only=True)

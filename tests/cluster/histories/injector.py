@@ -26,7 +26,7 @@ async def inject_faults(world: World, rival: RivalMaster) -> None:
 
 
 async def _inject(world: World, rival: RivalMaster, fault: Fault, number: int) -> None:
-    await trio.sleep_until(fault.at)
+    await trio.sleep_until(fault.at - (fault.amount if fault.kind == "older copy" else 0.0))
     applied = _APPLIED[fault.kind]
     async with AsyncExitStack() as stack:
         if hides_a_master(fault):
@@ -65,6 +65,22 @@ async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerato
     _note(world, fault)
     seed = world.schedule.seed * 100 + number
     await world.end(member, fault.kind, seed=seed, kept=fault.amount, torn=int(fault.amount))
+    yield True
+    await world.start(member)
+
+
+@asynccontextmanager
+async def _set_back(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
+    """Copy a broker's directory, and kill the broker a while later: it comes back with the copy."""
+    member = world.member(fault.who)
+    assert isinstance(member, PausableMember)
+    copy = world.copy(member) if member.is_running and not world.goes_down(member) else None
+    await trio.sleep_until(fault.at)
+    if copy is None or not member.is_running or world.goes_down(member):
+        yield False
+        return
+    _note(world, fault)
+    await world.end(member, fault.kind, copy=copy)
     yield True
     await world.start(member)
 
@@ -161,6 +177,7 @@ _APPLIED = {
     "stop": _member_down,
     "torn end": _member_down,
     "wiped": _member_down,
+    "older copy": _set_back,
     "pause": _pause,
     "clock": _clock,
     "slow disk": _disk,

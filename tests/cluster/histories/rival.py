@@ -119,6 +119,7 @@ def hides_a_master(fault: Fault) -> bool:
         "power cut",
         "torn end",
         "wiped",
+        "older copy",
         "silence",
         "pause",
         "name server down",

@@ -87,6 +87,10 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
     if world.master is not old or not old.is_running or not new.is_running:
         return
     network = world.cluster.memory_network
+    copy = world.copy(new) if failover.copied else None
+    await trio.sleep(failover.copied)
+    if not old.is_running or not new.is_running:
+        return
     if failover.cut_off:
         network.partition(old.host, new.host)
         await trio.sleep(failover.cut_off)
@@ -94,6 +98,10 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
     how = "torn end" if failover.torn else "kill"
     await world.end(old, how, torn=failover.torn)
     network.reconnect(old.host, new.host)
+    if copy is not None:
+        await world.end(new, "older copy", copy=copy)
+        await world.start(new)
+        others = world.log_ends()
     if failover.forgets == "before":
         await world.begin_name_server_anew()
     await trio.sleep(failover.promoted_after)

@@ -25,7 +25,7 @@ PAIR_FAULTS = Literal["partition", "one way", "delay", "cut", "half close"]
 HOST_FAULTS = Literal["silence"]
 OTHER_FAULTS = Literal["name server down"]
 MISTAKES = Literal["rival"]
-DAMAGE = Literal["torn end", "wiped"]
+DAMAGE = Literal["torn end", "wiped", "older copy"]
 CLOCK_FAULTS = Literal["clock"]
 PAUSES = Literal["pause"]
 Use = Literal["delayed", "transactions", "ledger", "retries", "static", "broadcast"]
@@ -55,7 +55,7 @@ class Fault:
     other: str = ""
     amount: float = 0.0
     """Seconds of a delay, of a slow disk, or that the clocks are ahead; after a power cut the share of unsynced changes
-    that stayed; of a torn end the bytes that are zeros then."""
+    that stayed; of a torn end the bytes that are zeros then; of an older copy the seconds since it was made."""
 
     def __str__(self) -> str:
         words = [self.kind, self.who, self.other, f"amount={self.amount:g}" if self.amount else ""]
@@ -123,6 +123,9 @@ class Failover:
     """Seconds after its return until the operator makes it a slave."""
     torn: int = 0
     """Bytes at its end that are zeros when it comes back."""
+    copied: float = 0.0
+    """Seconds before the kill at which the next master's directory was copied: that one runs on the copy when it is
+    promoted. 0 if it has what it had."""
     forgets: Literal["", "before", "after"] = ""
     """Whether the name server begins anew, and lists nobody, before the promotion or after it."""
 
@@ -152,6 +155,8 @@ class Mode:
     """What brokers prove to each other before they replicate."""
     returns: Literal["follow", "stand-aside"] = "follow"
     """What a master does that comes back and finds another one."""
+    divergent_tail: Literal["cut", "refuse"] = "cut"
+    """What a slave does with what only it has, where nothing proves that nobody was answered for it."""
 
 
 @attrs.frozen
@@ -172,6 +177,8 @@ class Schedule:
     """When the passing topic is deleted and made anew; without any there is none."""
     uses: tuple[Use, ...] = ()
     """What is done beside the plain topic, see `uses/names.py`."""
+    all_wait: bool = False
+    """Every send waits for slaves. After one that does not, nothing of its epoch is cut automatically."""
 
     @property
     def clocks_jump(self) -> bool:
@@ -198,6 +205,7 @@ def make_schedule(seed: int) -> Schedule:
         reads_at_slaves=rng.random() < 0.5,
         acknowledge=rng.choice(("memory", "disk")),
         link=random.Random(f"link {seed}").choice(("open", "open", "secret", "tls")),
+        divergent_tail=random.Random(f"tail {seed}").choice(("cut", "cut", "refuse")),
     )
     is_long = rng.random() < 0.03
     length = LONG_LENGTH if is_long else USUAL_LENGTH
@@ -217,9 +225,11 @@ def make_schedule(seed: int) -> Schedule:
     faults += _pauses(random.Random(f"pauses {seed}"), length, mode.slaves)
     switches: tuple[Change, ...] = _switches(random.Random(f"switches {seed}"), length, mode.slaves)
     damage = _damage(random.Random(f"damage {seed}"), length, mode.slaves)
+    older = _older_copy(random.Random(f"older copy {seed}"), length, mode.slaves)
     failover = _failover(random.Random(f"failover {seed}"), length, mode.slaves)
     grab = _grab(random.Random(f"grab {seed}"), length, mode.slaves)
     if failover is not None:
+        failover = attrs.evolve(failover, copied=0.0 if older is None else older.amount)
         switches, damage = (failover,), []
         faults = _undisturbed(faults, failover.at, failover.ends)
         faults += _old_routes(random.Random(f"routes {seed}"), failover, consumer_count)
@@ -229,6 +239,9 @@ def make_schedule(seed: int) -> Schedule:
         ends = max(fault.at + fault.lasts for fault in damage)
         switches = (Decision(round(ends + 4.0, 3)),)
         faults = _undisturbed(faults, damage[0].at, ends)
+    elif older is not None:
+        damage = [older]
+        faults = _undisturbed(faults, older.at - older.amount, older.at + older.lasts)
     elif grab is not None:
         switches = (grab,)
         faults = _undisturbed(faults, grab.at, grab.at + GRAB_LIMIT)
@@ -254,6 +267,7 @@ def make_schedule(seed: int) -> Schedule:
         switches=switches,
         remakes=_remakes(random.Random(f"remakes {seed}"), length),
         uses=uses,
+        all_wait=random.Random(f"waits {seed}").random() < 0.5,
     )
 
 
@@ -385,6 +399,16 @@ def _damage(rng: random.Random, length: float, slaves: int) -> list[Fault]:
         back = max(0.1, lasts + rng.choice((-2.0, -0.1, 0.1, 2.0)))
         faults.append(Fault(at, round(back, 3), "name server down", "name server"))
     return faults
+
+
+def _older_copy(rng: random.Random, length: float, slaves: int) -> Fault | None:
+    """A broker's directory is set back, in some runs: between its kill and its next start, or in a failover."""
+    if rng.random() < 0.7:
+        return None
+    age = rng.choice((0.3, 2.0, 5.0)) * rng.uniform(0.5, 1.5)
+    at, lasts = rng.uniform(10, length - 14), rng.uniform(0.3, 6.0)
+    who = rng.choice(("master", *(f"slave-{number + 1}" for number in range(slaves))))
+    return Fault(round(at, 3), round(lasts, 3), "older copy", who, amount=round(age, 3))
 
 
 def _failover(rng: random.Random, length: float, slaves: int) -> Failover | None:

@@ -6,6 +6,7 @@ at last              what every broker holds (`FinalState`), for the checker
 """
 
 import traceback
+from contextlib import AsyncExitStack
 from typing import Final
 
 import attrs
@@ -25,6 +26,7 @@ from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
 from tests.cluster.histories.schedule import QUEUES, HandOver, Schedule
 from tests.cluster.histories.stranger import knock
+from tests.cluster.histories.tails import decide_about_tails, note_cuts
 from tests.cluster.histories.uses.events import Finished
 from tests.cluster.histories.uses.playing import (
     SENDERS,
@@ -120,12 +122,16 @@ def run_story(schedule: Schedule, history: History | None = None) -> Story:
 
 
 async def _run(schedule: Schedule, history: History) -> FinalState:
-    async with open_cluster(schedule) as cluster:
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(open_cluster(schedule))
         world = World(schedule, cluster, history)
+        stack.enter_context(note_cuts(world))
         rival = RivalMaster(world)
         await world.create_topic()
         await make_topics_of_uses(world)
         async with trio.open_nursery() as nursery:
+            if schedule.mode.divergent_tail == "refuse":
+                nursery.start_soon(decide_about_tails, world)
             nursery.start_soon(world.watch_offsets)
             nursery.start_soon(audit, world)
             nursery.start_soon(knock, world)

@@ -2,7 +2,8 @@
 
 A master gets from its slaves what it lacks before it takes writes (`new_master_got_the_whole_log`), whether it comes
 back or was a slave until then; where that could not be, a slave that had more follows again once it has cut what only
-it had (ha_divergent_tail is cut in these clusters), or waits, saying so, while its master appends nothing.
+it had (by the rule `cut`, or when an operator says so: `tails.py`), or waits, saying so, while its master appends
+nothing.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ ASKING_TAKES: Final = 0.1
 """Seconds between two faults in which a broker cannot ask another for its log, which takes several answers."""
 
 NAME_SERVER: Final = "name server"
-DAMAGES: Final = ("torn end", "wiped")
+DAMAGES: Final = ("torn end", "wiped", "older copy")
 """The ends of a broker whose disk lost bytes that had been synced."""
 
 

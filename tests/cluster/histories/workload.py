@@ -77,7 +77,8 @@ async def produce(world: World, number: int) -> None:
             size = rng.choice((1, 1, 1, 1, 3, 6))
             bodies = tuple(_body(rng, f"{number}.{count + index}") for index in range(size))
             count += size
-            await _send(world, name, producer, rng.randrange(QUEUES), bodies, rng.random() < 0.85)
+            queue_id, waits = rng.randrange(QUEUES), rng.random() < 0.85
+            await _send(world, name, producer, queue_id, bodies, waits or world.schedule.all_wait)
             await trio.sleep(rng.expovariate(1 / SEND_PAUSE))
         # Once more when all is mended: whoever is master then is to be found.
         await trio.sleep_until(world.schedule.faults_end)

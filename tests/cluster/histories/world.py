@@ -107,10 +107,18 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         register_name_server_period=10.0,
         role=mode.role,
         ha_acknowledge=mode.acknowledge,
-        ha_divergent_tail="cut",
+        ha_divergent_tail=mode.divergent_tail,
         ha_return_role=mode.returns,
         **settings,
     )
+
+
+@attrs.frozen
+class Copy:
+    """A copy of a broker's directory."""
+
+    disk: ScheduledDisk
+    log_end: int
 
 
 @attrs.define
@@ -287,10 +295,23 @@ class World:
         """Whether a broker is being taken down already, which takes its time with a slow disk."""
         return self.number(member.host) in self._ending
 
+    @staticmethod
+    def copy(member: Member) -> "Copy":
+        """Copy a running broker's directory, as it is at this moment."""
+        assert isinstance(member.disk, ScheduledDisk)
+        return Copy(member.disk.copy(), member.broker.store.max_physical_offset)
+
     async def end(
-        self, member: Member, how: str, *, seed: int = 0, kept: float = 1.0, torn: int = 0
+        self,
+        member: Member,
+        how: str,
+        *,
+        seed: int = 0,
+        kept: float = 1.0,
+        torn: int = 0,
+        copy: "Copy | None" = None,
     ) -> None:
-        """Take a running broker down; `kept` of a power cut and the `torn` bytes say what its disk is then."""
+        """Take a running broker down; `kept` of a power cut, `torn` bytes and a `copy` say what its disk is then."""
         self.look_at_offsets()
         number, store = self.number(member.host), member.broker.store
         log_end, flushed = store.max_physical_offset, store.flushed.value
@@ -308,6 +329,8 @@ class World:
         # What a checkpoint vouches for lay on the disk long before.
         torn = min(torn, log_end - self._vouched(member))
         left = {"power cut": flushed, "torn end": log_end - torn, "wiped": 0}.get(how, log_end)
+        if copy is not None:
+            left = copy.log_end
         self._ends[number] = left, min(left, flushed)
         self._logs[number] = whole_log(store)[1]
         self.end_reign(member)
@@ -318,8 +341,9 @@ class World:
         assert isinstance(disk, ScheduledDisk)
         if how == "torn end" and torn > 0:
             disk.tear(member.config.data / "commitlog", LOG_FILE_SIZE, log_end, torn)
-        if how in ("power cut", "wiped"):
-            member.disk = found = disk.after_cut(seed, kept) if how == "power cut" else type(disk)()
+        if how in ("power cut", "wiped", "older copy"):
+            found = disk.after_cut(seed, kept) if how == "power cut" else type(disk)()
+            member.disk = found = found if copy is None else copy.disk
             found.seconds = disk.seconds
             found.fill(disk.is_full)
 
