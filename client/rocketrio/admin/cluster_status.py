@@ -199,8 +199,7 @@ def _master_status(one: BrokerAnswers, slaves: list[BrokerAnswers] | None) -> Br
     else:
         state = None
     unlisted = None if slaves is None else _unlisted(one, slaves)
-    of_replication = filter(None, [refusal or (own.last_problem if own else None), unlisted])
-    problem = _problem(one, "; ".join(of_replication))
+    problem = _problem(one, refusal or (own.last_problem if own else None), unlisted)
     return attrs.evolve(
         _status(one, state, problem),
         last_wait=own.last_wait if own else None,
@@ -266,11 +265,12 @@ def _unknown_state(one: BrokerAnswers) -> str:
     return REFUSED if one.is_refused else NOT_REACHABLE
 
 
-def _problem(one: BrokerAnswers, of_replication: str | None) -> str | None:
+def _problem(one: BrokerAnswers, *of_replication: str | None) -> str | None:
+    """Return everything that is wrong, each problem once: a broker may refuse messages because of one."""
     if one.problem is not None:
         return one.problem
     own = one.ha.rocketrio.problems if one.ha and one.ha.rocketrio else []
-    return "; ".join((*filter(None, [of_replication]), *own)) or None
+    return "; ".join(dict.fromkeys(filter(None, [*of_replication, *own]))) or None
 
 
 def _slave_state(

@@ -138,6 +138,12 @@ def test_problems_of_the_broker_are_listed_beside_those_of_replication() -> None
     )
 
 
+def test_problem_because_of_which_a_broker_refuses_messages_is_listed_once() -> None:
+    own = OwnStatus(role="sync-master", broker_id=0, refusal="the log", problems=["the log", "x"])
+    info = HARuntimeInfo(master=True, rocketrio=own)
+    assert cluster_status([BrokerAnswers(broker(0), info)])[0].problem == "the log; x"
+
+
 def test_master_followed_by_more_slaves_than_are_registered_has_a_problem() -> None:
     def problem(*ages: float | None, registered: int) -> str | None:
         connections = [
