@@ -450,6 +450,9 @@ async def _add_role(
         disk=state.disk,
         call=pool.call,
         followed=lambda: None if role.slave is None else role.slave.followed,
+        topic_exists=lambda topic: (
+            state.topics.topic_config(topic) is not None or state.topics.is_system_topic(topic)
+        ),
     )
 
 

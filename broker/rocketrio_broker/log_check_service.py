@@ -75,13 +75,18 @@ class LogCheckService:
         disk: Disk,
         call: Caller,
         followed: Callable[[], str | None],
+        topic_exists: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Create it; `followed` returns the address of the master that this broker follows now, or None."""
+        """Create it; `followed` returns the address of the master that this broker follows now, or None.
+
+        Messages of a topic of which `topic_exists` returns False need no queue.
+        """
         self._store = store
         self._config = config
         self._disk = disk
         self._call = call
         self._followed = followed
+        self._topic_exists = topic_exists
         self._pass: _Pass | None = None
         self._before: _Pass | None = None
         self._is_running = False
@@ -116,7 +121,7 @@ class LogCheckService:
 
     async def _check_all(self, rate: int) -> None:
         self._passes += 1
-        check = LogCheck(self._store, disk=self._disk)
+        check = LogCheck(self._store, disk=self._disk, topic_exists=self._topic_exists)
         self._before = self._pass
         current = self._pass = _Pass(check, self._passes)
         self._is_running = True
@@ -141,6 +146,8 @@ class LogCheckService:
             await trio.lowlevel.checkpoint()
         self._is_running = False
         if check.position >= check.end:
+            for finding in check.finish():
+                self._found(finding)
             self._finished_at = trio.current_time()
             logger.log(
                 logging.WARNING if current.count else logging.INFO,

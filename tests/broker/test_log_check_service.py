@@ -12,6 +12,7 @@ from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     CheckLogRequestHeader,
+    DeleteTopicInBrokerRequestHeader,
     GetLogDigestRequestHeader,
 )
 
@@ -61,6 +62,32 @@ async def test_slave_finds_in_the_background_where_it_differs(
         await trio.sleep(5)
         found = await status(call, slave)
         assert (found.number, found.is_running, found.problem_count) == (2, False, 0)
+
+
+@pytest.mark.parametrize("role", ["master", "slave"])
+async def test_queue_that_is_lost_while_the_broker_runs_is_named_unless_its_topic_is_deleted(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, role: str
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        await call.create_topic(master.address)
+        await fill(call, master, 5)
+        await trio.sleep(15)
+        broker = master if role == "master" else slave
+        broker.store.queue_table.delete_queue(broker.store.queues()["orders"][0])
+        await status(call, broker, start=True)
+        await trio.sleep(3)
+        found = await status(call, broker)
+        assert [one.problem for one in found.problems] == [
+            "5 messages of queue 0 of orders, from 0 to 4, have no entry, so consumers do not get them"
+        ]
+        assert "log check found physical_offset=0 problem=5 messages of queue 0" in caplog.text
+        deletion = DeleteTopicInBrokerRequestHeader("orders")
+        assert (await call.pool.call(master.address, deletion)).code == ResponseCode.SUCCESS
+        await trio.sleep(15)
+        await status(call, broker, start=True)
+        await trio.sleep(3)
+        assert (await status(call, broker)).problem_count == 0
 
 
 async def test_pass_keeps_to_its_rate(autojump_clock: MockClock) -> None:

@@ -1,13 +1,14 @@
 """Flip one thing in a log or a queue, and see whether the check finds that and nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 from tests.support.clocks import SettableClock
-from tests.support.stores import SMALL, opened, put_of, stored
+from tests.support.stores import HOST, SMALL, opened, put_of, stored
 
-from rocketrio_broker.store.consume_queue import ENTRY
+from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
+from rocketrio_broker.store.deletion import deletion_record
 from rocketrio_broker.store.log_check import Finding, LogCheck, digest
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -26,13 +27,21 @@ async def fill(store: MessageStore, *, count: int = COUNT) -> list[int]:
     return addresses
 
 
-async def checked(store: MessageStore, disk: MemoryDisk) -> list[Finding]:
-    check = LogCheck(store, disk=disk)
+async def checked(
+    store: MessageStore,
+    disk: MemoryDisk,
+    *,
+    topic_exists: Callable[[str], bool] = lambda _: True,
+    meanwhile: Callable[[], Awaitable[object]] | None = None,
+) -> list[Finding]:
+    check = LogCheck(store, disk=disk, topic_exists=topic_exists)
     await check.start()
     found: list[Finding] = []
     while check.position < check.end:
         found += await check.step()
-    return found
+        if meanwhile is not None:
+            await meanwhile()
+    return found + check.finish()
 
 
 def flip(store: MessageStore, address: int, *, xor: int = 1) -> None:
@@ -135,6 +144,108 @@ async def test_messages_that_a_rebuilt_queue_lacks_are_found(
         stored(store.append(put_of(topic="orders", queue_id=1)))
         (found,) = await checked(store, disk)
         assert f"queue 1 of orders lacks its message {queue.max_offset - 2}" in found.problem
+
+
+def lose(queue: ConsumeQueue, disk: MemoryDisk, file: int) -> None:
+    queue._files.unlink(queue.directory / f"{400 * file:020d}")
+
+
+def shorten(queue: ConsumeQueue, disk: MemoryDisk, file: int) -> None:
+    disk.open(queue.directory / f"{400 * file:020d}").truncate(50)
+
+
+def zero(queue: ConsumeQueue, disk: MemoryDisk, file: int) -> None:
+    disk.open(queue.directory / f"{400 * file:020d}").pwrite(bytes(400), 0)
+
+
+@pytest.mark.parametrize("file", [0, 2, 4])
+@pytest.mark.parametrize(("damage", "kept"), [(lose, 0), (shorten, 2), (zero, 0)])
+async def test_records_whose_entries_are_lost_are_named_for_each_queue(
+    autojump_clock: trio.abc.Clock,
+    damage: Callable[[ConsumeQueue, MemoryDisk, int], None],
+    kept: int,
+    file: int,
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        await fill(store)
+        queue = store.queues()["orders"][1]
+        queue.write_tail()
+        first, last = 20 * file + kept, 20 * file + 19
+        entry = queue.entry(first)
+        assert entry is not None
+        damage(queue, disk, file)
+        found = await checked(store, disk)
+        assert found == [
+            Finding(
+                entry[0],
+                f"{last - first + 1} messages of queue 1 of orders, from {first} to {last}, have no"
+                " entry, so consumers do not get them",
+            )
+        ]
+
+
+async def test_queue_that_is_lost_as_a_whole_is_found_unless_its_topic_is_gone(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        addresses = await fill(store)
+        store.queue_table.delete_queue(store.queues()["payments"][0])
+        (found,) = await checked(store, disk)
+        assert found.physical_offset == addresses[0]
+        assert "100 messages of queue 0 of payments, from 0 to 99," in found.problem
+        assert await checked(store, disk, topic_exists=lambda topic: topic == "orders") == []
+        stored(store.append(deletion_record("payments", "1", host=HOST, now_ms=1)))
+        assert await checked(store, disk) == []
+        stored(store.append(put_of(topic="payments")))
+        store.queue_table.delete_queue(store.queues()["payments"][0])
+        (found,) = await checked(store, disk)
+        assert "message 0 of queue 0 of payments has no entry" in found.problem
+
+
+async def test_topic_that_is_deleted_during_the_pass_is_no_problem(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        await fill(store, count=1000)
+        await store.checkpoint()
+
+        async def delete() -> None:
+            if store.delete_topic("payments"):
+                stored(store.append(put_of(topic="payments")))
+
+        assert await checked(store, disk, meanwhile=delete) == []
+
+
+async def test_files_that_expire_during_the_pass_are_no_problem(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        await fill(store, count=1000)
+        store.key_index.build_all()
+        await store.checkpoint()
+        assert await checked(store, disk, meanwhile=lambda: store._retention.delete_files(1)) == []
+        assert store.min_physical_offset > 0
+
+
+async def test_queues_beyond_the_limit_are_one_problem(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketrio_broker.store.log_check.MISSING_LIMIT", 2)
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        for queue_id in range(5):
+            stored(store.append(put_of(queue_id=queue_id)))
+        store.delete_topic("orders")
+        found = [one.problem for one in await checked(store, disk)]
+        assert [problem.partition(",")[0] for problem in found] == [
+            "message 0 of queue 0 of orders has no entry",
+            "message 0 of queue 1 of orders has no entry",
+            "3 messages of further queues",
+        ]
 
 
 async def test_topic_deleted_and_created_again_passes_the_check(
