@@ -286,7 +286,7 @@ class LogCheck:
             ):
                 findings.append(Finding(min(address, self.end), problem))
                 self._reported.add((*queue.key, number))
-            if size != FILLER_SIZE:
+            if 0 < size < FILLER_SIZE:
                 self._pointed.add(address)
             number += 1
         self._push(queue, number)

@@ -185,6 +185,19 @@ async def test_records_whose_entries_are_lost_are_named_for_each_queue(
         ]
 
 
+async def test_zeros_in_place_of_an_entry_do_not_point_to_the_record_at_0(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        assert (await fill(store))[0] == 0
+        queue = store.queues()["payments"][0]
+        queue.write_tail()
+        zero(queue, disk, 0)
+        (found,) = await checked(store, disk)
+        assert "20 messages of queue 0 of payments, from 0 to 19," in found.problem
+
+
 async def test_queue_that_is_lost_as_a_whole_is_found_unless_its_topic_is_gone(
     autojump_clock: trio.abc.Clock,
 ) -> None:
