@@ -614,7 +614,7 @@ async def _gather(
     await gather_slave_offsets(
         peers=peers,
         consumer_offsets=state.consumer_offsets,
-        tables=SlaveTables(state.topics, state.groups),
+        tables=SlaveTables(state.topics, state.groups, state.delay_offsets),
         queue_end=state.store.next_queue_offset,
         shared_ends=state.reader_epochs.shared_ends,
         silent=silent,

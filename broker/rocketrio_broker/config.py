@@ -352,6 +352,12 @@ class BrokerConfig:
         "log and copies the master's from the first byte).",
         validators.in_(("refuse", "restart")),
     )
+    unreadable_tables: Literal["refuse", "drop"] = _field(
+        "refuse",
+        "What a master with messages does if its files of topics, groups or offsets exist but cannot be read, and no "
+        "slave has their content: refuse (it does not start), or drop (it goes on without; set this for one start).",
+        validators.in_(("refuse", "drop")),
+    )
     ha_return: Literal["serve", "wait"] = _field(
         "serve",
         "What a broker that becomes master does if it cannot ask a slave for messages that it may lack: "

@@ -6,6 +6,7 @@
 
 Invariant: at any moment, also after kill -9, one of `topics.json` and `.bak` can be read.
 Invariant: content that a power cut can still remove is never moved to `.bak`.
+Invariant: a file that is there and cannot be read, also an empty one, is not taken for one that is missing.
 Invariant: a write that fails leaves the content as it was, and raises: the caller must not go on as if it were done.
 Answers to: ConfigManager, MixAll.string2File.
 Unlike Java: the file is renamed into place; Java rewrites the backup, and deletes the file before it renames.
@@ -49,6 +50,15 @@ def read_table(data: Body, kind: type[T], *, what: str, lenient: bool = True) ->
     return table
 
 
+class UnreadableTablesError(Error):
+    """Files of `config/` exist and cannot be read, and no other broker of this name has what they held."""
+
+    remedy = (
+        "Put a copy of them in place, or start the slaves of this broker first: it then takes their tables. To go on "
+        "without what they held, start once with --set unreadable_tables=drop"
+    )
+
+
 class TableFullError(ConfigFileError):
     """A table has as many entries as its setting allows, so a new entry was refused."""
 
@@ -71,6 +81,8 @@ class ConfigFile:
         self.sync_failed = False
         """True if the disk may lack the content even if a later sync succeeds: see `renew`."""
         self._problem = ""
+        self.unreadable = ""
+        """Why neither the file nor the backup could be read, though one exists, until it is written again."""
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.path}>"
@@ -104,16 +116,21 @@ class ConfigFile:
     def load_with(self, reader: Callable[[bytes, str], T]) -> T | None:
         """Return what `reader` makes of the content, or of the backup if it raises RemoteProtocolError for the content.
 
-        The reader gets the bytes and the file's name.
+        The reader gets the bytes and the file's name. If there is a file, and it returns None, `unreadable` says why.
         """
+        self.unreadable = ""
         for path in (self.path, self._backup):
             data = self._read(path)
             if data is None:
                 continue
             try:
-                return reader(data, path.name)
+                content = reader(data, path.name)
             except RemoteProtocolError as error:
                 logger.warning("config file unreadable file=%s error=%s", path, error)
+                self.unreadable = self.unreadable or f"{error} (in {path.parent})"
+            else:
+                self.unreadable = ""
+                return content
         return None
 
     def write(self, value: Any) -> None:
@@ -172,6 +189,7 @@ class ConfigFile:
         disk.rename(path, self.path)
         self._writes += 1
         self.sync_failed = False
+        self.unreadable = ""
         self.note_success()
 
     def _not_written(self, path: Path, error: OSError) -> ConfigFileError:

@@ -28,7 +28,7 @@ import attrs
 import trio
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
-from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.config_file import ConfigFileError, UnreadableTablesError
 from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
@@ -364,6 +364,8 @@ class RoleService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent, followed)
             nursery.start_soon(self._opener.ask, former)
+        if not await self._has_tables(former):
+            return
         self._broker.deleted_topics.follow()
         try:
             other = None
@@ -387,6 +389,27 @@ class RoleService:
             self._claims = False
         if other is not None:
             await self._yield_to(other)
+
+    async def _has_tables(self, former: str | None) -> bool:
+        """Return whether the tables are known, as files or other brokers have them, or may be dropped.
+
+        Otherwise a slave reverts and this returns False; a start raises UnreadableTablesError. A master that went on
+        would serve as a new broker, and its slaves would copy its empty tables.
+        """
+        broker = self._broker
+        if not (problems := broker.unreadable_tables()):
+            return True
+        may_drop = self._config.broker.unreadable_tables == "drop" or former is not None
+        if may_drop or self._store.commit_log.is_empty:
+            for problem in problems:
+                logger.error("going on without what a table held reason=%s", problem)
+            broker.drop_unreadable_tables()
+            return True
+        error = UnreadableTablesError("; ".join(problems))
+        if self._reverts_to is None:
+            raise error
+        await self._revert(self._reverts_to, str(error))
+        return False
 
     def _rival(self, found: OtherMasters) -> OtherMaster | None:
         """Return the master that continues in place of this one, or None."""

@@ -66,6 +66,7 @@ from rocketrio_broker.transaction.check import TransactionCheckService
 from rocketrio_broker.transaction.decisions import TransactionDecisions
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.waiting_answers import WaitingAnswers
+from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import WallClock
 
@@ -257,8 +258,28 @@ class BrokerState:
         self.topics.load()
         self.groups.load()
         self.consumer_offsets.load()
+        self.delay_offsets.load()
         self.queue_locks.load()
         load_parser(self.config.broker)
+
+    def unreadable_tables(self) -> list[str]:
+        """Return why tables could not be loaded, if no other broker's have replaced them since."""
+        problems = (
+            self.topics.table.unreadable,
+            self.groups.table.unreadable,
+            self.consumer_offsets.unreadable,
+            self.delay_offsets.file.unreadable,
+        )
+        return [problem for problem in problems if problem]
+
+    def drop_unreadable_tables(self) -> None:
+        """Write these tables as they are now. Raises ConfigFileError."""
+        for table in (self.topics.table, self.groups.table):
+            if table.unreadable:
+                table.touch()
+        self.consumer_offsets.drop_unreadable()
+        if self.delay_offsets.file.unreadable:
+            self.delay_offsets.file.write(DelayOffsetWrapper())
 
     def keep_tables(self) -> AbstractAsyncContextManager[None]:
         """Keep the tables in their files around everything that changes them."""

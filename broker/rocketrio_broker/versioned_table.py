@@ -10,6 +10,7 @@ over the directory of a killed one reads the file alone.
 Invariant: a change is in file or journal before it is in the table. A change that cannot be written is not made, and
 raises ConfigFileError.
 Invariant: a journal is removed, or begun again, once the file that has its changes is on the disk itself.
+Invariant: a file that cannot be read stays as it is until the table changes, also if it has a journal.
 Invariant: after `close` the file has everything, as Apache's broker expects it.
 Answers to: ConfigManager, the base of TopicConfigManager and SubscriptionGroupManager.
 """
@@ -108,6 +109,11 @@ class VersionedTable(Generic[Settings]):
     def __repr__(self) -> str:
         return f"<VersionedTable of {len(self.entries)} in {self._file.path}>"
 
+    @property
+    def unreadable(self) -> str:
+        """Why the file could not be read, until a change, or another broker's table, is written."""
+        return self._file.unreadable
+
     def load(self) -> None:
         """Load the entries of file and journal; other entries of the table stay."""
         stored = self._file.load_with(self._read)
@@ -186,7 +192,7 @@ class VersionedTable(Generic[Settings]):
         """
         before = len(self.entries)
         table = _joined_table(self.entries, self.data_version, self._possible(entries), version)
-        if table == self.entries:
+        if table == self.entries and not (self.unreadable and version.counter):
             return None
         newest = _newer_version(self.data_version, version)
         self._replace(newest.next_version(self._wall_clock.now_ms()), table)
@@ -282,7 +288,7 @@ class VersionedTable(Generic[Settings]):
         The disk is written in a worker thread, so that requests do not wait. Raises ConfigFileError. After a cancel or
         a change the journal remains.
         """
-        if not self._journal.exists:
+        if not self._journal.exists or self.unreadable:
             return
         disk, change = self._file.disk, self.changes.value
         data = self._content(self.entries, self.data_version)
@@ -316,6 +322,8 @@ class VersionedTable(Generic[Settings]):
 
     def close(self) -> None:
         """Write the whole table to its file, on the disk, and remove the journal. Raises ConfigFileError."""
+        if self.unreadable:
+            return
         if self._journal.exists:
             self._write(self.entries, self.data_version)
         self.sync()

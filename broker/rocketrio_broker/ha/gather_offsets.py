@@ -25,14 +25,18 @@ import trio
 
 from rocketrio_broker.config_file import read_table
 from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Caller, Peers, ask
+from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, CALL_TIMEOUT, Caller, Peers, ask
+from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
+from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper, VersionedConsumerOffsets
 from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
+    GetAllDelayOffsetRequestHeader,
+    GetAllDelayOffsetResponseHeader,
     GetAllSubscriptionGroupConfigRequestHeader,
     GetAllTopicConfigRequestHeader,
 )
@@ -58,9 +62,10 @@ class SlaveTables:
 
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
+    delay_offsets: DelayOffsets | None = None
 
     async def take_over(self, call: Caller, addr: str) -> None:
-        """Join the tables of one slave (21, 201) with these.
+        """Join the tables of one slave (21, 201) with these; take its delay offsets (45) if those here are unreadable.
 
         Raises Error if the slave cannot be asked, ConfigFileError if this disk takes nothing.
         """
@@ -68,6 +73,15 @@ class SlaveTables:
         self.topics.join(read_table(body, TopicConfigSerializeWrapper, what="topics"))
         body = await ask(call, addr, GetAllSubscriptionGroupConfigRequestHeader())
         self.groups.join(read_table(body, SubscriptionGroupWrapper, what="groups"))
+        if self.delay_offsets is not None and self.delay_offsets.file.unreadable:
+            await self._take_delay_offsets(self.delay_offsets, call, addr)
+
+    async def _take_delay_offsets(self, ours: DelayOffsets, call: Caller, addr: str) -> None:
+        response = await call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)
+        header = response.header(GetAllDelayOffsetResponseHeader)
+        if response.code == ResponseCode.SUCCESS and header.log_end_offset is not None:
+            read_table(response.body, DelayOffsetWrapper, what="delay offsets")
+            ours.take_over(bytes(response.body), header.log_end_offset)
 
 
 @attrs.define

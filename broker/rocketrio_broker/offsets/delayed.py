@@ -30,6 +30,18 @@ class DelayOffsets:
         self._is_own = False
         self._written = 0
 
+    def load(self) -> None:
+        """Find out whether the file can be read; `file.unreadable` says why not."""
+        self._stored()
+
+    def take_over(self, body: bytes, log_end: int) -> None:
+        """Take a slave's progress for this broker's file, which cannot be read, if this log has what it counts.
+
+        Raises ConfigFileError.
+        """
+        if log_end <= self._log_end_now():
+            self.file.write_bytes(body)
+
     def begin(self) -> None:
         """Load the progress from the file, and continue from there."""
         self.offset_table = self._stored().offset_table

@@ -132,6 +132,8 @@ class ConsumerOffsetManager:
         self.sync_wanted = Watermark()
         """Counts the changes of other brokers that should be on the disk soon: a power cut would undo a deletion."""
         self.table = OffsetTable()
+        self.unreadable = ""
+        """Why the files could not be read, until the offsets are known from another broker. They stay as they are."""
         self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
         """On a slave, offsets that its master may not know yet and the epochs whose messages they count."""
         self.known_in: str | None = None
@@ -151,6 +153,8 @@ class ConsumerOffsetManager:
         if snapshot is None:
             stored = self._file.load_table(ConsumerOffsetWrapper)
             self._is_foreign = stored is not None
+            if stored is None:
+                self.unreadable = self._snapshot_file.unreadable or self._file.unreadable
             self.table.observe({}, {} if stored is None else offsets_by_key(stored))
         else:
             self.table = OffsetTable.from_body(snapshot)
@@ -168,6 +172,13 @@ class ConsumerOffsetManager:
                 self.named_epochs[key, queue_id] = self.table.version(key, queue_id), epoch
             # Possibly: the broker was killed, and the length of the log at that time is not known.
             self._has_lost_messages = True
+
+    def drop_unreadable(self) -> None:
+        """Go on without what unreadable files held, and write them again."""
+        if self.unreadable:
+            self.unreadable = ""
+            self.table.change_count += 1
+            self._persist_or_later()
 
     def _follow_changes(self, snapshot: ConsumerOffsetSnapshot) -> None:
         """Take over changes of another program to consumerOffset.json; a torn or missing file is ignored."""
@@ -434,7 +445,7 @@ class ConsumerOffsetManager:
 
     def join(self, other: OffsetTable) -> int:
         """Take offsets that are newer at a master with versions; return how many queues changed."""
-        self._is_copy = True
+        self._is_copy, self.unreadable = True, ""
         if self.table.has_removed_less_than(other):
             self._want_sync()
         return self.table.join(other)
@@ -521,6 +532,8 @@ class ConsumerOffsetManager:
             if self._is_foreign:
                 self._adopt_generations(other)
             changed = self.table.join(other, queue_end=queue_end)
+        if body.offset_table:
+            self.unreadable = ""
         self._persist_or_later()
         return changed
 
@@ -537,7 +550,7 @@ class ConsumerOffsetManager:
         now: Mapping[TopicAndGroup, Mapping[int, int]],
     ) -> None:
         """Take over the changes of an Apache master's offsets between two copies."""
-        self._is_copy = True
+        self._is_copy, self.unreadable = True, ""
         self.table.observe(before, now)
 
     async def answer(self, *, with_versions: bool) -> bytes:
@@ -569,6 +582,8 @@ class ConsumerOffsetManager:
 
     def _persist_in_steps(self) -> Generator[None, None, None]:
         """Write the files in steps, unless `persist` overtakes it."""
+        if self.unreadable:
+            return
         epoch = self._counted_in
         is_known = epoch == self._written_epoch or not len(self.table)
         if self._written == self.table.change_count and is_known:
@@ -627,7 +642,8 @@ class ConsumerOffsetManager:
                 async with self._turn:
                     await in_steps(self._persist_in_steps())
                 await self.sync()
-                self._journal.clear_old()
+                if not self.unreadable:
+                    self._journal.clear_old()
             except (OSError, ConfigFileError) as error:
                 # They stay in memory and are written in the next round: a full disk must not end a broker.
                 logger.debug("consumer offsets not written, will retry error=%s", error)
@@ -640,7 +656,7 @@ class ConsumerOffsetManager:
         try:
             self.persist()
             self._sync()
-            is_covered = True
+            is_covered = not self.unreadable
         finally:
             self._journal.close(is_covered=is_covered)
 
