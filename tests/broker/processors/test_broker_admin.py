@@ -121,6 +121,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "staticMemberGraceLimit",
             "topicsLimit",
             "unfinishedSizeLimit",
+            "unreadableTables",
             "unsentSizeLimit",
         }
 
