@@ -161,6 +161,7 @@ class BrokerState:
             log_end=lambda: store.max_physical_offset,
             log_epoch=lambda: self.reader_epochs.current,
             ends_of_epoch=lambda epoch: self.reader_epochs.own_ends(epoch),
+            now=trio.current_time,
         )
         store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
         self.reader_epochs = ReaderEpochs(store, self.consumer_offsets)

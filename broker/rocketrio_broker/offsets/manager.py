@@ -16,6 +16,8 @@ Unlike Java: offsets have versions, so that those of a master and of its slaves 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache, partial
+from math import inf
+from time import perf_counter
 from typing import Any, Final
 
 import trio
@@ -54,6 +56,10 @@ from rocketrio_protocol.steps import all_at_once
 
 logger = logging.getLogger("rocketrio_broker.offsets")
 
+OVERTAKEN_MESSAGES: Final = 32
+"""The most messages by which a commit that was overtaken lowers an offset: those of one pull."""
+OVERTAKEN_WITHIN: Final = 10.0
+"""Seconds after a higher commit in which such a commit still arrives: two periods of a client's commits."""
 FLUSH_CONSUMER_OFFSET_INTERVAL: Final = 5.0  # flushConsumerOffsetInterval
 SNAPSHOT_NAME: Final = "rocketrioOffsets.json"
 CHECKSUMS_KEPT: Final = 16
@@ -73,6 +79,29 @@ CLAIMS_LIMIT: Final = 100_000
 """Queues of groups whose owner is known; the oldest claims are dropped, and made again when they matter."""
 
 
+class _LastCommits:
+    """The queues whose offset a plain commit has raised within the last `OVERTAKEN_WITHIN` seconds.
+
+    Clients of Apache commit with pulls and on a timer, over connections whose requests may overtake each other, and the
+    last commit wins. Such a step back is made good by the next commit, and is no set-back of a group.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[TopicAndGroup, int], float] = {}
+
+    def note(self, where: tuple[TopicAndGroup, int], now: float) -> None:
+        """Record that the offset was raised now; forget the queues where that was long ago."""
+        times = self._times
+        times.pop(where, None)
+        times[where] = now
+        while now - times[first := next(iter(times))] > OVERTAKEN_WITHIN:
+            del times[first]
+
+    def is_recent(self, where: tuple[TopicAndGroup, int], now: float) -> bool:
+        """Return whether the queue's offset was raised a short time ago."""
+        return now - self._times.get(where, -inf) <= OVERTAKEN_WITHIN
+
+
 class ConsumerOffsetManager:
     """The table of one broker, with its files."""
 
@@ -85,6 +114,7 @@ class ConsumerOffsetManager:
         log_end: Callable[[], int] = lambda: 0,
         log_epoch: Callable[[], str | None] = lambda: None,
         ends_of_epoch: Callable[[str], QueueEnd | None] = lambda _: None,
+        now: Callable[[], float] = perf_counter,
     ) -> None:
         """Create an empty table.
 
@@ -110,6 +140,8 @@ class ConsumerOffsetManager:
         self._being_removed: dict[str, int] = {}
         """The incarnations of topics whose offsets are being removed: their queues still have the old messages."""
         self._claim_count = 0
+        self._now = now
+        self._raised = _LastCommits()
         self._log_end = log_end
         self._log_epoch = log_epoch
         self._ends_of_epoch = ends_of_epoch
@@ -260,7 +292,15 @@ class ConsumerOffsetManager:
         self._record(key, queue_id, after, epoch)
         if epoch is not None:
             self.named_epochs[key, queue_id] = after, epoch
-        if offset < before:
+        now, where = self._now(), (key, queue_id)
+        if offset > before:
+            self._raised.note(where, now)
+        elif before - offset <= OVERTAKEN_MESSAGES and self._raised.is_recent(where, now):
+            logger.debug(
+                "commit was overtaken group=%s topic=%s queue_id=%d offset=%d before=%d",
+                group, topic, queue_id, offset, before,
+            )  # fmt: skip
+        else:
             logger.warning(
                 "consumer offset lowered group=%s topic=%s queue_id=%d offset=%d before=%d",
                 group, topic, queue_id, offset, before,

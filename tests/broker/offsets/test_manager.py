@@ -1,3 +1,4 @@
+import logging
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +53,33 @@ def test_a_group_that_never_committed_has_no_offset() -> None:
     assert offsets.query_offset("G", "T", 0) == 5
     assert offsets.query_offset("G", "T", 1) == -1
     assert offsets.query_offset("H", "T", 0) == -1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "offset", "level"),
+    [
+        (0.0, 99, "DEBUG"),
+        (9.0, 68, "DEBUG"),  # The messages of one pull.
+        (0.0, 67, "WARNING"),
+        (11.0, 99, "WARNING"),  # Its group was quiet: an operator, or a member that lost its place.
+    ],
+)
+def test_commit_that_a_higher_one_overtook_is_no_warning(
+    seconds: float, offset: int, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1000.0
+    disk = MemoryDisk()
+    offsets = ConsumerOffsetManager(file=ConfigFile(FILE, disk=disk), disk=disk, now=lambda: now)
+    caplog.set_level(logging.DEBUG, logger="rocketrio_broker.offsets")
+    offsets.commit_offset("G", "T", 0, 100)
+    offsets.commit_offset("G", "T", 1, 100)
+    now += seconds
+    offsets.commit_offset("H", "T", 0, 100)
+    offsets.commit_offset("G", "T", 0, offset)
+    assert offsets.query_offset("G", "T", 0) == offset
+    assert [(record.levelname, record.args) for record in caplog.records] == [
+        (level, ("G", "T", 0, offset, 100))
+    ]
 
 
 def test_the_last_commit_wins_a_lower_one_too() -> None:
