@@ -134,6 +134,7 @@ _KINDS: Final = {
     "topics": ("topic created", "topic deleted", "topic has too many queues", "topics created"),
     "messages": (
         "delayed message cannot be delivered",
+        "half message can neither be checked nor moved",
         "half message is not in the log any more",
         "transaction given up",
     ),

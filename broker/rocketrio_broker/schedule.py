@@ -31,7 +31,7 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.errors import StoreError
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.store.put_message import REFUSED_FOR_NOW, PutStatus
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketrio_protocol.record.properties import PROPERTY_REAL_TOPIC
@@ -51,10 +51,6 @@ REFUSED_PAUSE: Final = 1.0
 
 LAST_WRITE_LIMIT: Final = 5.0
 """Seconds for the last sync when the broker stops or becomes a slave; otherwise messages are delivered twice."""
-
-_REFUSED_FOR_NOW: Final = frozenset(
-    (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED)
-)
 
 
 @attrs.define
@@ -253,7 +249,7 @@ class ScheduleMessageService:
             self.statistics.delivered += 1
             self._refusal = ""
             return result.end_offset
-        if result.status not in _REFUSED_FOR_NOW:
+        if result.status not in REFUSED_FOR_NOW:
             return self._lost(
                 physical_offset, f"the store can never take it: {result.remark}", message
             )

@@ -6,7 +6,7 @@ Answers to: MessageExtBrokerInner, PutMessageResult, AppendMessageResult and the
 """
 
 from enum import Enum
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -22,6 +22,12 @@ class PutStatus(Enum):
     CREATE_MAPPED_FILE_FAILED = 4
     MESSAGE_ILLEGAL = 5
     PROPERTIES_SIZE_EXCEEDED = 6
+
+
+REFUSED_FOR_NOW: Final = frozenset(
+    (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED)
+)
+"""The refusals that end by themselves or by an operator, such as a full disk; the others are the message's own."""
 
 
 class PutMessage(msgspec.Struct, kw_only=True, gc=False):

@@ -25,7 +25,7 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.delayed_puts import released
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.store.put_message import REFUSED_FOR_NOW, PutStatus
 from rocketrio_broker.transaction.decisions import TransactionDecisions
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import check_request
@@ -180,20 +180,33 @@ class TransactionCheckService:
         ) and settled_ms - half.born_time_ms > broker.store.file_reserved_time * _MS_PER_HOUR
         is_deliverable = released(half) is not None
         if times >= broker.transaction_check_max or is_old or not is_deliverable:
-            self.statistics.given_up += 1
-            return self._decisions.give_up(half).status is PutStatus.PUT_OK
+            return self._give_up(half)
         if channel is None:
             return True
         copy, result = self._decisions.copy(half, check_times=times + 1)
-        if result.status is not PutStatus.PUT_OK:
+        if result.status in REFUSED_FOR_NOW:
             return False
+        if result.status is not PutStatus.PUT_OK:
+            return self._give_up(half)  # Its properties have no room for the number of checks.
         self.statistics.checked += 1
-        header, body = check_request(half, copy, result, broker_name=broker.broker_name)
         try:
+            # The request is larger than the half message: it may be too large although that was not.
+            header, body = check_request(half, copy, result, broker_name=broker.broker_name)
             channel.send_oneway(RemotingCommand.request(header, body))
         except (NotReachableError, TooManyRequestsError, LocalProtocolError) as error:
             logger.info("transaction not checked, will be again addr=%s error=%s", channel, error)
         return True
+
+    def _give_up(self, half: MessageExt) -> bool:
+        """Move the message to where operators find it; return False if the store takes no messages now."""
+        self.statistics.given_up += 1
+        result = self._decisions.give_up(half)
+        if result.status not in (PutStatus.PUT_OK, *REFUSED_FOR_NOW):
+            logger.error(
+                "half message can neither be checked nor moved topic=%s message_id=%s reason=%s",
+                half.property_value(PROPERTY_REAL_TOPIC), half.message_id, result.remark,
+            )  # fmt: skip
+        return result.status not in REFUSED_FOR_NOW
 
     def _channel(self, half: MessageExt) -> ClientChannel | None:
         group = half.property_value(PROPERTY_PRODUCER_GROUP) or ""

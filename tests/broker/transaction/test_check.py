@@ -1,5 +1,7 @@
 """Transactions that nobody decides: when their producers are asked, how often, and what is kept over a restart."""
 
+from contextlib import suppress
+
 import attrs
 import pytest
 import trio
@@ -22,6 +24,7 @@ from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.transaction import check
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 
 ROUND = 30.0
 """transaction_check_interval"""
@@ -388,3 +391,25 @@ async def test_half_message_that_no_topic_can_take_is_given_up_and_the_next_is_c
         await trio.sleep(2 * ROUND + 1)
         assert await producer.seen_bodies() == [b"before", b"after"]
         assert await producer.seen_bodies(GIVEN_UP) == [b"never"]
+
+
+async def test_half_message_without_room_for_the_number_of_checks_is_given_up_and_not_in_the_way(
+    autojump_clock: MockClock,
+) -> None:
+    async with producing(lambda _: COMMIT) as producer:
+        accepted = []
+        for size in range(MAX_PROPERTIES_SIZE - 200, MAX_PROPERTIES_SIZE - 100, 1):
+            body = b"%d" % size
+            with suppress(AssertionError):  # Refused: it has too many properties to be parked.
+                await producer.send(body, properties=f"fill\x01{'x' * size}")
+                accepted.append(body)
+        await producer.send(b"next")
+        await trio.sleep(3 * ROUND)
+        delivered = await producer.call.read(producer.addr)
+        assert b"next" in delivered
+        for _ in range(16):  # One that cannot be asked about uses up its checks.
+            await producer.heartbeat()
+            await trio.sleep(ROUND)
+        given_up = await producer.call.read(producer.addr, topic=GIVEN_UP)
+        assert sorted([*delivered, *given_up]) == sorted([*accepted, b"next"])
+        assert 0 < len(given_up) < len(accepted) < 100
