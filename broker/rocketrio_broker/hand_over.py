@@ -48,7 +48,7 @@ from rocketrio_protocol.commands.admin import (
     TakeOverRequestHeader,
     TakeOverResponseHeader,
 )
-from rocketrio_protocol.errors import BrokerError, Error
+from rocketrio_protocol.errors import AccessRefusedError, BrokerError, Error
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.remoting.channel import Channel
@@ -196,6 +196,11 @@ class HandOver:
             identity = await ask_identity(self._peers.question, addr)
             body = await ask(self._peers.call, addr, GetBrokerHAStatusRequestHeader())
             status = HARuntimeInfo.from_json(body)
+        except AccessRefusedError as error:
+            raise _refused(
+                f"does not say who it is ({error.remark}): give both the same inner account; while it is of an earlier "
+                "version, name its host in acl_plain_signatures_from here"
+            ) from error
         except BrokerError:
             raise _refused("is an Apache broker, which cannot take over while it runs") from None
         except Error as error:

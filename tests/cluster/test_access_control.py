@@ -16,8 +16,10 @@ from tests.support.secured_broker import (
     refused,
     secured,
 )
+from tests.support.tls import write_files
 from trio.testing import MockClock
 
+from rocketrio_broker.access import guard
 from rocketrio_broker.access.users_file import VersionedUsers
 from rocketrio_broker.embedded import Member
 from rocketrio_protocol.bodies.access import UserInfo
@@ -167,6 +169,31 @@ async def test_users_are_sent_to_no_one_but_a_connected_slave(
         assert plain.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
+@pytest.mark.parametrize("peer_tls", [True, False])
+async def test_users_go_over_tls_where_the_link_has_certificates_alone(
+    tmp_path: Path, autojump_clock: MockClock, *, peer_tls: bool
+) -> None:
+    files = write_files(tmp_path)
+    link = {
+        "ha_secret_file": None,
+        "ha_tls_certificate_file": files.certificate,
+        "ha_tls_key_file": files.key,
+        "ha_tls_authority_file": files.authority,
+    }
+    ports = {
+        "tls_mode": "permissive",
+        "tls_certificate_file": files.certificate,
+        "tls_key_file": files.key,
+        "peer_tls": peer_tls,
+        "peer_tls_authority_file": files.authority if peer_tls else None,
+    }
+    async with pair(tmp_path, **link, **ports) as here:
+        control = slave_of(here).broker.state.access
+        assert control is not None
+        assert ("worker" in control.table.users) is peer_tls
+        assert control.is_copied is peer_tls
+
+
 async def test_pair_without_a_proof_of_its_link_copies_no_users_and_says_so(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,3 +223,19 @@ async def test_slave_keeps_its_users_beside_a_master_that_never_had_any(
         await trio.sleep(30)
         async with worker_at(here, slave_of(here)) as worker:
             ok(await worker.ask(READ))
+
+
+@pytest.mark.parametrize("named", ["10.0.0.*", ""])
+async def test_slave_of_an_earlier_version_is_asked_with_a_signature_only_if_its_host_is_named(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Such a slave wants a signature for each question, also for who it is."""
+    monkeypatch.setattr(guard, "FOR_ANYONE", frozenset())
+    async with pair(tmp_path, acl_plain_signatures_from=named) as here, here.operator() as operator:
+        order = HandOverRequestHeader()
+        answer = await operator.pool.call(here.broker.address, order, timeout=60)
+        if named:
+            ok(answer)
+        else:
+            assert "username cannot be null" in (answer.remark or "")
+            assert "acl_plain_signatures_from" in (answer.remark or "")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from tests.interop.java_client import JavaClient, JavaError
@@ -174,6 +175,26 @@ def test_client_of_a_disabled_user_is_refused(secured: SecuredOurs, tmp_path: Pa
 # -------------------------------------------------------------------------------------------- mqadmin
 
 
+@attrs.frozen
+class Administered:
+    """A master that takes changes of users from this host's mqadmin, and that mqadmin."""
+
+    version: str
+    address: str
+    operator: JavaClient
+
+
+@pytest.fixture(scope="module")
+def administered(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administered]:
+    folder = tmp_path_factory.mktemp(f"administered-{version}")
+    account_file(folder / "java" / "conf" / "tools.yml", INNER)
+    with (
+        secured_servers(folder / "servers", "acl_plain_signatures_from=127.0.0.1") as servers,
+        JavaClient(version, servers.name_server.address, folder / "java") as operator,
+    ):
+        yield Administered(version, servers.master.address, operator)
+
+
 def told(java: JavaClient, *words: str) -> str:
     text: str = java.call("mqadmin", words=[*words], errors=True)
     return text
@@ -208,10 +229,26 @@ def test_mqadmin_with_an_account_administers_topics(secured: SecuredOurs) -> Non
     assert "broker-a" in told(operator, "clusterList")
 
 
-def test_mqadmin_4_changes_accounts(secured: SecuredOurs) -> None:
-    if secured.version >= "5":
+def test_mqadmin_changes_no_user_from_a_host_that_is_not_named(secured: SecuredOurs) -> None:
+    changes = (
+        (("updateAclConfig", "-a", "account-1", "-s", "marker-secret-1", "-u", "PUB"),)
+        if secured.version < "5"
+        else (
+            ("createUser", "-u", "clerk", "-p", "marker-secret-1", "-t", "Normal"),
+            ("createAcl", "-s", "User:clerk", "-r", "Topic:a", "-a", "Pub", "-d", "Allow"),
+            ("listUser",),
+        )
+    )
+    for change, *rest in changes:
+        said = told(secured.operator, change, "-b", secured.master.address, *rest)
+        assert "needs a proof" in said
+        assert "acl_plain_signatures_from" in said
+
+
+def test_mqadmin_4_changes_accounts(administered: Administered) -> None:
+    if administered.version >= "5":
         pytest.skip("5.3.3 has other commands")
-    operator, master = secured.operator, secured.master.address
+    operator, master = administered.operator, administered.address
     secret = "marker-secret-1"
     assert "success" in told(
         operator, "updateAclConfig", "-b", master, "-a", "account-1", "-s", secret,
@@ -234,7 +271,11 @@ def test_mqadmin_4_changes_accounts_and_white_addresses_of_a_cluster_that_wants_
         pytest.skip("5.3.3 has other commands")
     account_file(tmp_path / "java" / "conf" / "tools.yml", INNER)
     with (
-        secured_servers(tmp_path / "servers", "acl_white_addresses=true") as servers,
+        secured_servers(
+            tmp_path / "servers",
+            "acl_white_addresses=true",
+            "acl_plain_signatures_from=127.0.0.1",
+        ) as servers,
         JavaClient(version, servers.name_server.address, tmp_path / "java") as operator,
     ):
         account = ("-a", "account-1", "-s", "marker-secret-1", "-u", "PUB")
@@ -247,11 +288,11 @@ def test_mqadmin_4_changes_accounts_and_white_addresses_of_a_cluster_that_wants_
         assert "success" in told(operator, "deleteAclConfig", "-c", "lab", "-a", "account-1")
 
 
-def test_mqadmin_5_administers_users_and_rights(secured: SecuredOurs) -> None:
-    if secured.version < "5":
+def test_mqadmin_5_administers_users_and_rights(administered: Administered) -> None:
+    if administered.version < "5":
         pytest.skip("4.9.7 has other commands")
-    operator = secured.operator
-    for where in (("-b", secured.master.address), ("-c", "lab")):
+    operator = administered.operator
+    for where in (("-b", administered.address), ("-c", "lab")):
         told(operator, "createUser", *where, "-u", "clerk", "-p", "marker-secret-1", "-t", "Normal")
         assert "existed" in told(
             operator, "createUser", *where, "-u", "clerk", "-p", "marker-2", "-t", "Normal"

@@ -24,6 +24,7 @@ from rocketrio import (
 from rocketrio_protocol.remoting.ports import split_addr
 from tests.interop.apache import METADATA_TIMEOUT
 from tests.interop.java_client import JavaClient, JavaError
+from tests.interop.secured_ours import INNER, account_file
 from tests.interop.tls_peers import (
     TLS_CLIENT,
     Certificates,
@@ -50,9 +51,15 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def our_cluster(
-    stack: ExitStack, folder: Path, certificates: Certificates, mode: Mode, *, mutual: bool = False
+    stack: ExitStack,
+    folder: Path,
+    certificates: Certificates,
+    mode: Mode,
+    *,
+    mutual: bool = False,
+    more: tuple[str, ...] = (),
 ) -> TlsOurBroker:
-    """Start a name server and a master of ours, in the same mode."""
+    """Start a name server and a master of ours, in the same mode; `more` are settings of the master."""
     server = certificates.our_server(mode=mode, mutual=mutual)
     context = None if mode == "disabled" else certificates.context
     names = stack.enter_context(
@@ -63,7 +70,7 @@ def our_cluster(
         TlsOurBroker(
             folder / "master",
             names.address,
-            settings=as_settings({**server, **peers}),
+            settings=(*as_settings({**server, **peers}), *more),
             context=context,
         )
     )
@@ -136,6 +143,31 @@ def test_java_client_proves_itself_to_ours_or_is_refused(
         assert master.running.has_said("the other end has sent no certificate") or (
             master.running.has_said("has sent no certificate")
         )
+
+
+def test_mqadmin_with_a_client_certificate_changes_users_without_a_proof(
+    version: str, certificates: Certificates, tmp_path: Path
+) -> None:
+    inner = account_file(tmp_path / "inner.yml", INNER)
+    account_file(tmp_path / "java" / "conf" / "tools.yml", INNER)
+    access = ("acl_enable=true", f"inner_credentials_file={inner}")
+    words = (
+        ("createUser", "-u", "clerk", "-p", "marker-secret-1", "-t", "Normal")
+        if version >= "5"
+        else ("updateAclConfig", "-a", "clerk-1", "-s", "marker-secret-1", "-u", "PUB")
+    )
+    with ExitStack() as stack:
+        master = our_cluster(
+            stack, tmp_path / "ours", certificates, "enforcing", mutual=True, more=access
+        )
+        proving = certificates.java_client(tmp_path / "client")
+        java = stack.enter_context(
+            JavaClient(version, master.name_server, tmp_path / "java", jvm_options=proving)
+        )
+        command, *rest = words
+        said = java.call("mqadmin", words=[command, "-b", master.address, *rest], errors=True)
+        assert "success" in said
+        master.running.wait_until(lambda: master.running.has_said("users changed"), "changed")
 
 
 def test_java_client_refuses_another_authority_and_accepts_another_host(

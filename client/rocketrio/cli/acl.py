@@ -244,7 +244,7 @@ def sign(
 ) -> None:
     """Print what is signed in a request with these fields, and its Signature, to compare with another client's.
 
-    No request is sent. The security token is not shown.
+    No request is sent. The security token is not shown. Requests of rocketrio also have a proof, which is not shown.
 
     \b
     Examples:
