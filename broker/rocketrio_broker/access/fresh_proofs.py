@@ -18,7 +18,7 @@ from rocketrio_protocol.access.white_addresses import AddressPattern, numeric_ad
 from rocketrio_protocol.codes import RequestCode, code_name
 from rocketrio_protocol.proof import Proof
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
+from rocketrio_protocol.remoting.ports import WallClock, split_addr
 
 PROOF_WINDOW: Final = 300.0
 """Seconds by which the clock of a sender may differ from this server's: hosts without NTP drift by a few minutes."""
@@ -29,6 +29,10 @@ _KEPT_SIZE: Final = 16
 """Bytes of a MAC that are kept."""
 _ENTRY_SIZE: Final = 128
 """Bytes of memory for one of them, with its place in a set."""
+_NUMERIC_LENGTH: Final = 64
+"""More characters than a numeric address has."""
+_SHOWN_LENGTH: Final = 100
+"""Characters of an address that a sender gives which are shown."""
 _WINDOW_MS: Final = int(PROOF_WINDOW * 1000)
 _FAILED: Final = "check signature failed"
 """How Apache's refusals begin: clients recognise them by it."""
@@ -86,8 +90,9 @@ class FreshProofs:
         own = {*self._own_addrs, _plain_form(channel.local_addr)}
         if own.intersection(map(_plain_form, proof.receivers)):
             return None
+        given = proof.receivers[0][:_SHOWN_LENGTH]
         return (
-            f"{_FAILED}: the request was made for {proof.receivers[0]}, and this is {' or '.join(sorted(own))}. "
+            f"{_FAILED}: the request was made for {given}, and this is {' or '.join(sorted(own))}. "
             f"Send it to that address, or name your host in {_SETTING}."
         )
 
@@ -126,5 +131,7 @@ class FreshProofs:
 def _plain_form(addr: str) -> str:
     """Return an address in one spelling: an IPv4 address that a socket of both kinds gives as IPv6 is IPv4 again."""
     host, _, port = addr.rpartition(":")
-    address = numeric_address(host)
-    return addr.lower() if address is None else join_addr(str(address), int(port))
+    address = numeric_address(host) if len(host) <= _NUMERIC_LENGTH else None
+    if address is None:
+        return addr.lower()
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

@@ -194,6 +194,36 @@ async def listening(folder: Path, **settings: object) -> AsyncGenerator[Listener
         yield Listener(here, thief)
 
 
+@pytest.mark.parametrize(
+    "receiver", ["", "nowhere", "10.0.0.10:x", "[::1:2", "a" * 5000 + ":1", "10.0.0.10:10912"]
+)
+async def test_receiver_that_is_no_address_of_the_broker_is_refused(
+    tmp_path: Path, receiver: str
+) -> None:
+    async with listening(tmp_path) as one:
+        clock = one.here.cluster.wall_clock
+        fields = Signer(INNER, now_ms=clock.now_ms).proved(
+            CREATE.code, CREATE.to_ext_fields(), NEW_USER, receivers=[receiver]
+        )
+        remark = refused(await one.send(stolen(fields, CREATE.code, NEW_USER)))
+        assert "was made for" in remark
+        assert len(remark) < 1000
+
+
+@pytest.mark.parametrize(
+    "receiver", ["[::ffff:10.0.0.10]:10911", "other:1,10.0.0.10:10911", "10.0.0.10:10911"]
+)
+async def test_one_address_of_the_broker_in_any_spelling_suffices(
+    tmp_path: Path, receiver: str
+) -> None:
+    async with listening(tmp_path) as one:
+        clock = one.here.cluster.wall_clock
+        fields = Signer(INNER, now_ms=clock.now_ms).proved(
+            CREATE.code, CREATE.to_ext_fields(), NEW_USER, receivers=receiver.split(",")
+        )
+        ok(await one.send(stolen(fields, CREATE.code, NEW_USER)))
+
+
 async def test_change_is_accepted_once(tmp_path: Path) -> None:
     async with listening(tmp_path) as one:
         create, delete = (
