@@ -99,7 +99,7 @@ def test_right_is_granted_listed_and_revoked(secured: Secured) -> None:
     run(secured, *grant, "--deny")
     assert "the decision is deny" in run(secured, *produce, account=other, code=1)
     revoke = ("acl", "revoke", "other", "--topic", TOPIC)
-    assert "1 rights of other would be removed" in run(secured, *revoke, "--dry-run")
+    assert "1 right of other would be removed" in run(secured, *revoke, "--dry-run")
     run(secured, *revoke)
     assert "no right" in run(secured, *revoke, code=1)
     assert "no matched policies" in run(secured, *produce, account=other, code=1)
