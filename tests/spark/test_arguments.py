@@ -26,6 +26,7 @@ FIRST_ANSWER = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=timezone(timedelta(
         ("topics", ["orders", "returns"], "subscribe", "orders,returns"),
         ("name_servers", ("a:1", "b:2"), "nameServer", "a:1;b:2"),
         ("columns", ["body", "tags"], "columns", "body,tags"),
+        ("retired_brokers", ["broker-b", "broker-c"], "retiredBrokers", "broker-b,broker-c"),
         ("assign", {"orders": {"broker-a": range(2)}}, "assign", '{"orders":{"broker-a":[0,1]}}'),
         ("starting_offsets", "latest", "startingOffsets", "latest"),
         (

@@ -99,6 +99,7 @@ class StreamArguments(ReadArguments, total=False):
     offset_poll_interval: float | None
     discovery_interval: float | None
     offset_failure_timeout: float | None
+    retired_brokers: str | Sequence[str] | None
     commit_offsets: bool | None
     commit_interval: float | None
 
@@ -285,6 +286,7 @@ ARGUMENTS: Final[Mapping[str, tuple[str, _TextOf]]] = {
     "offset_poll_interval": ("offsetPollIntervalMs", _milliseconds),
     "discovery_interval": ("discoveryIntervalMs", _milliseconds),
     "offset_failure_timeout": ("offsetFailureTimeoutMs", _milliseconds),
+    "retired_brokers": ("retiredBrokers", _listed(",")),
     "commit_offsets": ("commitOffsets", _truth),
     "commit_interval": ("commitIntervalMs", _milliseconds),
     "pull_batch_size": ("pullBatchSize", _number),

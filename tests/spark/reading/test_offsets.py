@@ -17,7 +17,7 @@ from rocketrio.spark.reading.offsets import (
     QueueRange,
     check_covers,
     format_offsets,
-    parse_incarnations,
+    parse_more,
     parse_offset_table,
     parse_position,
     resolve_ranges,
@@ -48,13 +48,14 @@ def test_tables_round_trip_as_the_same_text_whatever_their_order(
 
 def test_offsets_may_say_which_topics_of_their_names_they_count() -> None:
     queue = MessageQueue("t", "b", 10)
-    text = format_offsets({queue: 7}, {queue: 2})
+    text = format_offsets({queue: 7}, incarnations={queue: 2}, retired={})
     assert text == (
         '{"version":1,"queues":{"t":{"b":{"10":7}}},"incarnations":{"t":{"b":{"10":2}}}}'
     )
     assert parse_offset_table(text, option="o") == {queue: 7}
-    assert parse_incarnations(json.loads(text), option="o") == {queue: 2}
-    assert parse_incarnations(json.loads(format_offsets({queue: 7})), option="o") == {}
+    assert parse_more(json.loads(text), "incarnations", option="o") == {queue: 2}
+    assert parse_more(json.loads(text), "retired", option="o") == {}
+    assert parse_more(json.loads(format_offsets({queue: 7})), "incarnations", option="o") == {}
 
 
 def test_queue_ids_are_sorted_by_number() -> None:

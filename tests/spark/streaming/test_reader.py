@@ -48,7 +48,8 @@ def test_limits_pass_through_spark_and_trigger_once_is_distinguished(
     reader = _reader(**given)
     assert reader.getDefaultReadLimit() == default
     assert reader._limit(default) == limit
-    assert reader._limit(ReadAllAvailable()) == Limit(is_only_batch=True)
+    assert reader._limit(ReadAllAvailable()) == Limit(is_only_batch=True, is_surely_last=True)
+    assert reader._limit(None) == Limit(is_only_batch=True)
 
 
 def test_empty_range_sends_no_request() -> None:
@@ -93,11 +94,32 @@ def test_batch_that_ends_in_another_topic_of_the_name_reads_it_from_its_beginnin
     monkeypatch.setattr(StreamDriver, "ranges", ranges)
     queue = MessageQueue("orders", "broker-a", 0)
     start, end = (
-        json.loads(format_offsets({queue: at}, None if number is None else {queue: number}))
+        json.loads(
+            format_offsets({queue: at}, incarnations={} if number is None else {queue: number})
+        )
         for at, number in ((5, before), (5, after))
     )
     reader.partitions(start, end)
     assert found == planned
+
+
+def test_checkpoint_keeps_which_queues_were_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nothing else is new: a restart would wait for their brokers."""
+    reader = _reader()
+    queue = MessageQueue("orders", "broker-a", 1)
+
+    def ask(question: Any, table: Any, *args: Any, extra_timeout: float = 0.0) -> Any:
+        reader._state()._watch.let_go.add(queue)
+        return table
+
+    monkeypatch.setattr(reader, "_ask", ask)
+    end = reader.latestOffset(_offset(4, 5), ReadMaxRows(9))
+    assert end == {**_offset(4, 5), "retired": {"orders": {"broker-a": {"1": 5}}}}
+    assert reader.latestOffset(end, ReadMaxRows(9)) is end
+    later = _reader()
+    monkeypatch.setattr(later, "_ask", lambda question, table, *args, extra_timeout=0.0: table)
+    assert later.latestOffset(end, ReadMaxRows(9)) is end
+    assert later._state().let_go({queue: 5}) == {queue: 5}
 
 
 def test_a_reader_travels_without_what_it_is_doing() -> None:

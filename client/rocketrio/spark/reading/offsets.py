@@ -1,9 +1,10 @@
 """The positions where a query starts and ends: parsing, their JSON form, and conversion to ranges. Pure.
 
     {"version":1,"queues":{"orders":{"broker-a":{"0":1234,"1":99}}}}      or the inner map alone
-    {"version":1,"queues":{...},"incarnations":{"orders":{"broker-a":{"0":2,"1":2}}}}
+    {"version":1,"queues":{...},"incarnations":{"orders":{"broker-a":{"0":2,"1":2}}},"retired":{...}}
 
-The second form is that of checkpoints: it says which of several topics of one name the offsets count.
+The second form is that of checkpoints: it says which of several topics of one name the offsets count, and which queues
+were let go because their brokers are out of service.
 
 An offset is the next one to read; an end is exclusive; -2 means earliest, -1 latest.
 Invariant: the JSON of one table is always the same text (topics and brokers sorted, queue ids by number), because
@@ -110,11 +111,10 @@ class QueueRange:
         return f"{self.topic}@{self.broker_name}:{self.queue_id} [{self.start}, {self.end})"
 
 
-def format_offsets(table: OffsetTable, incarnations: OffsetTable | None = None) -> str:
-    """Encode a table as JSON, with the known incarnations of topics; the same tables always give the same text."""
+def format_offsets(table: OffsetTable, **more: OffsetTable) -> str:
+    """Encode a table as JSON, and more tables, unless they are empty; the same tables always give the same text."""
     value: dict[str, Any] = {"version": FORMAT_VERSION, "queues": _by_topic(table)}
-    if incarnations:
-        value["incarnations"] = _by_topic(incarnations)
+    value |= {name: _by_topic(other) for name, other in more.items() if other}
     return msgspec.json.encode(value).decode()
 
 
@@ -126,14 +126,14 @@ def _by_topic(table: OffsetTable) -> dict[str, dict[str, dict[str, int]]]:
     return topics
 
 
-def parse_incarnations(value: Mapping[str, Any], *, option: str) -> dict[MessageQueue, int]:
-    """Return the incarnations in an offset; none in one of an earlier release. Raises OptionError."""
+def parse_more(value: Mapping[str, Any], name: str, *, option: str) -> dict[MessageQueue, int]:
+    """Return a further table of an offset, empty if it has none. Raises OptionError."""
     return _parse_table(
-        msgspec.json.encode(value.get("incarnations", {})).decode(),
+        msgspec.json.encode(value.get(name, {})).decode(),
         option=option,
         example='{"orders":{"broker-a":{"0":1}}}',
         least=0,
-        wanted="it must be a queue id and the number of an incarnation",
+        wanted="it must be a queue id and a number that is not negative",
     )
 
 

@@ -42,8 +42,7 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
         queues = subscribe_queues(topic, await client.topic_route(topic))
         if not queues and topic in options.topics:
             # Reading nothing from it would look like an empty topic.
-            error = not_readable(topic)
-            raise TopicNotFoundError(error.what, remedy=error.advice)
+            raise may_not_be_read(topic)
         known += queues
     if not options.assigned:
         return known
@@ -57,6 +56,12 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
             )
         logger.warning("queues that do not exist are skipped error=%s", text)
     return there
+
+
+def may_not_be_read(topic: str, *, where: str = "") -> TopicNotFoundError:
+    """Return the error for a topic, or its queues at one broker, without the permission to read."""
+    error = not_readable(topic)
+    return TopicNotFoundError(error.what + where, remedy=error.advice)
 
 
 async def subscribed_topics(client: ClientInstance, options: ReadOptions) -> tuple[str, ...]:

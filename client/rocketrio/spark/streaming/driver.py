@@ -62,6 +62,8 @@ class Limit:
     is_only_batch: bool = False
     """True if the batch takes everything there is, whatever the options say. That is so for Trigger.Once; with older
     PySpark any batch may be one."""
+    is_surely_last: bool = False
+    """True if no batch of this query follows, so that none would read what this one cannot reach."""
 
 
 class StreamDriver:
@@ -80,6 +82,7 @@ class StreamDriver:
         self._commits = None if group is None else GroupCommit(group, options.commit_interval)
         self._retries = Retries(read.offset_retries, read.offset_retry_interval)
         self._initial: dict[MessageQueue, int] | None = None
+        self._must_reach_all = False
 
     async def initial(self, client: ClientInstance) -> dict[MessageQueue, int]:
         """Return where a new query starts, determined once. Raises SparkSourceError if a start is not possible."""
@@ -122,6 +125,7 @@ class StreamDriver:
         with source_errors():
             view = await repeated(partial(self._watch.poll_all, client), self._retries)
         self._position.set_target(view)
+        self._must_reach_all = True
 
     async def latest(
         self, client: ClientInstance, start: OffsetTable, limit: Limit
@@ -131,6 +135,11 @@ class StreamDriver:
             return dict(start)
         if self._commits is not None:
             self._commits.read_up_to(start)
+        if self._must_reach_all or limit.is_surely_last:
+            with source_errors():
+                view = await repeated(partial(self._watch.reach_all, client, start), self._retries)
+            self._position.add_targets(start, view)
+            self._must_reach_all = False
         view, position = self._watch.view, self._position
         # A recent view is sufficient as long as it shows more to read.
         if not (self._watch.is_fresh and position.parts(start, view)):
@@ -152,6 +161,11 @@ class StreamDriver:
         )
         self._report(step.losses)
         self.continue_in(step.incarnations)
+        for queue in sorted(view.retired.keys() - self._watch.let_go):
+            logger.warning(
+                "queue of a retired broker let go queue=%s offset=%d", queue, start[queue]
+            )
+        self._watch.let_go.update(view.retired)
         if self._commits is not None:
             await self._commits.send(client, at_once=step.end == start)
         return step.end
@@ -159,6 +173,14 @@ class StreamDriver:
     def continue_in(self, incarnations: OffsetTable) -> None:
         """Note which topics of their names the positions in the checkpoint count, as far as it says so."""
         self._position.incarnations.update(incarnations)
+
+    def continue_without(self, queues: Collection[MessageQueue]) -> None:
+        """Note which queues an earlier run has let go, because their brokers are out of service."""
+        self._watch.let_go.update(queues)
+
+    def let_go(self, table: OffsetTable) -> dict[MessageQueue, int]:
+        """Return the queues of brokers that are out of service, with their positions."""
+        return {queue: at for queue, at in table.items() if queue in self._watch.let_go}
 
     def incarnations(self, table: OffsetTable) -> dict[MessageQueue, int]:
         """Return which topics of their names the positions count, as far as it is known."""

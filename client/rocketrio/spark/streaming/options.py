@@ -45,6 +45,11 @@ STREAM_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     "offsetFailureTimeoutMs": OptionHelp(
         "300000", "brokers that do not answer for this time end the query; until then it waits"
     ),
+    "retiredBrokers": OptionHelp(
+        "",
+        "names of brokers that were taken out of service for good, separated by commas: once no name server knows"
+        " them, the query goes on without their queues; what may be unread there is lost data",
+    ),
     "commitOffsets": OptionHelp(
         "`true` if `consumerGroup` is given",
         "commit the progress of the group at the brokers, so that tools show its lag; the query never reads it",
@@ -74,6 +79,7 @@ class StreamOptions:
     poll_interval: float = 0.2
     discovery_interval: float = 10.0
     failure_timeout: float = 300.0
+    retired_brokers: frozenset[str] = frozenset()
     commit_group: str | None = None
     """The group whose progress is committed at brokers, or None."""
     commit_interval: float = 5.0
@@ -100,6 +106,8 @@ def parse_stream_options(
         **number_fields(own, _NUMBERS),
         **duration_fields(own, _DURATIONS),
     }
+    names = own.get("retiredBrokers", "").split(",")
+    fields["retired_brokers"] = frozenset(name.strip() for name in names if name.strip())
     fields["commit_group"] = _commit_group(own, texts.get("consumerGroup", "").strip())
     options = StreamOptions(**fields)
     _check_together(options, own)

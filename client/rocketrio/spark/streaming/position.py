@@ -37,11 +37,13 @@ class Seen:
 
 @attrs.frozen
 class View:
-    """The cluster at one moment. A queue that is in neither field has a broker that does not answer."""
+    """The cluster at one moment. A queue that is in no field has a broker that does not answer, or may not be read."""
 
     held: Mapping[MessageQueue, Seen]
     gone: frozenset[MessageQueue] = frozenset()
     """Queues that their brokers, which are alive, do not have any more."""
+    retired: Mapping[MessageQueue, int | None] = attrs.Factory(dict)
+    """Queues of brokers that the user has retired and no name server knows, with their last known ends."""
 
 
 @attrs.frozen
@@ -82,6 +84,12 @@ class StreamPosition:
     def set_target(self, view: View) -> None:
         """Read everything that exists now, and nothing that comes later."""
         self._target = {queue: seen.bounds.max_offset for queue, seen in view.held.items()}
+
+    def add_targets(self, start: OffsetTable, view: View) -> None:
+        """Read what exists now also of queues of the start whose brokers did not answer when the target was set."""
+        if self._target is not None:
+            for queue in start.keys() & view.held.keys():
+                self._target.setdefault(queue, view.held[queue].bounds.max_offset)
 
     def step(
         self,
@@ -187,6 +195,8 @@ class StreamPosition:
             seen = view.held.get(queue)
             if queue in view.gone:
                 found = [_gone(queue, at)]
+            elif queue in view.retired:
+                found = _retired(queue, at, view.retired[queue])
             elif seen is not None and self._begins_again(queue, seen):
                 found, cut[queue] = [_created_again(queue, at, seen.bounds)], seen.bounds.min_offset
             elif seen is not None and seen.is_certain:
@@ -246,6 +256,20 @@ def _gone(queue: MessageQueue, at: int) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError(
         f"{queue} is gone: it was read to before {at}, and its broker, which lives, does not have it any more"
     )
+
+
+def _retired(queue: MessageQueue, at: int, end: int | None) -> list[OffsetOutOfRangeError]:
+    if end is not None and at >= end:
+        return []
+    unread = "whether it held more is not known"
+    if end is not None:
+        unread = f"offsets {at} to {end} ({end - at} messages) are unread"
+    return [
+        OffsetOutOfRangeError(
+            f"{queue} was read to before {at}, and its broker is retired (retiredBrokers): {unread}",
+            remedy="Start the broker again to read them, or set failOnDataLoss=false for one run to go on without them",
+        )
+    ]
 
 
 def _created_again(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRangeError:

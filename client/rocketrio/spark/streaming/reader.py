@@ -28,7 +28,7 @@ from rocketrio.spark.reading.offsets import (
     OffsetTable,
     QueueRange,
     format_offsets,
-    parse_incarnations,
+    parse_more,
     parse_offset_table,
 )
 from rocketrio.spark.reading.options import ReadOptions
@@ -54,6 +54,10 @@ else:
     HAS_LIMITS = True
     _Ends = SupportsTriggerAvailableNow
 
+INCARNATIONS: Final = "incarnations"
+"""The table of a checkpoint that says which of several topics of one name was read (docs/decisions/0068)."""
+RETIRED: Final = "retired"
+"""The table of a checkpoint with the queues that were let go because their brokers are out of service."""
 POLL_TIMEOUT: Final = 60.0
 """Seconds for one call of Spark's, in addition to waits that the options set; the requests in it have limits of their
 own, whose sum is less."""
@@ -86,7 +90,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
 
     def _initial(self) -> dict[str, Any]:
         start = self._ask(StreamDriver.initial, extra_timeout=self._options.failure_timeout)
-        return self._returned(_value(start, self._state().incarnations(start)))
+        return self._returned(self._value(start))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read what exists now, then end. Raises BrokerUnreachableError."""
@@ -106,12 +110,13 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         """
         start, limit = args if args else (self._unsaid_start(), None)
         table = _table(start)
-        self._state().continue_in(_incarnations(start))
+        self._state().continue_in(_more(start, INCARNATIONS))
+        self._state().continue_without(_more(start, RETIRED))
         extra_timeout = self._options.poll_interval
         end = self._ask(StreamDriver.latest, table, self._limit(limit), extra_timeout=extra_timeout)
-        if end == table:
+        if end == table and self._state().let_go(end) == _more(start, RETIRED):
             return self._returned(start)
-        return self._returned(_value(end, self._state().incarnations(end)))
+        return self._returned(self._value(end))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the ends of the queues, for the progress of the query."""
@@ -130,7 +135,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         self._order.planned()
         self._returned(end)
         first, last = _table(start), _table(end)
-        before, now = _incarnations(start), _incarnations(end)
+        before, now = _more(start, INCARNATIONS), _more(end, INCARNATIONS)
         begun_again = {queue for queue in before.keys() & now.keys() if before[queue] < now[queue]}
         ranges = self._state().ranges(first, last, begun_again)
         if not ranges:
@@ -182,9 +187,16 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         options = self._options
         # Older versions pass no limit; a batch there may be the only one (Trigger.Once, AvailableNow).
         if limit is None or isinstance(limit, ReadAllAvailable):
-            return Limit(is_only_batch=True)
+            return Limit(is_only_batch=True, is_surely_last=limit is not None)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return Limit(max_rows, options.max_size)
+
+    def _value(self, table: OffsetTable) -> dict[str, Any]:
+        """Return an offset for the checkpoint, with what its next reader must know of it."""
+        driver = self._state()
+        return _value(
+            table, **{INCARNATIONS: driver.incarnations(table), RETIRED: driver.let_go(table)}
+        )
 
     def _returned(self, value: dict[str, Any]) -> dict[str, Any]:
         self._last = value
@@ -203,9 +215,9 @@ def _table(value: dict[str, Any]) -> dict[MessageQueue, int]:
     return table
 
 
-def _incarnations(value: dict[str, Any]) -> dict[MessageQueue, int]:
+def _more(value: dict[str, Any], name: str) -> dict[MessageQueue, int]:
     try:
-        return parse_incarnations(value, option="it")
+        return parse_more(value, name, option="it")
     except OptionError as error:
         raise _unreadable(msgspec.json.encode(value).decode()) from error
 
@@ -218,8 +230,8 @@ def _unreadable(text: str) -> OptionError:
     )
 
 
-def _value(table: OffsetTable, incarnations: OffsetTable | None = None) -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.json.decode(format_offsets(table, incarnations))
+def _value(table: OffsetTable, **more: OffsetTable) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.json.decode(format_offsets(table, **more))
     return value
 
 

@@ -4,7 +4,11 @@ Two intervals: each poll asks for the ends of the queues. Every `discoveryInterv
 and brokers exist, and where the queues begin.
 
 Invariant: brokers are polled at most once for each interval, and a poll ends within seconds even if some do not answer.
-Invariant: a queue counts as gone only if a name server knows its master and does not route the queue there.
+Invariant: a queue counts as gone only if a name server knows its master and does not route the queue there. One that is
+routed without the permission to read is waited for.
+Invariant: a broker that is away is waited for, whatever may be unread there. It is let go only if no name server knows
+it, and either the user says so (retiredBrokers), or its queues were read to their last known ends while the topic goes
+on elsewhere. A queue that was let go keeps its offset, and is read on if it comes back.
 Invariant: a failure ends a stream only if it has lasted `offsetFailureTimeoutMs`.
 """
 
@@ -24,7 +28,7 @@ from rocketrio.spark.errors import AccessDeniedError, BrokerUnreachableError
 from rocketrio.spark.reading.asking import QUESTIONS_AT_ONCE
 from rocketrio.spark.reading.offsets import Bounds, OffsetTable
 from rocketrio.spark.reading.positions import with_what_is_not_shown_yet
-from rocketrio.spark.reading.queues import subscribed_topics
+from rocketrio.spark.reading.queues import may_not_be_read, subscribed_topics
 from rocketrio.spark.streaming.options import StreamOptions
 from rocketrio.spark.streaming.position import Seen, View
 from rocketrio_protocol.codes import MASTER_ID
@@ -69,7 +73,14 @@ class StreamWatch:
     _discover_at: float = -inf
     _listed: frozenset[MessageQueue] = frozenset()
     _gone: frozenset[MessageQueue] = frozenset()
+    let_go: set[MessageQueue] = attrs.Factory(set)
+    """Queues of brokers that are out of service, which are not waited for."""
     _unrouted: frozenset[str] = frozenset()
+    _unregistered: frozenset[MessageQueue] = frozenset()
+    """Queues that were read, of brokers that no name server knows."""
+    _forbidden: frozenset[tuple[str, str]] = frozenset()
+    """Topics and brokers whose queues are routed without the permission to read."""
+    _forbidden_since: dict[tuple[str, str], float] = attrs.Factory(dict)
     _least: dict[MessageQueue, int] = attrs.Factory(dict)
     _incarnations: dict[MessageQueue, int | None] = attrs.Factory(dict)
     _silent: dict[str, _Silence] = attrs.Factory(dict)
@@ -98,9 +109,46 @@ class StreamWatch:
             self.newest[queue] = max(
                 seen.bounds.max_offset, 0 if seen.is_certain else self.newest.get(queue, 0)
             )
-        self.view = View(held, self._gone)
-        self._count_silence({*self._listed, *filter(self.is_subscribed, start)})
+        self.let_go.difference_update(held)
+        self.view = View(held, self._gone, self._retired(start))
+        self._count_forbidden(start)
+        self._count_silence({*self._listed, *filter(self.is_subscribed, start)}, start)
         return self.view
+
+    def _retired(self, start: OffsetTable) -> dict[MessageQueue, int | None]:
+        names = self.options.retired_brokers
+        return {
+            queue: self.newest.get(queue)
+            for queue in self._unregistered.difference(self.let_go, self.view.held)
+            if queue.broker_name in names and queue in start
+        }
+
+    async def reach_all(self, client: ClientInstance, start: OffsetTable) -> View:
+        """Poll all queues of the start, of which none may be passed over in silence.
+
+        Raises NotReachableError while one of them cannot be asked, TopicNotFoundError if one may not be read.
+        """
+        self._discover_at = -inf
+        view = await self.poll(client, start)
+        if not self._is_discovered:
+            raise NotReachableError("the name servers did not answer")
+        wanted = self._awaited(filter(self.is_subscribed, start))
+        for queue in wanted:
+            if (queue.topic, queue.broker_name) in self._forbidden:
+                raise may_not_be_read(queue.topic)
+        if wanted:
+            raise NotReachableError(
+                f"the broker of {wanted[0]} does not answer, and what it holds from {start[wanted[0]]} on is unread;"
+                f" {len(wanted)} queues wait for their brokers",
+                remedy="Start the broker, or name it in retiredBrokers if it was taken out of service for good",
+            )
+        return view
+
+    def _awaited(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Return those queues that the last poll says nothing about."""
+        view = self.view
+        known = {*view.held, *view.gone, *view.retired, *self.let_go}
+        return sorted(queue for queue in queues if queue not in known)
 
     async def poll_all(self, client: ClientInstance) -> View:
         """Poll all existing queues. Raises NotReachableError while one of them cannot be asked."""
@@ -114,6 +162,10 @@ class StreamWatch:
         routed = {queue.topic for queue in self._listed}
         unrouted = [topic for topic in read.topics if topic not in routed]
         unrouted += [str(queue) for queue in read.assigned if queue.topic not in routed]
+        named = {*read.topics, *(queue.topic for queue in read.assigned)} - routed
+        for topic, _ in sorted(self._forbidden):
+            if topic in named:
+                raise may_not_be_read(topic)
         if unrouted:  # An end with nothing read would look like success.
             raise NotReachableError(
                 f"no name server has a route of {', '.join(unrouted)}: it was deleted or never created, or all of its"
@@ -142,7 +194,12 @@ class StreamWatch:
         try:
             with trio.fail_after(POLL_TIMEOUT):
                 listed = await self._routed(client, known)
-                missing = [queue for queue in known if queue not in listed]
+                missing = [
+                    queue
+                    for queue in known
+                    if queue not in listed
+                    and (queue.topic, queue.broker_name) not in self._forbidden
+                ]
                 self._gone = await self._without_queue(client, missing)
                 self._listed = frozenset(filter(self.is_subscribed, listed))
                 self._is_discovered = True
@@ -163,6 +220,7 @@ class StreamWatch:
         }
         listed: set[MessageQueue] = set()
         unrouted: set[str] = set()
+        forbidden: set[tuple[str, str]] = set()
         limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
         failures: list[Error] = []
 
@@ -178,6 +236,9 @@ class StreamWatch:
                 return
             client.routing.update_topic_route(topic, route)
             listed.update(subscribe_queues(topic, route))
+            forbidden.update(
+                (topic, data.broker_name) for data in route.queue_datas if not data.is_readable
+            )
 
         async with trio.open_nursery() as nursery:
             for topic in sorted(topics):
@@ -186,7 +247,7 @@ class StreamWatch:
             raise failures[0]
         if new := unrouted - self._unrouted:
             logger.warning("no name server has a route of topics names=%s", ",".join(sorted(new)))
-        self._unrouted = frozenset(unrouted)
+        self._unrouted, self._forbidden = frozenset(unrouted), frozenset(forbidden)
         return listed
 
     async def _without_queue(
@@ -194,8 +255,10 @@ class StreamWatch:
     ) -> frozenset[MessageQueue]:
         """Return those whose master is registered: it would have registered its queues too."""
         if not missing:
+            self._unregistered = frozenset()
             return frozenset()
         brokers = (await client.name_servers.cluster_info()).broker_addr_table
+        self._unregistered = frozenset(q for q in missing if q.broker_name not in brokers)
         masters = {name for name, data in brokers.items() if MASTER_ID in data.broker_addrs}
         return frozenset(queue for queue in missing if queue.broker_name in masters)
 
@@ -256,10 +319,45 @@ class StreamWatch:
 
     # ----------------------------------------------------------------------------------- silence
 
-    def _count_silence(self, wanted: Iterable[MessageQueue]) -> None:
+    def _count_forbidden(self, start: OffsetTable) -> None:
+        """Log which topics may not be read any more. Raises TopicNotFoundError if that has lasted too long."""
+        now = trio.current_time()
+        read = {(queue.topic, queue.broker_name) for queue in filter(self.is_subscribed, start)}
+        forbidden = read & self._forbidden
+        for place in self._forbidden_since.keys() - forbidden:
+            logger.info("topic may be read again topic=%s broker=%s", *place)
+            del self._forbidden_since[place]
+        for topic, name in sorted(forbidden):
+            since = self._forbidden_since.get((topic, name))
+            if since is None:
+                logger.warning(
+                    "topic may not be read, its queues wait topic=%s broker=%s", topic, name
+                )
+                self._forbidden_since[topic, name] = now
+            elif now - since >= self.options.failure_timeout:
+                raise may_not_be_read(topic, where=f" (at {name}, for {now - since:.0f} s)")
+
+    def _may_be_let_go(self, queues: Iterable[MessageQueue], start: OffsetTable) -> bool:
+        """Return whether nothing is known to be unread in these queues, whose broker no name server knows.
+
+        Their topics go on elsewhere: otherwise the cluster may be down rather than smaller.
+        """
+        elsewhere = {queue.topic for queue in self.view.held}
+        return all(
+            queue in self._unregistered
+            and queue.topic in elsewhere
+            and start.get(queue, -1) >= self.newest.get(queue, inf)
+            for queue in queues
+        )
+
+    def _count_silence(self, wanted: Iterable[MessageQueue], start: OffsetTable) -> None:
         now = trio.current_time()
         answered = {queue.broker_name for queue in self.view.held}
-        missing = [q for q in wanted if q not in self.view.held and q not in self.view.gone]
+        missing = [
+            queue
+            for queue in self._awaited(wanted)
+            if (queue.topic, queue.broker_name) not in self._forbidden
+        ]
         silent = {queue.broker_name for queue in missing} - answered
         for name in [name for name in self._silent if name not in silent]:
             logger.info("broker answers again name=%s", name)
@@ -275,7 +373,18 @@ class StreamWatch:
             # Its routes may have been withdrawn, or it may come back at another address.
             self._discover_at = min(self._discover_at, silence.retry_at)
             if now - silence.since >= self.options.failure_timeout:
+                queues = [queue for queue in missing if queue.broker_name == name]
+                if self._may_be_let_go(queues, start):
+                    logger.warning(
+                        "broker is out of service, its queues were read to their ends name=%s queues=%d",
+                        name, len(queues),
+                    )  # fmt: skip
+                    self.let_go.update(queues)
+                    del self._silent[name]
+                    continue
                 raise BrokerUnreachableError(
                     f"no broker named {name} has answered for {now - silence.since:.0f} s"
-                    f" (offsetFailureTimeoutMs={self.options.failure_timeout * 1000:.0f})"
+                    f" (offsetFailureTimeoutMs={self.options.failure_timeout * 1000:.0f})",
+                    remedy=f"{BrokerUnreachableError.remedy}. If {name} was taken out of service for good, name it in"
+                    " retiredBrokers",
                 )
