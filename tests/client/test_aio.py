@@ -21,6 +21,7 @@ from rocketrio import (
     Message,
     MessageExt,
     TlsOptions,
+    open_admin,
     open_consumer,
     open_producer,
 )
@@ -83,6 +84,52 @@ def test_asyncio_sends_and_an_asyncio_handler_gets_every_message() -> None:
 
     in_asyncio(main)
     assert sorted(handled) == list(range(40))
+
+
+def test_asyncio_program_reads_a_topic_that_is_created_again_while_it_runs() -> None:
+    handled: list[bytes] = []
+    more = asyncio.Event()
+
+    async def handle(message: MessageExt) -> None:
+        await asyncio.sleep(0)
+        handled.append(message.body)
+        more.set()
+
+    async def main(side: TrioSide) -> None:
+        async with (
+            side.open(EmbeddedCluster(slaves=0)) as cluster,
+            side.open(client_of(cluster)) as opened,
+            side.open(open_admin(client=opened)) as admin,
+        ):
+
+            async def send(bodies: list[bytes]) -> None:
+                await side.run(partial(admin.create_topic, "orders", queues=1))
+                await side.run(opened.refresh_topic_route, "orders")
+                async with side.open(open_producer(client=opened)) as producer:
+                    for body in bodies:
+                        await side.run(producer.send, Message("orders", body))
+
+            async def consume() -> None:  # A trio function.
+                async with open_consumer("orders", group="g", client=opened) as consumer:
+                    async for message in consumer:
+                        await side.on_asyncio(handle, message)
+
+            await send([b"0", b"1", b"2"])
+            consuming = asyncio.create_task(side.run(consume))
+            while len(handled) < 3:
+                await more.wait()
+                more.clear()
+            await side.run(admin.delete_topic, "orders")
+            await send([b"new 0", b"new 1", b"new 2", b"new 3"])
+            while len(handled) < 7:
+                await more.wait()
+                more.clear()
+            consuming.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await consuming
+
+    in_asyncio(main)
+    assert handled == [b"0", b"1", b"2", b"new 0", b"new 1", b"new 2", b"new 3"]
 
 
 def test_asyncio_program_uses_tls_and_keys_that_an_asyncio_function_gives(tmp_path: Path) -> None:

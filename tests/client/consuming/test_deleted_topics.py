@@ -318,6 +318,38 @@ async def test_broadcasting_member_begins_again(
 
 
 @pytest.mark.parametrize("count", LENGTHS)
+async def test_member_that_reads_from_a_slave_begins_again(
+    count: int, client: ClientInstance
+) -> None:
+    """A slave moves no reader: it sends this one to the master."""
+    async with story(client, read_from="replica", max_staleness=10) as told:
+        await told.make_again()
+        second = await told.send("second", count)
+        assert await told.take(2 * SOON) == second
+        assert await committed(told.consumer) == {0: count}
+    await check_restart(client)
+
+
+@pytest.mark.parametrize("count", LENGTHS)
+async def test_member_begins_again_at_the_next_master(
+    count: int, client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    """It did not hear of the deletion from the one that carried it out."""
+    async with story(client) as told:
+        told.consumer.pause()
+        await told.make_again()
+        second = await told.send("second", count)
+        await trio.sleep(15)
+        slave = cluster.slaves[0].broker
+        await cluster.kill_master()
+        async with open_admin(client=client) as admin:
+            await admin.change_role(slave.address, "async-master", 0)
+        told.consumer.resume()
+        assert await told.take(60) == second
+        assert await committed(told.consumer) == {0: count}
+
+
+@pytest.mark.parametrize("count", LENGTHS)
 @pytest.mark.parametrize("by", ["topic", "group"])
 async def test_broker_of_an_earlier_version_is_committed_to_again(
     by: str, count: int, client: ClientInstance, monkeypatch: pytest.MonkeyPatch
