@@ -91,8 +91,10 @@ from rocketrio_protocol.remoting.ports import (
     WallClock,
     split_addr,
 )
+from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
 from rocketrio_protocol.remoting.server import serve_remoting
+from rocketrio_protocol.remoting.server_limits import Places
 from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
@@ -665,6 +667,7 @@ async def _serve(
     table = state.audit.over(table, broker_changes(state))
     fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
     limits = state.config.broker.server_limits
+    places = Places(limits, RareLog())
     async with trio.open_nursery() as nursery:
         for listener, processors in ((addresses.main, table), (addresses.fast, fast_table)):
             held = state.held_writes.over(processors)
@@ -676,6 +679,7 @@ async def _serve(
                 default=guarded,
                 observer=observer,
                 limits=limits,
+                places=places,
                 tls=tls,
                 faults=state.faults,
             )

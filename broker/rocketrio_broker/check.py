@@ -16,12 +16,14 @@ from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.tls import peer_tls_options, server_tls_files
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.descriptors import ENOUGH, DescriptorLimit, descriptor_limit
 from rocketrio_protocol.remoting.ports import SystemWallClock
 from rocketrio_protocol.remoting.tls_files import days_left
 
 OFF: Final = "off"
 OPEN_SHOWN: Final = 20
 """The most paths that are named as open to others."""
+HOW_TO_ALLOW_MORE: Final = "LimitNOFILE= of systemd, ulimit -Hn, or --ulimit nofile= of containers"
 _OTHERS: Final = 0o077
 
 
@@ -91,7 +93,18 @@ def findings(config: BrokerConfig) -> Iterator[Finding]:
     yield _finding("TLS", load_server_tls)
     yield _finding("TLS towards other servers", load_peer_tls)
     yield _finding("replication", load_link)
+    yield _descriptors()
     yield from _open_paths(config.data)
+
+
+def _descriptors() -> Finding:
+    """Say how many file descriptors a broker may have that this user starts now, in this way."""
+    hard = descriptor_limit().hard
+    limit = DescriptorLimit(hard, hard)
+    text = f"{hard}, {limit.for_connections} of them for connections"
+    if hard < ENOUGH:
+        text += f"; allow {ENOUGH} or more: {HOW_TO_ALLOW_MORE}"
+    return Finding("file descriptors", text)
 
 
 def _finding(what: str, load: Callable[[], str]) -> Finding:

@@ -25,7 +25,7 @@ from rocketrio_broker.access.control import AccessControl, name_server_access
 from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import is_wildcard
 from rocketrio_broker.broker import Broker, open_broker
-from rocketrio_broker.check import findings
+from rocketrio_broker.check import HOW_TO_ALLOW_MORE, findings
 from rocketrio_broker.config import (
     FIRST_SLAVE_ID,
     MASTER_ROLES,
@@ -50,6 +50,7 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.command_line import Group
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import MEMBER, LogFormat, log_to
+from rocketrio_protocol.remoting.descriptors import ENOUGH, raise_descriptor_limit
 from rocketrio_protocol.remoting.ports import (
     Listener,
     SystemWallClock,
@@ -686,6 +687,12 @@ def _run(
         form="%(asctime)s %(levelname)s %(name)s %(message)s",
         log_format=log_format,
     )
+    limit = raise_descriptor_limit()
+    if limit.soft < ENOUGH:
+        logger.warning(
+            "this process may have few file descriptors limit=%d for_connections=%d remedy=%s",
+            limit.soft, limit.for_connections, f"allow {ENOUGH} or more: {HOW_TO_ALLOW_MORE}",
+        )  # fmt: skip
     # The ring of events needs these lines, whatever is written.
     logging.getLogger(LOGGER).setLevel(min(logging.INFO, logging.getLevelName(log_level.upper())))
     # Imported objects stay alive: scanning them in each full collection would block the loop for 20 ms.

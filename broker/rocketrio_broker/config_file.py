@@ -225,7 +225,9 @@ class ConfigFile:
 
     def failed(self, what: str, error: OSError) -> ConfigFileError:
         """Return the error to raise; of several equal errors in a row only the first is logged as an error."""
-        fault = ConfigFileError(f"{self.path} cannot be {what}: {error}")
+        # A stranger may be answered with it; the log has the whole path.
+        why = OSError(error.errno, error.strerror)
+        fault = ConfigFileError(f"{self.path.name} cannot be {what}: {why}")
         level = logging.DEBUG if str(error) == self._problem else logging.ERROR
         logger.log(level, "config file not written file=%s error=%s", self.path, error)
         self._problem = str(error)

@@ -1,5 +1,6 @@
 """What `rocketrio-broker check` finds."""
 
+import resource
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -107,3 +108,14 @@ def test_key_that_others_may_read_is_an_error(tmp_path: Path) -> None:
     )
     assert code == 1
     assert f"chmod 600 {files.key}" in output
+
+
+@pytest.mark.parametrize("allowed", [4096, 20_000])
+def test_descriptors_are_counted_and_few_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, allowed))
+    code, output = checked("--set", f"data={tmp_path / 'none'}")
+    assert code == 0
+    assert f"file descriptors: {allowed}, {allowed - 512} of them for connections" in output
+    assert ("LimitNOFILE=" in output) == (allowed == 4096)

@@ -283,7 +283,10 @@ class Appender:
 
     def _no_space(self, error: OSError) -> AppendResult:
         self.room.is_gone(error, self._now_ms())
-        return self._refuse(PutStatus.CREATE_MAPPED_FILE_FAILED, f"no room in the log: {error}")
+        return self._refuse(
+            PutStatus.CREATE_MAPPED_FILE_FAILED,
+            f"no room in the log: {OSError(error.errno, error.strerror)}",
+        )
 
     def _refuse(self, status: PutStatus, why: str) -> AppendResult:
         self.counters.failures += 1

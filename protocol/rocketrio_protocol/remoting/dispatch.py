@@ -6,10 +6,12 @@ A processor is a plain function, because it is on the hot path: it returns the a
 Invariant: every request that expects an answer gets one, even if its processor has a bug.
 Invariant: the waiting requests of one connection never take all places.
 Invariant: an exception of a processor never reaches the connection.
+Invariant: a remark names no folder of this machine.
 Answers to: NettyRemotingAbstract.processRequestCommand; RocketMQ reference, section 1.6.
 """
 
 import logging
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 from zlib import crc32
@@ -29,6 +31,9 @@ WAITING_REQUESTS_LIMIT: Final = 1024
 """Requests that may wait inside coroutines at once (a tenth of Java's queue of 10,000 per thread pool).
 
 One connection may use as many places as remain free: one alone half of them, two a third each."""
+
+_FOLDERS: Final = re.compile(r"""(?<![\w:/.-])/(?:[^/\s'":,;]+/)+""")
+"""The folders of an absolute path in a remark, which strangers need not know; the name of the file is left."""
 
 log = logging.getLogger("rocketrio_protocol")
 
@@ -62,8 +67,7 @@ class Dispatcher:
         if answer is None:
             return
         if isinstance(answer, RemotingCommand):
-            if not request.is_oneway:
-                channel.reply(answer)
+            _reply(channel, request, answer)
         else:
             self._wait_for(channel, request, answer)
 
@@ -104,8 +108,16 @@ class Dispatcher:
             self._waiting_of[channel] -= 1
             if not self._waiting_of[channel]:
                 del self._waiting_of[channel]
-        if answer is not None and not request.is_oneway:
-            channel.reply(answer)
+        if answer is not None:
+            _reply(channel, request, answer)
+
+
+def _reply(channel: Channel, request: RemotingCommand, answer: RemotingCommand) -> None:
+    remark = answer.remark
+    if remark is not None and "/" in remark:
+        answer.remark = _FOLDERS.sub("", remark)
+    if not request.is_oneway:
+        channel.reply(answer)
 
 
 def answer_of(channel: Channel, request: RemotingCommand, work: Callable[[], Answer]) -> Answer:

@@ -15,7 +15,7 @@ from rocketrio_protocol.frame import REQUEST_HEADER_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.faults import ConnectionFaults
-from rocketrio_protocol.remoting.ports import Listener, Transport
+from rocketrio_protocol.remoting.ports import Listener, PolledTransport, Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.server_limits import ChannelRoom, Places, ServerLimits
@@ -44,6 +44,7 @@ async def serve_remoting(
     msgpack_allowed: bool = True,
     idle_timeout: float = IDLE_TIMEOUT,
     limits: ServerLimits | None = None,
+    places: Places | None = None,
     tls: ServerTls | None = None,
     faults: ConnectionFaults | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -51,8 +52,8 @@ async def serve_remoting(
     """Serve every listener until cancelled or until all are closed; then close them and all connections.
 
     `processors` is read at each request, so codes may be added while it serves. `default` processes the codes that it
-    does not contain; without it they are answered as not supported. Without `tls` all connections are plain. `faults`
-    counts the connections that a fault of this program has ended.
+    does not contain; without it they are answered as not supported. Without `tls` all connections are plain. Servers
+    may share `places`. `faults` counts the connections that a fault of this program has ended.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -62,6 +63,7 @@ async def serve_remoting(
                 msgpack_allowed=msgpack_allowed,
                 idle_timeout=idle_timeout,
                 limits=ServerLimits() if limits is None else limits,
+                places=places,
                 tls=tls,
                 faults=ConnectionFaults() if faults is None else faults,
             )
@@ -88,6 +90,7 @@ class _Server:
         msgpack_allowed: bool,
         idle_timeout: float,
         limits: ServerLimits,
+        places: Places | None,
         tls: ServerTls | None,
         faults: ConnectionFaults,
     ) -> None:
@@ -100,7 +103,7 @@ class _Server:
         self._tls = tls
         self._faults = faults
         self._rare_log = RareLog()
-        self._places = Places(limits, self._rare_log)
+        self._places = Places(limits, self._rare_log) if places is None else places
         self._room = ChannelRoom(limits, self._rare_log)
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
 
@@ -121,7 +124,8 @@ class _Server:
 
     def _admit(self, transport: Transport, nursery: trio.Nursery) -> bool:
         """Serve a new connection if there is room for it; return whether there is."""
-        if not self._places.has_room(transport.remote_addr):
+        descriptor = transport.fileno() if isinstance(transport, PolledTransport) else 0
+        if not self._places.has_room(transport.remote_addr, descriptor):
             return False
         if self._tls is None:
             channel = self._made(transport)

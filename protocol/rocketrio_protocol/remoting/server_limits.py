@@ -1,6 +1,7 @@
 """Limits for all connections of one server together: places, and memory that peers cause.
 
-    places       a host has a limit; when all places are taken, the host with most gives one up to a host with fewer
+    places       a host has a limit; when all places are taken, or the file descriptors that this process has for
+                 connections, the host with most gives one up to a host with fewer
     unfinished   bytes of incomplete frames, and of requests that are not processed yet
     unsent       bytes of answers that peers do not read
 
@@ -16,6 +17,7 @@ import attrs
 from attrs import validators
 
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.descriptors import descriptor_limit
 from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.rare_log import RareLog
 
@@ -48,6 +50,8 @@ class ServerLimits:
     host_connections: int = attrs.field(default=HOST_CONNECTION_LIMIT, validator=_positive)
     unfinished_size: int = attrs.field(default=UNFINISHED_SIZE_LIMIT, validator=_positive)
     unsent_size: int = attrs.field(default=UNSENT_SIZE_LIMIT, validator=_positive)
+    descriptors: int = attrs.field(factory=lambda: descriptor_limit().for_connections)
+    """The number of a file descriptor from which on no place is free, however few connections there are."""
 
 
 class Member(Protocol):
@@ -122,15 +126,18 @@ class Places:
     def __len__(self) -> int:
         return self._count
 
-    def has_room(self, addr: str) -> bool:
-        """Return whether a new connection may stay; if all places are taken, another one may be closed for it."""
+    def has_room(self, addr: str, descriptor: int = 0) -> bool:
+        """Return whether a new connection may stay; if all places are taken, another one may be closed for it.
+
+        `descriptor` is the number of the new connection's socket.
+        """
         limits, members = self._limits, self._by_host.get(host_of(addr), {})
         own = len(members)
         if own >= limits.host_connections:
             largest, whose, limit = members, "one host", limits.host_connections
-        elif self._count >= limits.connections:
-            largest = max(self._by_host.values(), key=len)
-            whose, limit = "all hosts", limits.connections
+        elif self._count >= limits.connections or descriptor >= limits.descriptors:
+            largest = max(self._by_host.values(), key=len, default={})
+            whose, limit = "all hosts", min(limits.connections, limits.descriptors)
         else:
             return True
         # Afterwards the other host still has at least as many as the one that the new connection comes from.

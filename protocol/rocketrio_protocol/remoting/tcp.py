@@ -7,9 +7,9 @@ Answers to: NettyRemotingServer / NettyRemotingClient's channel options (TCP_NOD
 """
 
 import errno
-import logging
 import os
 import socket
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -17,6 +17,7 @@ import trio
 from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachableError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, join_addr, split_addr
+from rocketrio_protocol.remoting.rare_log import RareLog
 
 BACKLOG: Final = 1024
 """Connections that wait to be accepted (serverSocketBacklog)."""
@@ -25,8 +26,6 @@ ACCEPT_PAUSE: Final = 0.1
 """Seconds to wait when the process has no file descriptors left, as in trio's own listeners."""
 
 _NO_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-log = logging.getLogger("rocketrio_protocol")
 
 
 class SocketTransport:
@@ -98,11 +97,17 @@ class SocketTransport:
 
 
 class TcpListener:
-    """One listening socket."""
+    """One listening socket, and a descriptor in reserve.
+
+    When this process has no other descriptor left, the reserve is spent on accepting a connection and closing it: its
+    peer learns at once that there is no room, and the others behind it too.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.addr = _addr_of(sock.getsockname())
         self._sock = sock
+        self._reserve: int | None = _reserve()
+        self._rare_log = RareLog()
 
     async def accept(self) -> SocketTransport:
         while True:
@@ -117,13 +122,39 @@ class TcpListener:
                     raise ClosedError(f"The listener on {self.addr} is closed") from None
                 # Any other error means that the new connection is already gone.
                 if error.errno in _NO_RESOURCES:
-                    log.error("cannot accept listener=%s error=%s", self.addr, error)
-                    await trio.sleep(ACCEPT_PAUSE)
+                    self._rare_log.error("cannot accept listener=%s error=%s", self.addr, error)
+                    if not self._turn_away():
+                        await trio.sleep(ACCEPT_PAUSE)
 
     def close(self) -> None:
         if self._sock.fileno() >= 0:
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
+            self._spend_reserve()
+
+    def _turn_away(self) -> bool:
+        """Close the next connection, in the place of the reserve; return whether there was a reserve."""
+        if not self._spend_reserve():
+            self._reserve = _reserve()
+            return False
+        with suppress(OSError):
+            self._sock.accept()[0].close()
+        self._reserve = _reserve()
+        return True
+
+    def _spend_reserve(self) -> bool:
+        reserve, self._reserve = self._reserve, None
+        if reserve is not None:
+            os.close(reserve)
+        return reserve is not None
+
+
+def _reserve() -> int | None:
+    """Return a descriptor that is of no use; None if there is none left."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTransport:

@@ -337,7 +337,7 @@ def test_code_in_no_list_needs_the_most() -> None:
 def test_body_with_too_many_names_is_refused_before_any_decision() -> None:
     names = [f"t{number}" for number in range(NAMES_LIMIT + 1)]
     for code, body in (
-        (41, LockBatch("g", "c", {QueueName(name, "b", 0) for name in names})),
+        (41, LockBatch("g", "c", [QueueName(name, "b", 0) for name in names])),
         (
             34,
             HeartbeatData(

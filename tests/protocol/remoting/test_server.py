@@ -88,6 +88,33 @@ async def test_bug_in_a_processor_is_answered_with_its_type_and_logged(
             assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("'/srv/data/config/topics.json' cannot be written", "'topics.json' cannot be written"),
+        ("no room: /srv/data/commitlog/000", "no room: 000"),
+        ("see http://rocketmq.apache.org/docs/faq/ at /10.0.0.1:10911", None),
+        ("2/3 or a/b/c", None),
+    ],
+)
+async def test_remark_names_no_folder_of_the_server(
+    network: Network, text: str, shown: str | None
+) -> None:
+    def fail(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        raise LocalProtocolError(text)
+
+    async def fail_later(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        await trio.lowlevel.checkpoint()
+        return request.response(code=1, remark=text)
+
+    async with (
+        served(network, {SLOW: fail, SLOW + 1: fail_later}) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        for code in (SLOW, SLOW + 1):
+            assert (await pool.call(addr, RemotingCommand(code))).remark == (shown or text)
+
+
 async def test_rocketrio_error_is_answered_with_its_code_and_remark(network: Network) -> None:
     def missing(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         raise TopicNotExistError("No such topic", code=17, remark="topic[T] not exist")

@@ -13,6 +13,7 @@ from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.channel import FIRST_FRAME_TIMEOUT, FRAME_TIMEOUT, IDLE_TIMEOUT
+from rocketrio_protocol.remoting.descriptors import DescriptorLimit
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import PERIOD, RareLog
@@ -282,6 +283,23 @@ def test_where_all_places_are_taken_the_host_with_most_gives_up_the_silent_one()
 )
 def test_host_of_an_address_is_whose_share_it_is(addr: str, host: str) -> None:
     assert host_of(addr) == host
+
+
+def test_places_end_where_the_descriptors_of_the_process_do() -> None:
+    places = Places(ServerLimits(descriptors=100), QuietLog())
+    crowd = [Connection(f"10.0.0.1:{port}") for port in range(1, 4)]
+    for member in crowd:
+        assert places.has_room(member.remote_addr, 99)
+        places.take(member)
+    assert not places.has_room("10.0.0.1:9", 100)
+    assert places.has_room("10.0.0.2:1", 100)
+    assert len(places) == 2
+    assert not Places(ServerLimits(descriptors=100), QuietLog()).has_room("10.0.0.2:1", 100)
+
+
+@pytest.mark.parametrize(("soft", "rest"), [(1024, 512), (100, 50), (100_000, 99_488)])
+def test_connections_leave_descriptors_to_the_store(soft: int, rest: int) -> None:
+    assert DescriptorLimit(soft, soft).for_connections == rest
 
 
 async def test_idle_connections_of_one_host_leave_room_for_other_hosts(

@@ -1,6 +1,9 @@
 """TCP on loopback: addresses, refusals, short writes, closing. Both ends in this process."""
 
+import os
+import resource
 import socket
+from contextlib import ExitStack, suppress
 
 import pytest
 import trio
@@ -8,7 +11,7 @@ import trio.testing
 
 from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachableError
 from rocketrio_protocol.remoting import tcp
-from rocketrio_protocol.remoting.ports import join_addr
+from rocketrio_protocol.remoting.ports import join_addr, split_addr
 from rocketrio_protocol.remoting.tcp import SocketTransport, TcpListener, dial_tcp, listen_tcp
 
 
@@ -159,3 +162,50 @@ async def test_name_that_no_host_can_have_is_not_reachable(host: str) -> None:
         await dial_tcp(f"{host}:1")
     with pytest.raises(ConfigError, match="Cannot listen"):
         await listen_tcp(f"{host}:1")
+
+
+def unused(stack: ExitStack) -> int:
+    """Take a descriptor of this process, until the end of the stack."""
+    taken = os.open(os.devnull, os.O_RDONLY)
+    stack.callback(os.close, taken)
+    return taken
+
+
+async def test_peers_learn_at_once_that_no_descriptor_is_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = await listen_tcp("127.0.0.1:0")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    accepted: list[SocketTransport] = []
+
+    async def accept() -> None:
+        while True:
+            accepted.append(await listener.accept())
+
+    with ExitStack() as stack:
+        peers = [stack.enter_context(socket.socket()) for _ in range(20)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(accept)
+            highest = unused(stack)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+            with suppress(OSError):
+                while True:
+                    unused(stack)
+            for peer in peers:
+                peer.connect(split_addr(listener.addr))
+                peer.setblocking(False)
+            for peer in peers:
+                with trio.fail_after(60):
+                    await trio.lowlevel.wait_readable(peer)
+                assert peer.recv(10) == b""
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert accepted == []
+            later = stack.enter_context(socket.create_connection(split_addr(listener.addr)))
+            while not accepted:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        assert later
+    await accepted[0].aclose()
+    listener.close()
+    assert caplog.text.count("cannot accept") == 1

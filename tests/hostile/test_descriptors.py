@@ -1,0 +1,81 @@
+"""A thousand idle connections leave the store the descriptors that it needs.
+
+A real broker that may have 1,024, as many services may.
+"""
+
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+import trio
+
+from rocketrio import Message, SendStatus, open_admin, open_producer
+from tests.support.ours import OurBroker, OurNameServer
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+ALLOWED: Final = 1024
+HOSTS: Final = 3
+CONNECTIONS: Final = 400
+"""Of each host, on each of the broker's two ports for clients in turn."""
+NEW_QUEUES: Final = 64
+MESSAGE_SIZE: Final = 64 << 10
+MESSAGES: Final = 60
+
+
+@attrs.frozen
+class Cluster:
+    names: OurNameServer
+    broker: OurBroker
+
+    @property
+    def descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.broker.running.pid}/fd").iterdir()))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    prlimit = shutil.which("prlimit")
+    if prlimit is None:
+        pytest.skip("prlimit of util-linux is not installed")
+    few = (prlimit, f"--nofile={ALLOWED}:{ALLOWED}")
+    with (
+        OurNameServer(tmp_path / "names") as names,
+        OurBroker(tmp_path / "broker", names.address, prefix=few) as broker,
+    ):
+        yield Cluster(names, broker)
+
+
+async def work(cluster: Cluster) -> None:
+    """Make a topic with many queues, and fill several files of the log, as somebody who comes now."""
+    servers = [cluster.names.address]
+    async with (
+        open_admin(name_servers=servers) as admin,
+        open_producer(name_servers=servers) as producer,
+    ):
+        await admin.create_topic("fresh", queues=NEW_QUEUES)
+        for number in range(MESSAGES):
+            result = await producer.send(Message("fresh", bytes(MESSAGE_SIZE) + b"%d" % number))
+            assert result.status is SendStatus.SEND_OK
+
+
+def test_idle_connections_leave_the_store_what_it_needs(cluster: Cluster) -> None:
+    port = cluster.broker.port
+    with ExitStack() as stack:
+        for number in range(CONNECTIONS):
+            for host in range(HOSTS):
+                idle = stack.enter_context(socket.socket())
+                idle.bind((f"127.0.1.{host + 1}", 0))
+                idle.connect(("127.0.0.1", port if number % 2 else port - 2))
+        wait_until(lambda: cluster.descriptors >= ALLOWED // 2, "crowded")
+        trio.run(work, cluster)
+        assert cluster.descriptors < ALLOWED - 100
+    log = cluster.broker.running.log.read_text()
+    assert "this process may have few file descriptors" in log
+    assert "Too many open files" not in log
