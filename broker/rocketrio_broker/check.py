@@ -14,7 +14,12 @@ from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.store.disk import InlineDisk
-from rocketrio_broker.tls import peer_tls_options, server_tls_files
+from rocketrio_broker.tls import (
+    COSTLY_KEY_REMEDY,
+    costly_key,
+    peer_tls_options,
+    server_tls_files,
+)
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.descriptors import ENOUGH, DescriptorLimit, descriptor_limit
 from rocketrio_protocol.remoting.ports import SystemWallClock
@@ -66,7 +71,10 @@ def findings(config: BrokerConfig) -> Iterator[Finding]:
         if files is None:
             return OFF
         files.context()
-        return f"{config.server_tls.effective_mode} {_expiry(files.identity.certificate_file)}"
+        certificate = files.identity.certificate_file
+        text = f"{config.server_tls.effective_mode} {_expiry(certificate)}"
+        cost = costly_key(certificate)
+        return f"{text}; {cost}, handshakes are slow: {COSTLY_KEY_REMEDY}" if cost else text
 
     def load_peer_tls() -> str:
         options = peer_tls_options(config)

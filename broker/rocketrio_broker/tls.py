@@ -9,6 +9,7 @@ import logging
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
@@ -19,9 +20,17 @@ from rocketrio_protocol.remoting.ports import Dial, WallClock, is_loopback
 from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles, RunBlocking
 from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tls import tls_dial
-from rocketrio_protocol.remoting.tls_files import Identity, ServerTlsFiles, TlsOptions
+from rocketrio_protocol.remoting.tls_files import (
+    RSA_BITS_MAX,
+    Identity,
+    ServerTlsFiles,
+    TlsOptions,
+    rsa_key_bits,
+)
 
 logger = logging.getLogger("rocketrio_broker")
+
+COSTLY_KEY_REMEDY: Final = "use an ECDSA key of P-256, or RSA of 2048 bits"
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +80,11 @@ async def load_tls(
             wall_clock, run_blocking,
         )  # fmt: skip
         files.append(own)
+        cost = await run_blocking(costly_key, found.identity.certificate_file)
+        if cost:
+            logger.warning(
+                "TLS key makes handshakes slow key=%s remedy=%s", cost, COSTLY_KEY_REMEDY
+            )
         serving = ServerTls(lambda: own.current, is_enforcing=server.effective_mode == "enforcing")
     if peers is not None:
         certificates = [] if peers.certificate_file is None else [peers.certificate_file]
@@ -80,6 +94,12 @@ async def load_tls(
             )
         )
     return Tls(server=serving, peers=peers, files=tuple(files))
+
+
+def costly_key(certificate_file: Path) -> str:
+    """Return what the key of a certificate is if each handshake with it delays everybody; empty if not; blocks."""
+    bits = rsa_key_bits(certificate_file)
+    return "" if bits is None or bits <= RSA_BITS_MAX else f"RSA of {bits} bits"
 
 
 def server_tls_files(settings: ServerTlsSettings) -> ServerTlsFiles | None:

@@ -1,11 +1,14 @@
 """What `rocketrio-broker check` finds."""
 
 import resource
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from tests.support.tls import authority, write_files
 
 from rocketrio_broker.cli import main
@@ -119,3 +122,31 @@ def test_descriptors_are_counted_and_few_are_named(
     assert code == 0
     assert f"file descriptors: {allowed}, {allowed - 512} of them for connections" in output
     assert ("LimitNOFILE=" in output) == (allowed == 4096)
+
+
+@pytest.mark.parametrize(("bits", "is_costly"), [(2048, False), (3072, True), (None, False)])
+def test_key_with_which_handshakes_are_slow_is_named(
+    tmp_path: Path, bits: int | None, is_costly: bool
+) -> None:
+    key = (
+        ec.generate_private_key(ec.SECP256R1())
+        if bits is None
+        else rsa.generate_private_key(65537, bits)
+    )
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    both = tmp_path / "both.pem"
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    private(both, (key.private_bytes(pem, *form) + certificate.public_bytes(pem)).decode())
+    code, output = checked(
+        "--set", f"tls_certificate_file={both}", "--set", f"data={tmp_path / 'd'}"
+    )
+    assert code == 0
+    assert (f"RSA of {bits} bits, handshakes are slow: use" in output) == is_costly

@@ -51,7 +51,7 @@ from rocketrio_protocol.remoting.ports import (
     split_addr,
 )
 from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
-from rocketrio_protocol.remoting.tls import TlsTransport, accept_tls, connect_tls
+from rocketrio_protocol.remoting.tls import OneAtATime, TlsTransport, accept_tls, connect_tls
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -94,6 +94,8 @@ class LinkSecurity:
     """The names of which the other end's certificate must have one; none: any certificate of the authority counts."""
     files: ReloadedFiles["LinkSecurity"] | None = None
     """The files with secret, certificates and keys, which may have changed since."""
+    _turn: OneAtATime = attrs.field(factory=OneAtATime, eq=False, repr=False)
+    """Computes one handshake in each tick, however many hosts knock at once."""
 
     def with_files(self, files: ReloadedFiles["LinkSecurity"]) -> "LinkSecurity":
         """Return the same with the secret, certificates and keys of these files."""
@@ -137,7 +139,7 @@ class LinkSecurity:
         now = self._latest
         with_tls = None
         if now.server_context is not None:
-            with_tls = partial(accept_tls, context=now.server_context)
+            with_tls = partial(accept_tls, context=now.server_context, turn=self._turn)
         return await now._secured(transport, now._meet_slave, with_tls)
 
     async def connect(self, transport: Transport, dialled: str) -> Transport:

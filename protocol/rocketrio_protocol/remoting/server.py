@@ -5,7 +5,7 @@ Answers to: NettyRemotingServer.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -15,12 +15,16 @@ from rocketrio_protocol.frame import REQUEST_HEADER_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.faults import ConnectionFaults
+from rocketrio_protocol.remoting.newcomers import Newcomer, Newcomers
 from rocketrio_protocol.remoting.ports import Listener, PolledTransport, Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.server_limits import ChannelRoom, Places, ServerLimits
 from rocketrio_protocol.remoting.server_tls import Arrival, ServerTls
 from rocketrio_protocol.remoting.sweeper import Sweeper
+
+ADMITTED_AT_ONCE: Final = 8
+"""Newcomers that a server begins to serve in a tick of the scheduler; each costs a fraction of a millisecond."""
 
 
 class ChannelObserver(Protocol):
@@ -55,6 +59,7 @@ async def serve_remoting(
     does not contain; without it they are answered as not supported. Without `tls` all connections are plain. Servers
     may share `places`. `faults` counts the connections that a fault of this program has ended.
     """
+    newcomers = Newcomers()
     try:
         async with trio.open_nursery() as nursery:
             server = _Server(
@@ -66,17 +71,21 @@ async def serve_remoting(
                 places=places,
                 tls=tls,
                 faults=ConnectionFaults() if faults is None else faults,
+                newcomers=newcomers,
             )
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(server.sweeper.run)
                 nursery.start_soon(server.reactor.run)
+                nursery.start_soon(server.admit, nursery)
                 for listener in listeners:
-                    accepting.start_soon(server.accept, listener, nursery)
+                    accepting.start_soon(server.accept, listener)
                 task_status.started()
             nursery.cancel_scope.cancel()
     finally:
         for listener in listeners:
             listener.close()
+        for newcomer in newcomers:
+            await newcomer.transport.aclose()
 
 
 class _Server:
@@ -93,7 +102,9 @@ class _Server:
         places: Places | None,
         tls: ServerTls | None,
         faults: ConnectionFaults,
+        newcomers: Newcomers,
     ) -> None:
+        self._newcomers = newcomers
         self.sweeper = Sweeper()
         self.reactor = Reactor()
         self._dispatcher = dispatcher
@@ -107,26 +118,39 @@ class _Server:
         self._room = ChannelRoom(limits, self._rare_log)
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
 
-    async def accept(self, listener: Listener, nursery: trio.Nursery) -> None:
-        """Accept connections until the listener is closed."""
+    async def accept(self, listener: Listener) -> None:
+        """Accept connections until the listener is closed, and keep those for which there is room."""
         while True:
             try:
                 transport = await listener.accept()
             except ClosedError:
                 return
-            try:
-                is_admitted = self._admit(transport, nursery)
-            except Exception as fault:
-                self._faults.note(transport.remote_addr, fault)
-                is_admitted = False
-            if not is_admitted:
+            descriptor = transport.fileno() if isinstance(transport, PolledTransport) else 0
+            if self._places.has_room(transport.remote_addr, descriptor):
+                newcomer = Newcomer(transport)
+                self._places.take(newcomer)
+                self._newcomers.add(newcomer)
+            else:
                 await transport.aclose()
 
-    def _admit(self, transport: Transport, nursery: trio.Nursery) -> bool:
-        """Serve a new connection if there is room for it; return whether there is."""
-        descriptor = transport.fileno() if isinstance(transport, PolledTransport) else 0
-        if not self._places.has_room(transport.remote_addr, descriptor):
-            return False
+    async def admit(self, nursery: trio.Nursery) -> None:
+        """Begin to serve newcomers, those of each host in turn, and let other tasks run after some of them."""
+        while True:
+            for _ in range(ADMITTED_AT_ONCE):
+                newcomer = self._newcomers.next()
+                if newcomer is None:
+                    break
+                self._places.leave(newcomer)
+                try:
+                    if not newcomer.is_turned_away:
+                        self._admit(newcomer.transport, nursery)
+                        continue
+                except Exception as fault:
+                    self._faults.note(newcomer.remote_addr, fault)
+                await newcomer.transport.aclose()
+            await self._newcomers.wait()
+
+    def _admit(self, transport: Transport, nursery: trio.Nursery) -> None:
         if self._tls is None:
             channel = self._made(transport)
             self._places.take(channel)
@@ -135,7 +159,6 @@ class _Server:
             arrival = Arrival(transport, self.reactor)
             self._places.take(arrival)
             nursery.start_soon(self._open, arrival, self._tls)
-        return True
 
     async def _open(self, arrival: Arrival, tls: ServerTls) -> None:
         try:

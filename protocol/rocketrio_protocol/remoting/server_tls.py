@@ -26,15 +26,16 @@ from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.server_limits import Places, ServerLimits, host_of
-from rocketrio_protocol.remoting.tls import HANDSHAKE_TIMEOUT, accept_tls
+from rocketrio_protocol.remoting.tls import HANDSHAKE_TIMEOUT, RECORD_SIZE, accept_tls
 
-ARRIVALS_LIMIT: Final = 1024
+ARRIVALS_LIMIT: Final = 512
 """Connections of one server, over all its ports, that have not shown yet whether they use TLS or are in the handshake;
 each takes some 50 KiB."""
 
 HOST_ARRIVALS_LIMIT: Final = 256
 """The same for one host. A new one takes the place of that which has let this end wait longest."""
 
+_RECORD_HEAD_SIZE: Final = 5
 _PLAIN_REFUSAL: Final = bytes.fromhex("15 0303 0002 02 0a")
 """A fatal TLS alert (unexpected_message), by which a plain client learns that this port speaks TLS."""
 
@@ -87,7 +88,7 @@ class ServerTls:
     async def open(self, arrival: Arrival, buffer: memoryview) -> tuple[Transport, bytes] | None:
         """Return the connection to use, with its first bytes if it is plain; None if it was closed.
 
-        The server's `buffer` is used for the first read alone.
+        The server's `buffer` is used for each read of the handshake.
         """
         transport = arrival.transport
         if not self._arrivals.has_room(arrival.remote_addr):
@@ -136,7 +137,8 @@ class ServerTls:
                 return transport, received
             self._refuse_plain(transport)
             return None
-        return await accept_tls(transport, self._context(), received, arrival.turn), b""
+        received += await _rest_of_record(transport, received, buffer)
+        return await accept_tls(transport, self._context(), received, arrival.turn, buffer), b""
 
     def _refuse_plain(self, transport: Transport) -> None:
         self.refused_plain_count += 1
@@ -153,3 +155,21 @@ class ServerTls:
         self.failed_handshake_count += 1
         if is_fault:
             self._rare_log.warning("TLS failed peer=%s error=%s", transport.remote_addr, what)
+
+
+async def _rest_of_record(transport: Transport, received: bytes, buffer: memoryview) -> bytes:
+    """Receive what the first TLS record lacks: OpenSSL takes 50 KiB for a connection, and a stranger sends a byte."""
+    rest = b""
+    while len(received) + len(rest) < _record_size(received + rest):
+        size = await transport.receive_into(buffer[:RECORD_SIZE])
+        if not size:
+            break
+        rest += buffer[:size]
+    return rest
+
+
+def _record_size(head: bytes) -> int:
+    """Return the size of a record by its head, at most the largest that there is."""
+    if len(head) < _RECORD_HEAD_SIZE:
+        return _RECORD_HEAD_SIZE
+    return min(_RECORD_HEAD_SIZE + int.from_bytes(head[3:_RECORD_HEAD_SIZE]), RECORD_SIZE)

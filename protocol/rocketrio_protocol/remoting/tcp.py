@@ -22,6 +22,9 @@ from rocketrio_protocol.remoting.rare_log import RareLog
 BACKLOG: Final = 1024
 """Connections that wait to be accepted (serverSocketBacklog)."""
 
+ACCEPTS_AT_ONCE: Final = 512
+"""Connections that are accepted before other tasks have their turn; each costs some 25 microseconds."""
+
 ACCEPT_PAUSE: Final = 0.1
 """Seconds to wait when the process has no file descriptors left, as in trio's own listeners."""
 
@@ -99,6 +102,8 @@ class SocketTransport:
 class TcpListener:
     """One listening socket, and a descriptor in reserve.
 
+    Connections that wait are accepted together, without a checkpoint between them.
+
     When this process has no other descriptor left, the reserve is spent on accepting a connection and closing it: its
     peer learns at once that there is no room, and the others behind it too.
     """
@@ -108,13 +113,19 @@ class TcpListener:
         self._sock = sock
         self._reserve: int | None = _reserve()
         self._rare_log = RareLog()
+        self._in_a_row = ACCEPTS_AT_ONCE
 
     async def accept(self) -> SocketTransport:
         while True:
             try:
-                await trio.lowlevel.wait_readable(self._sock)
+                self._in_a_row += 1
+                if self._in_a_row > ACCEPTS_AT_ONCE:
+                    self._in_a_row = 0
+                    await trio.lowlevel.wait_readable(self._sock)
                 sock, _ = self._sock.accept()
                 return _transport(sock)
+            except BlockingIOError:
+                self._in_a_row = ACCEPTS_AT_ONCE
             except (ValueError, trio.ClosedResourceError):
                 raise ClosedError(f"The listener on {self.addr} is closed") from None
             except OSError as error:

@@ -122,13 +122,16 @@ class TlsTransport:
         """Return the certificate that the other end has shown, in DER, verified or not."""
         return self._tls.getpeercert(binary_form=True)
 
-    async def handshake(self, received: Body = b"", turn: Turn = _at_once) -> None:
+    async def handshake(
+        self, received: Body = b"", turn: Turn = _at_once, buffer: memoryview | None = None
+    ) -> None:
         """Agree on keys with the other end, computing them in turns.
 
-        `received` are the first bytes of the other end, if they were read already. Raises TlsError, which names what
-        one end does not accept, and NotReachableError.
+        `received` are the first bytes of the other end, if they were read already. Others may share `buffer`. Raises
+        TlsError, which names what one end does not accept, and NotReachableError.
         """
-        buffer = memoryview(bytearray(_HANDSHAKE_READ_SIZE))
+        if buffer is None:
+            buffer = memoryview(bytearray(_HANDSHAKE_READ_SIZE))
         self._incoming.write(received)
         while True:
             try:
@@ -338,21 +341,34 @@ async def accept_tls(
     context: ssl.SSLContext,
     received: Body = b"",
     turn: Turn = _at_once,
+    buffer: memoryview | None = None,
 ) -> TlsTransport:
     """Do the server's part of the handshake; `received` are the client's first bytes, if they were read already.
 
-    What costs CPU is done in turns, of which a server gives each host its share. Raises TlsError and NotReachableError;
-    on any error and on a cancel the connection is closed.
+    Others may share `buffer`. What costs CPU is done in turns, of which a server gives each host its share. Raises
+    TlsError and NotReachableError; on any error and on a cancel the connection is closed.
     """
     return await _opened(
-        transport, context, server_side=True, host=None, received=received, turn=turn
+        transport,
+        context,
+        server_side=True,
+        host=None,
+        received=received,
+        turn=turn,
+        buffer=buffer,
     )
 
 
 async def connect_tls(transport: Transport, context: ssl.SSLContext, host: str) -> TlsTransport:
     """Do the client's part of the handshake with `host`, as `accept_tls` does the server's."""
     return await _opened(
-        transport, context, server_side=False, host=host, received=b"", turn=_at_once
+        transport,
+        context,
+        server_side=False,
+        host=host,
+        received=b"",
+        turn=_at_once,
+        buffer=None,
     )
 
 
@@ -364,6 +380,7 @@ async def _opened(
     host: str | None,
     received: Body,
     turn: Turn,
+    buffer: memoryview | None,
 ) -> TlsTransport:
     try:
         opened = (
@@ -371,7 +388,7 @@ async def _opened(
             if isinstance(transport, PolledTransport)
             else TlsTransport(transport, context, server_side=server_side, host=host)
         )
-        await opened.handshake(received, turn)
+        await opened.handshake(received, turn, buffer)
         return opened
     except BaseException:
         await transport.aclose()

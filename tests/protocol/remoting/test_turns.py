@@ -19,6 +19,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import ONEWAY_TIME, Channel
 from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.reactor import ROUND_TIME, SHARE
+from rocketrio_protocol.remoting.server import ADMITTED_AT_ONCE
 
 SLOW, QUICK = 11, 12
 ONEWAY = 2
@@ -132,3 +133,25 @@ async def test_last_requests_of_a_peer_that_closes_are_processed(autojump_clock:
         leaving.sendall(request(SLOW, flag=ONEWAY) * 300)
         leaving.close()
         await eventually(lambda: len(ours.acted) == 300)
+
+
+async def test_newcomers_of_a_host_wait_for_the_hosts_turn_only(autojump_clock: MockClock) -> None:
+    """A crowd that connects stands before its neighbour in the queue of the operating system."""
+    opened: list[str] = []
+
+    class Observer:
+        def channel_opened(self, channel: Channel) -> None:
+            opened.append(split_addr(channel.remote_addr)[0])
+
+        def channel_closed(self, channel: Channel) -> None:
+            pass
+
+    network = network_of("tcp")
+    async with served(network, {}, observer=Observer()) as addr:
+        ours = Served(addr, autojump_clock)
+        with ours.sockets:
+            for _ in range(CONNECTIONS):
+                ours.connect(CROWD)
+            ours.connect(OTHER)
+            await eventually(lambda: len(opened) == CONNECTIONS + 1)
+    assert opened.index(OTHER) <= ADMITTED_AT_ONCE

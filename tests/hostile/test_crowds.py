@@ -1,0 +1,196 @@
+"""What the event loop of a broker does before it answers a neighbour, while crowds of a hundred and more attack it.
+
+A real broker that says in each answer what CPU time its loop has spent: the difference to what it had spent when the
+question was sent is what the neighbour waited for, however busy the machine is. `python -m tests.hostile.test_crowds`
+prints the figures for docs/hostile-checklist.md.
+"""
+
+import os
+import socket
+import ssl
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import attrs
+import pytest
+import trustme
+
+from tests.hostile.crowd import BEGUN, OVER_TLS, PLAIN
+from tests.hostile.timed_broker import CPU_TIME
+from tests.support.processes import Process, free_port
+from tests.support.raw_client import request
+from tests.support.raw_frames import unframed
+from tests.support.tls import authority, client_context
+
+ROOT: Final = Path(__file__).parents[2]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+COUNT: Final = 20
+"""Questions of the neighbour, half of them each on a new connection."""
+NEIGHBOUR: Final = "127.0.9.9"
+PATIENCE: Final = 120.0
+"""Seconds until an answer counts as missing; what is measured is CPU time."""
+MEDIAN: Final = 0.05
+"""Seconds of the loop's CPU time before half of the answers."""
+LONGEST: Final = 0.15
+"""The same before nine in ten: other work of the broker may come between."""
+MEMORY: Final = 64 << 20
+"""Bytes by which an attack may make the broker grow."""
+
+
+@attrs.frozen
+class Timed:
+    """A broker that says what its loop has done."""
+
+    process: Process
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def spent(self) -> float:
+        """Seconds of CPU time of its main thread."""
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+    @property
+    def memory(self) -> int:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    @contextmanager
+    def neighbour(self) -> Iterator[socket.socket]:
+        """A connection of another host."""
+        with socket.create_connection(
+            ("127.0.0.1", self.port), PATIENCE, source_address=(NEIGHBOUR, 0)
+        ) as plain:
+            if self.tls is None:
+                yield plain
+            else:
+                with self.tls.wrap_socket(plain, server_hostname="127.0.0.1") as secured:
+                    yield secured
+
+    def waited(self, connection: socket.socket | None = None) -> float:
+        """Seconds of CPU time that the loop spends before it answers, and before it accepts a new connection."""
+        before = self.spent()
+        with ExitStack() as stack:
+            if connection is None:
+                connection = stack.enter_context(self.neighbour())
+            connection.sendall(request(CPU_TIME))
+            (size,) = struct.unpack(">i", exactly(connection, 4))
+            _, _, body = unframed(struct.pack(">i", size) + exactly(connection, size))
+        return float(body) - before
+
+
+def exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        assert part, "the broker has closed the connection"
+        data += part
+    return data
+
+
+@contextmanager
+def timed_broker(home: Path, *words: str, tls: ssl.SSLContext | None = None) -> Iterator[Timed]:
+    port = free_port(-2, 1)
+    argv = [
+        *(sys.executable, "-m", "tests.hostile.timed_broker", "run"),
+        *("--listen", f"127.0.0.1:{port}", "--ha-listen", f"127.0.0.1:{port + 1}"),
+        *("--namesrv", f"127.0.0.1:{free_port()}", "--data", home / "data", *words),
+    ]
+    process = Process.start("timed broker", argv, log=home / "broker.log", cwd=ROOT)
+    try:
+        process.wait_until(lambda: process.has_said("ready role="), "ready")
+        yield Timed(process, port, tls)
+    finally:
+        process.kill()
+
+
+@contextmanager
+def attacked(by: str, broker: Timed, log: Path) -> Iterator[None]:
+    argv = [sys.executable, "-m", "tests.hostile.crowd", by, "127.0.0.1", str(broker.port)]
+    attacker = Process.start(by, argv, log=log, cwd=ROOT)
+    try:
+        attacker.wait_until(lambda: attacker.has_said(BEGUN), "attacking")
+        yield
+        assert attacker.is_running, attacker.tail()
+    finally:
+        attacker.kill()
+
+
+def measured(broker: Timed, attack: str, log: Path) -> tuple[list[float], int]:
+    """Return what each answer waited for, sorted, and by how much the broker has grown."""
+    broker.waited()
+    before = broker.memory
+    with broker.neighbour() as known:
+        broker.waited(known)
+        with attacked(attack, broker, log):
+            waits = [broker.waited(known if number % 2 else None) for number in range(COUNT)]
+            grown = broker.memory - before
+    return sorted(waits), grown
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
+    with timed_broker(tmp_path_factory.mktemp("timed")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker_with_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
+    with broker_over_tls(tmp_path_factory.mktemp("timed-tls")) as running:
+        yield running
+
+
+@contextmanager
+def broker_over_tls(home: Path) -> Iterator[Timed]:
+    issued = authority().issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
+    both = home / "both.pem"
+    both.touch(0o600)
+    issued.private_key_and_cert_chain_pem.write_to_path(both)
+    words = ("--tls-cert", str(both), "--tls-key", str(both))
+    with timed_broker(home, *words, tls=client_context()) as running:
+        yield running
+
+
+def check(waits: list[float], grown: int) -> None:
+    found = waits[COUNT // 2], waits[COUNT * 9 // 10], grown
+    assert (found[0] < MEDIAN, found[1] < LONGEST, grown < MEMORY) == (True, True, True), found
+
+
+@pytest.mark.parametrize("attack", PLAIN)
+def test_crowd_delays_no_neighbour(broker: Timed, attack: str, tmp_path: Path) -> None:
+    check(*measured(broker, attack, tmp_path / "crowd.log"))
+
+
+@pytest.mark.parametrize("attack", OVER_TLS)
+def test_crowd_of_handshakes_delays_no_neighbour(
+    broker_with_tls: Timed, attack: str, tmp_path: Path
+) -> None:
+    check(*measured(broker_with_tls, attack, tmp_path / "crowd.log"))
+
+
+def main() -> None:
+    """Print what each attack costs: a broker of its own for each."""
+    for attack in (*PLAIN, *OVER_TLS):
+        with TemporaryDirectory() as folder:
+            home = Path(folder)
+            opened = timed_broker(home) if attack in PLAIN else broker_over_tls(home)
+            try:
+                with opened as running:
+                    waits, grown = measured(running, attack, home / "crowd.log")
+                median, longest = waits[COUNT // 2] * 1000, waits[-1] * 1000
+                print(
+                    f"{attack}: {median:.0f} ms median, {longest:.0f} ms longest, {grown >> 20} MiB",
+                    flush=True,
+                )
+            except Exception as error:
+                print(f"{attack}: {type(error).__name__} {error}"[:200], flush=True)
+
+
+if __name__ == "__main__":
+    main()
