@@ -63,8 +63,9 @@ def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True
     except NestedTooDeeplyError as error:
         raise _unreadable(what, error) from error
     except _UNREADABLE:
-        plain = standard(data, lenient=lenient)
+        plain = b""
     try:
+        plain = standard(data, lenient=lenient)
         return msgspec.json.decode(plain, type=kind, strict=False)
     except _UNREADABLE as error:
         if lenient and isinstance(error, msgspec.ValidationError) and b"null" in plain:

@@ -97,12 +97,14 @@ def test_every_integer_key_is_read_again(table: dict[int, str]) -> None:
     assert fastjson.loads(fastjson.dumps_pretty(table), dict[int, str]) == table
 
 
+@pytest.mark.parametrize("lenient", [True, False])
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b'{"a":}', b"{1:2,}", b"\xff\xfe", b'{"a":"\xff"}', b"[1"]
+    "text",
+    [b"", b"{", b'{"a":}', b"{1:2,}", b"\xff\xfe", b'{"a":"\xff"}', b"[1", b'{{"a":"\xff"}:1}'],
 )
-def test_wrong_text_is_the_peers_fault_and_names_the_body(text: bytes) -> None:
+def test_wrong_text_is_the_peers_fault_and_names_the_body(text: bytes, lenient: bool) -> None:
     with pytest.raises(RemoteProtocolError, match="route"):
-        fastjson.loads(text, dict[str, int], what="route")
+        fastjson.loads(text, dict[str, int], what="route", lenient=lenient)
 
 
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}"), (b"{1:", b"}")])
