@@ -6,8 +6,7 @@ The broker keeps and reports attributes and does not apply them to messages; pro
 
 Invariant: a request can set only what this broker does. What Apache's brokers and files contain is kept unchanged.
 Invariant: a topic has an entry for each message. One that is requested with an entry for each batch (BatchCQ) is
-created and reported as SimpleCQ: under the other name, Apache's brokers would not start on its queues, or not show its
-messages.
+created and reported as SimpleCQ: otherwise Apache's broker would not start on a directory with its queues.
 Answers to: TopicAttributes, SubscriptionGroupAttributes, AttributeParser, AttributeUtil.
 """
 
