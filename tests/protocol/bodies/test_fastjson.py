@@ -100,11 +100,16 @@ def test_every_integer_key_is_read_again(table: dict[int, str]) -> None:
 @pytest.mark.parametrize("lenient", [True, False])
 @pytest.mark.parametrize(
     "text",
-    [b"", b"{", b'{"a":}', b"{1:2,}", b"\xff\xfe", b'{"a":"\xff"}', b"[1", b'{{"a":"\xff"}:1}'],
+    [b"", b"{", b'{"a":}', b"{1:2,}", b"\xff\xfe", b'{"a":"\xff"}', b"[1"],
 )
 def test_wrong_text_is_the_peers_fault_and_names_the_body(text: bytes, lenient: bool) -> None:
     with pytest.raises(RemoteProtocolError, match="route"):
         fastjson.loads(text, dict[str, int], what="route", lenient=lenient)
+
+
+def test_key_of_a_file_that_is_no_text_is_damage() -> None:
+    with pytest.raises(RemoteProtocolError, match="offsets"):
+        fastjson.loads(b'{{"a":"\xff"}:1}', dict[str, int], what="offsets", lenient=False)
 
 
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}"), (b"{1:", b"}")])
