@@ -132,4 +132,5 @@ def stored_again(
         born_host=message.packed_born_host,
         store_host=message.packed_store_host,
         reconsume_times=message.reconsume_times,
+        is_accepted=True,
     )

@@ -1,4 +1,4 @@
-"""Each message that is parked under a long name is refused, or it comes: delayed, retried, dead, half, replies.
+"""Each message that is parked is refused, or it comes, whatever its name: delayed, retried, dead, half, replies.
 
 Names have 1 to 255 characters. Such a name is new, or it is in the tables already, as after a copy from an Apache
 broker of 5.x, which can store longer topics.
@@ -270,6 +270,39 @@ async def test_message_that_grows_too_large_under_its_own_topic_is_not_parked(
         await trio.sleep(LATER)
         assert 0 < len(accepted) < 40
         assert park.one.broker.store.next_queue_offset(topic, 0) == len(accepted)
+
+
+async def test_parked_messages_come_although_a_lower_limit_would_refuse_them_today(
+    autojump_clock: MockClock,
+) -> None:
+    async with parking(is_known=False) as park:
+        large, call = b"x" * 3000, park.call
+        await park.beat("g")
+        answer = await call.send(park.addr, large, topic="work")
+        offset = parse_offset_message_id(answer.ext_fields["msgId"])[2]
+        await call.send(park.addr, large, topic="later", properties="DELAY\x012")
+        half = await call.send(
+            park.addr, large, topic="paid", properties="TRAN_MSG\x01true\x02PGROUP\x01p", sys_flag=4
+        )
+        master = park.one.cluster.master
+        await master.stop()
+        store = attrs.evolve(master.config.store, max_message_size=1000)
+        master.config = attrs.evolve(master.config, store=store)
+        park.one.broker = await master.start()
+        refused = await call.send(park.addr, large, topic="work")
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert (await park.one.ask(ConsumerSendMsgBackRequestHeader(offset, "g", 1))).code == 0
+        commit = EndTransactionRequestHeader(
+            "p",
+            int(half.ext_fields["queueOffset"]),
+            parse_offset_message_id(half.ext_fields["msgId"])[2],
+            TRANSACTION_COMMIT,
+            half.ext_fields["msgId"],
+        )
+        assert (await park.one.ask(commit)).code == ResponseCode.SUCCESS
+        await trio.sleep(2 * LATER)
+        for topic in ("later", retry_topic("g"), "paid"):
+            assert await call.read(park.addr, topic=topic) == [large], topic
 
 
 async def test_heartbeat_with_a_group_of_a_long_name_registers_the_other_groups(

@@ -128,6 +128,7 @@ class SendBackProcessor:
             born_host=pack_host(*message.born_host),
             store_host=self._broker.store_host,
             reconsume_times=message.reconsume_times + 1,
+            is_accepted=True,
         )
 
     # --------------------------------------------------------------------------------- checks, in order

@@ -120,7 +120,8 @@ class Appender:
         """
         topic, body, properties = put.topic.encode(), put.body, put.properties
         born_host, store_host = put.born_host, put.store_host
-        refused = self._refused(len(topic), len(body), len(properties))
+        new_size = 0 if put.is_accepted else len(body)
+        refused = self._refused(len(topic), new_size, len(properties))
         if refused is not None:
             return refused
         key = (put.topic, put.queue_id)
@@ -234,7 +235,8 @@ class Appender:
     def never_takes(self, put: PutMessage) -> AppendResult | None:
         """Return the refusal of a message that can never be stored, however it is retried; None if it can be."""
         topic, body_size, properties_size = put.topic.encode(), len(put.body), len(put.properties)
-        refused = self._illegal(len(topic), body_size, properties_size)
+        new_size = 0 if put.is_accepted else body_size
+        refused = self._illegal(len(topic), new_size, properties_size)
         if refused is not None:
             return refused
         if not can_have_folder(put.topic, put.queue_id):

@@ -47,6 +47,8 @@ class PutMessage(msgspec.Struct, kw_only=True, gc=False):
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     tags: str | None = UNKNOWN_TAGS
+    is_accepted: bool = False
+    """Whether its body was stored before, so that a lower `max_message_size` of today does not refuse it."""
 
 
 class AppendResult(msgspec.Struct, gc=False):
