@@ -39,6 +39,10 @@ _FORMS_KEPT: Final = 1024  # the forms are in the code
 _FIELD: Final = re.compile(r" ([a-z_]+)=(%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z])")
 _FORM: Final = re.compile(rf"([^=%\n]+?)((?:{_FIELD.pattern})*)")
 _PLAIN: Final = re.compile(r'[^\s="]+')
+_STEERING: Final = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff\\ud800-\\udfff]"
+)
+"""Control characters but for line ends and tabs, what turns the direction of writing, and halves of characters."""
 
 LogFormat: TypeAlias = Literal["text", "json"]
 _ExceptionInfo = (
@@ -200,6 +204,19 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def visible(text: str) -> str:
+    """Return the text with its line ends and tabs, and `\\x1b` and the like for all that steers a terminal.
+
+    Unlike `printable` it keeps blanks of other scripts and what joins letters and emoji: for texts of many lines.
+    """
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def visible_json(text: str) -> str:
+    """Return JSON, or a text of TOML, in which what steers a terminal is escaped; it means the same."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def quoted(text: str) -> str:

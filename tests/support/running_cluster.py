@@ -35,14 +35,14 @@ class Running:
 
 @contextmanager
 def running_cluster(
-    data: Path, *, slaves: int = 0, settings: tuple[str, ...] = ()
+    data: Path, *, slaves: int = 0, settings: tuple[str, ...] = (), options: tuple[str, ...] = ()
 ) -> Iterator[Running]:
     """`rocketrio-broker cluster`, ended with the block."""
     command = [
         str(Path(sys.executable).with_name("rocketrio-broker")), "cluster", "--log-level", "error",
         "--listen", "127.0.0.1:0", "--data", str(data), "--slaves", str(slaves),
     ]  # fmt: skip
-    command += [word for setting in settings for word in ("--set", setting)]
+    command += [word for setting in settings for word in ("--set", setting)] + list(options)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent
     ) as process:

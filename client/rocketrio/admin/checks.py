@@ -41,6 +41,7 @@ from rocketrio.admin.transactions import Transactions
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.lag import Verdict, lag_of
+from rocketrio_protocol.log_lines import printable
 from rocketrio_protocol.times import age_ms
 
 
@@ -482,7 +483,7 @@ def nagios_line(result: CheckResult) -> str:
     shown = [_performance(value) for value in result.values if value.value is not None]
     text = " ".join(result.text.replace("|", "/").split())
     line = f"{result.status.name} {result.name}: {text}"
-    return f"{line} | {' '.join(shown)}" if shown else line
+    return printable(f"{line} | {' '.join(shown)}" if shown else line)
 
 
 def _performance(value: Value) -> str:

@@ -32,6 +32,7 @@ import attrs
 from rocketrio.admin.admin_values import permission_text
 from rocketrio.admin.bundle import CUT, without_secrets
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.log_lines import visible_json
 from rocketrio_protocol.names import (
     group_name_problem,
     is_system_group,
@@ -265,8 +266,8 @@ def _toml(value: Field) -> str:
         return str(value).lower()
     if isinstance(value, int):
         return str(value)
-    # A JSON text is a TOML text too, but for this one character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # A JSON text is a TOML text too, but for one character, 7f, which steers terminals as well.
+    return visible_json(json.dumps(value, ensure_ascii=False))
 
 
 def from_toml(text: str, where: str) -> dict[Place, dict[str, Field]]:

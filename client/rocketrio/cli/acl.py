@@ -272,13 +272,11 @@ def sign(
             "body_size": len(body),
             "signature": sent[SIGNATURE],
         }
-        text = "\n".join(
-            (
-                f"fields     {' '.join(names)}",
-                f"content    {content}" + (f" and {len(body)} bytes of body" if body else ""),
-                f"signature  {sent[SIGNATURE]}",
-            )
-        )
+        text = [
+            f"fields     {' '.join(names)}",
+            f"content    {content}" + (f" and {len(body)} bytes of body" if body else ""),
+            f"signature  {sent[SIGNATURE]}",
+        ]
         output.show([row], document=lambda rows: rows[0], people=text)
 
     run(work, verbose=verbose)

@@ -70,11 +70,11 @@ def check(
         ]
         call.output.show(
             [attrs.asdict(each) for each in found],
-            people="\n".join(
+            people=[
                 f"{name} {'may' if each.is_allowed else 'may not'} {action} {each.resource} at {each.broker}: "
                 f"{each.because}"
                 for each in found
-            ),
+            ],
         )
         if not all(each.is_allowed for each in found):
             raise click.exceptions.Exit(1)

@@ -13,6 +13,7 @@ from rocketrio.cli.commands import Command
 from rocketrio.cli.common import changes_with
 from rocketrio.cli.output import Output
 from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.say import say
 from rocketrio_protocol.access.model import AccessTable, User
 from rocketrio_protocol.access.plain_acl import FILE_SIZE_LIMIT, parse_plain_acl
 from rocketrio_protocol.access.wire_forms import acl_info
@@ -105,7 +106,7 @@ def _print(plans: list[_Plan], table: AccessTable, output: Output, *, applies: b
     for plan in plans:
         kind = "super user" if plan.user.is_super else "user"
         state = "exists already, and stays as it is" if plan.is_known else done
-        click.echo(f"{kind} {plan.user.name} {state}")
+        say(f"{kind} {plan.user.name} {state}")
     rights = [right for plan in plans if not plan.is_known for right in plan.rights]
     if rights:
         output.show(map(right_as_json, rights), RIGHTS)

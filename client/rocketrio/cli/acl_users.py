@@ -15,6 +15,7 @@ from rocketrio.cli.acl_common import (
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, may_be_lost, reads
 from rocketrio.cli.output import Column
+from rocketrio.cli.say import say
 from rocketrio.cli.shell import fail
 from rocketrio.counts import counted
 
@@ -75,9 +76,7 @@ def show(name: str, call: AclCall) -> None:
             rights = await access.rights_of(name)
         if call.output.for_people:
             for each in users:
-                click.echo(
-                    f"{each.name}: {_type(each)}, {_status(each)} at {', '.join(each.brokers)}"
-                )
+                say(f"{each.name}: {_type(each)}, {_status(each)} at {', '.join(each.brokers)}")
             if not rights:
                 return
         call.output.show(

@@ -14,6 +14,7 @@ from rocketrio.cli.commands import Command
 from rocketrio.cli.common import DONE_IN_PART, REFUSED, changes, client_options, may_be_lost, run
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
@@ -107,7 +108,7 @@ def apply(
     [plan] = plans
     _show(plan, failed, output, dry_run=dry_run, is_refused=bool(refused))
     for name in plan.unknown_brokers:
-        click.echo(f"warning: {name} is not registered: nothing is changed there", err=True)
+        warn(f"{name} is not registered: nothing is changed there")
     if refused:
         fail(refused[0], code=REFUSED)
     if failed:

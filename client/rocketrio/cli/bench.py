@@ -26,6 +26,7 @@ from rocketrio.cli.commands import Group
 from rocketrio.cli.common import TOPIC, client_options, print_json, run, sends
 from rocketrio.cli.numbers import Duration, Rate, Whole
 from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, open_client
@@ -187,7 +188,7 @@ async def _remove(admin: Admin, topic: str | None, group: str) -> None:
             await admin.delete_topic(topic)
     except Error as error:
         names = f"the topic {topic} and the group {group}" if topic else f"the group {group}"
-        click.echo(f"warning: {names} may still be there: {' '.join(str(error).split())}", err=True)
+        warn(f"{names} may still be there: {error}")
 
 
 Measure = Callable[[_Bench], Awaitable[Figures]]

@@ -23,12 +23,14 @@ from rocketrio.cli.common import (
 from rocketrio.cli.cut import cut
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
+from rocketrio.cli.say import unguarded
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import NotReachableError
+from rocketrio_protocol.log_lines import printable
 
 ROLES = ("async-master", "sync-master", "slave")
 
@@ -268,7 +270,7 @@ def verify(
                     found[address] = status
         output.show(
             [_check_json(address, status) for address, status in found.items()],
-            people="\n".join(_check_text(address, status) for address, status in found.items()),
+            people=[line for one in found.items() for line in _check_lines(*one)],
         )
         wrong = [address for address, status in found.items() if status.problem_count]
         if wrong:
@@ -281,7 +283,8 @@ def _show_progress(address: str, status: LogCheckStatus) -> None:
     if sys.stderr.isatty():
         done, size = status.position - status.begin, status.end - status.begin
         end = "" if status.is_running else "\n"
-        click.echo(f"\r{address}: {done:,} of {size:,} bytes{end}", nl=False, err=True)
+        text = f"\r{printable(address)}: {done:,} of {size:,} bytes{end}"
+        click.echo(text, nl=False, file=unguarded(sys.stderr))
 
 
 def _check_json(address: str, status: LogCheckStatus) -> dict[str, object]:
@@ -299,7 +302,7 @@ def _check_json(address: str, status: LogCheckStatus) -> dict[str, object]:
     }
 
 
-def _check_text(address: str, status: LogCheckStatus) -> str:
+def _check_lines(address: str, status: LogCheckStatus) -> list[str]:
     lines = [
         f"{address}: {status.end - status.begin:,} bytes checked, {counted(status.problem_count, 'problem')}"
     ]
@@ -309,7 +312,7 @@ def _check_text(address: str, status: LogCheckStatus) -> str:
         lines.append("  not compared: it follows no rocketrio master now")
     lines += [f"  {one.physical_offset}: {one.problem}" for one in status.problems]
     left = status.problem_count - len(status.problems)
-    return "\n".join([*lines, f"  and {left} more"] if left else lines)
+    return [*lines, f"  and {left} more"] if left else lines
 
 
 def _setting(text: str) -> tuple[str, str]:

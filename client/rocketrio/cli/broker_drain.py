@@ -11,6 +11,7 @@ from rocketrio.cli.commands import Command
 from rocketrio.cli.common import BROKER, changes, client_options, run_in_part, whole_timeout
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.say import say
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
@@ -127,7 +128,7 @@ def undrain(name: str, dry_run: bool, output: Output, client: ClientOptions, ver
 def _show(done: WritePermission) -> None:
     what = "may be written again" if done.writable else "take no more messages"
     for server, topics in done.topics.items():
-        click.echo(f"{server}: {counted(topics, 'topic')} of {done.broker_name} {what}")
+        say(f"{server}: {counted(topics, 'topic')} of {done.broker_name} {what}")
 
 
 async def _until_consumed(admin: Admin, name: str) -> None:

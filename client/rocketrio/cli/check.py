@@ -50,6 +50,7 @@ from rocketrio.cli.common import (
     sends,
     whole_timeout,
 )
+from rocketrio.cli.json_values import json_text
 from rocketrio.cli.refining import refined, seconds_of, window_options
 from rocketrio.connect import ClientOptions
 from rocketrio.producing.produce import open_producer
@@ -467,9 +468,8 @@ def _shown(result: CheckResult, form: Form) -> str:
         | ({} if value.thresholds is None else attrs.asdict(value.thresholds))
         for value in result.values
     ]
-    return json.dumps(
-        {"check": result.name, "status": result.status.name, "text": result.text, "values": values},
-        ensure_ascii=False,
+    return json_text(
+        {"check": result.name, "status": result.status.name, "text": result.text, "values": values}
     )
 
 

@@ -17,6 +17,7 @@ from rocketrio.cli.common import (
     streams,
 )
 from rocketrio.cli.output import Output
+from rocketrio.cli.say import say
 from rocketrio.connect import ClientOptions
 from rocketrio_protocol.log_lines import quoted
 
@@ -75,7 +76,7 @@ def events(
 def _name(feed: EventFeed, without: set[str]) -> None:
     """Name each broker that keeps no events once."""
     for addr in sorted(set(feed.without) - without):
-        click.echo(
+        say(
             f"note: {addr} keeps no events: it is not a rocketrio broker, or an older one", err=True
         )
     without.update(feed.without)

@@ -28,6 +28,7 @@ import base64
 import functools
 import logging
 import os
+import re
 import signal
 import ssl
 import sys
@@ -41,6 +42,7 @@ from typing import Any, Final, TypeVar
 import click
 import trio
 from click.shell_completion import CompletionItem
+from rich.text import Text
 
 from rocketrio.admin.admin_values import QueueOffsets
 from rocketrio.cli.commands import CallableT, Effect, Kind, Option, mark
@@ -53,7 +55,16 @@ from rocketrio.cli.contexts import (
 )
 from rocketrio.cli.format_strings import RecordReader, message_printer
 from rocketrio.cli.numbers import Duration, Whole
-from rocketrio.cli.output import FORMS, PIPED_WIDTH, UNKNOWN, Output, json_text, utc_text
+from rocketrio.cli.output import (
+    FORMS,
+    PIPED_WIDTH,
+    UNKNOWN,
+    Output,
+    console,
+    json_text,
+    utc_text,
+)
+from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
 from rocketrio.cluster.account import (
     SECRET_KEY_VARIABLE,
@@ -78,7 +89,7 @@ from rocketrio.places import (
 )
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError, Error
-from rocketrio_protocol.log_lines import LogFormat, log_to
+from rocketrio_protocol.log_lines import LogFormat, log_to, printable
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import group_name_problem, topic_name_problem
 from rocketrio_protocol.remoting.ports import SystemWallClock, split_addr
@@ -97,6 +108,8 @@ INTERRUPTED: Final = 130
 ANSWER_SIZE_MAX: Final = 1024
 """Bytes of a line that a person types."""
 _CHOICE: Final = "rocketrio.cluster"
+_COMPLETED: Final = re.compile(r"[\w%|.:@\[\]-]+", re.ASCII)
+"""A name of a topic, a group or a broker, or an address."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 TIME_EXAMPLE: Final = "2026-11-21T08:00+01:00"
 TIME_HELP: Final = f"as {TIME_EXAMPLE} (without a zone, local time) or -1h30m for a time ago"
@@ -126,7 +139,12 @@ class _NameServers(click.ParamType[tuple[str, ...]]):
 def _completions(ctx: click.Context, kind: Kind, incomplete: str) -> list[CompletionItem[str]]:
     from rocketrio.cli.known_names import known_names
 
-    return [CompletionItem(name) for name in known_names(ctx, kind) if name.startswith(incomplete)]
+    # A shell puts what it is given into the line: names of strangers may have anything in them.
+    return [
+        CompletionItem(name)
+        for name in known_names(ctx, kind)
+        if name.startswith(incomplete) and _COMPLETED.fullmatch(name)
+    ]
 
 
 class _Name(click.ParamType[str]):
@@ -401,10 +419,10 @@ def _confirm(*, yes: bool) -> None:
         return
     if yes or not sys.stdin.isatty():
         fail(f"the context {name} is protected: give --yes --context {name}", code=REFUSED)
-    shown = click.style(name, fg=choice.context.color or "red", bold=True)
-    typed = click.prompt(
-        f"{shown} is protected. Type its name to go on", default="", show_default=False, err=True
-    )
+    name_of_it = Text(name, style=f"bold {choice.context.color or 'red'}")
+    asked = Text.assemble(name_of_it, " is protected. Type its name to go on:")
+    console(stderr=True).print(asked, end="")
+    typed = click.prompt("", default="", show_default=False, prompt_suffix=" ", err=True)
     if typed != name:
         fail(f"nothing was done: {typed!r} is not {name}", code=REFUSED)
 
@@ -418,7 +436,7 @@ async def may_be_lost(what: str) -> None:
     is_asked = context is not None and context.protected
     if is_asked or click.get_current_context().params.get("yes") or not _is_terminal():
         return
-    click.echo(f"{what}. Go on? [y/N] ", nl=False, err=True)
+    click.echo(f"{printable(what)}. Go on? [y/N] ", nl=False, err=True)
     # In a thread: Ctrl-C must end it. Not by Python's buffer, whose lock an abandoned thread would hold.
     answer = await trio.to_thread.run_sync(
         os.read, sys.stdin.fileno(), ANSWER_SIZE_MAX, abandon_on_cancel=True
@@ -686,19 +704,34 @@ def run(
                     raise Error(f"not done within {timeout:g} s; --timeout gives it longer")
 
     try:
-        trio.run(main)
+        try:
+            trio.run(main)
+        except ExceptionGroup as group:
+            raise _first_of(group) from None
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(printable(str(error))) from error
     except Error as error:
         fail(str(error))
     if interrupted and not interrupted_is_done:
         fail("interrupted", code=INTERRUPTED)
 
 
+def _first_of(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the first of several errors that came at once, or the group if there are other exceptions in it."""
+    errors, others = group.split(Error)
+    if others is not None:
+        return group
+    first: Exception | None = errors
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    assert first is not None
+    return first
+
+
 def end_in_part(silent: Mapping[str, str]) -> None:
     """Name the brokers that did not answer, if there are any, and exit with code 3."""
     for name, reason in silent.items():
-        click.echo(f"warning: {name} did not answer: {' '.join(reason.split())}", err=True)
+        warn(f"{name} did not answer: {reason}")
     if silent:
         sys.exit(DONE_IN_PART)
 

@@ -1,6 +1,5 @@
 """The command `rocketrio consume`."""
 
-import json
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -27,6 +26,7 @@ from rocketrio.cli.common import (
     sends,
 )
 from rocketrio.cli.format_strings import Printer, message_printer
+from rocketrio.cli.json_values import json_text
 from rocketrio.cli.message_output import message_row, warn_of_unreadable
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
@@ -41,6 +41,7 @@ from rocketrio.consuming.redelivered import RedeliveredMessage
 from rocketrio.counts import counted
 from rocketrio.places import FIRST, LAST, AtTime, Place, PlaceRange
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.log_lines import visible
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.times import nearest_time
 
@@ -247,6 +248,10 @@ class _Printer:
 
     @staticmethod
     def _write(data: bytes) -> None:
+        if (
+            sys.stdout.isatty()
+        ):  # Not to a terminal as they are: bodies may have been written to steer it.
+            data = visible(data.decode("utf-8", "backslashreplace")).encode()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
@@ -266,7 +271,7 @@ def _json_line(message: MessageExt) -> bytes:
         "tags": message.tags,
         **body_fields(message),
     }
-    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    return json_text(fields).encode() + b"\n"
 
 
 def _room(printer: _Printer, count: int | None) -> int:

@@ -169,7 +169,7 @@ def show(name: str | None, output: Output) -> None:
     output.show(
         [row],
         document=lambda rows: rows[0],
-        people="\n".join(f"{key:<{width}}  {_text(value)}" for key, value in row.items()),
+        people=[f"{key:<{width}}  {_text(value)}" for key, value in row.items()],
     )
 
 

@@ -31,6 +31,7 @@ from rocketrio.cli.message_output import body_size, warn_of_unreadable
 from rocketrio.cli.numbers import Rate
 from rocketrio.cli.output import Column, Output, json_text
 from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.say import say
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError, Error
@@ -337,10 +338,8 @@ def _summary(
             words += f"; not sent, as their bodies cannot be read: {outcomes['unreadable']}"
         click.echo(words)
     if doubtful:
-        click.echo(
-            f"doubtful, not sent again: {', '.join(doubtful)}; the broker may have them from an interrupted run",
-            err=True,
-        )
+        text = f"doubtful, not sent again: {', '.join(doubtful)}"
+        say(f"{text}; the broker may have them from an interrupted run", err=True)
 
 
 async def _named(

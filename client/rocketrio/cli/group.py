@@ -295,7 +295,9 @@ def stacks(name: str, client_id: str, output: Output, client: ClientOptions, ver
             text = await admin.member_stacks(name, client_id)
         if not text:
             raise Error(f"{client_id} reported no stacks")
-        output.show([{"group": name, "client_id": client_id, "stacks": text}], people=text)
+        output.show(
+            [{"group": name, "client_id": client_id, "stacks": text}], people=text.splitlines()
+        )
 
     run(work, verbose=verbose)
 

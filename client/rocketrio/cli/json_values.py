@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from rocketrio_protocol.log_lines import visible_json
+
 
 def utc_text(time: datetime) -> str:
     """Return a time as in JSON output."""
@@ -14,7 +16,7 @@ def utc_text(time: datetime) -> str:
 
 def json_text(value: Any) -> str:
     """Return a value as one line of JSON."""
-    return json.dumps(value, ensure_ascii=False, default=plain)
+    return visible_json(json.dumps(value, ensure_ascii=False, default=plain))
 
 
 def plain(value: Any) -> Any:

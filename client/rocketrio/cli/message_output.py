@@ -8,8 +8,9 @@ import click
 from rocketrio.cli.common import body_fields
 from rocketrio.cli.format_strings import has_body, message_printer
 from rocketrio.cli.output import Column, Output, Row, utc_text
-from rocketrio.cli.say import warn
+from rocketrio.cli.say import say, warn
 from rocketrio.counts import counted
+from rocketrio_protocol.log_lines import visible
 from rocketrio_protocol.message import MessageExt
 
 _ABSENT: Final = "-"
@@ -117,25 +118,16 @@ def _show(one: MessageExt, max_body: int) -> None:
         for name, value in message_row(one).items()
         if name not in ("body", "encoding") and (name != "body_error" or value is not None)
     }
+    fields = {name.replace("_", " "): value for name, value in fields.items()}
     fields |= {f"property {name}": value for name, value in sorted(one.properties.items())}
     width = max(map(len, fields))
     for name, value in fields.items():
-        click.echo(f"{name.replace('_', ' '):<{width}}  {_plain(str(value))}")
+        say(f"{name:<{width}}  {value}")
     if one.body_error is not None:
         return
     shown = one.body[:max_body]
-    click.echo(f"\n{_plain(shown.decode('utf-8', 'backslashreplace'), lines=True)}")
+    click.echo(f"\n{visible(shown.decode('utf-8', 'backslashreplace'))}")
     if len(shown) < len(one.body):
         click.echo(
             f"the first {len(shown):,} of {len(one.body):,} bytes; --max-body shows more", err=True
         )
-
-
-def _plain(text: str, *, lines: bool = False) -> str:
-    """Return a text that cannot steer the terminal: what cannot be printed is escaped, line ends only on request."""
-    return "".join(
-        each
-        if each.isprintable() or (lines and each in "\n\t")
-        else each.encode("unicode_escape").decode()
-        for each in text
-    )

@@ -15,6 +15,7 @@ from rocketrio.cli.cells import dashed
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import GROUP, TOPIC, changes, client_options, reads, run
 from rocketrio.cli.output import Column, Output, Row
+from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
@@ -82,13 +83,11 @@ def trace(
 
 def _show_trace(found: MessageTrace, output: Output) -> None:
     for problem in found.problems:
-        click.echo(f"warning: {problem}", err=True)
+        warn(problem)
     if found.damaged:
-        click.echo(
-            f"warning: {counted(found.damaged, 'record')} of the trace cannot be read", err=True
-        )
+        warn(f"{counted(found.damaged, 'record')} of the trace cannot be read")
     if found.is_cut:
-        click.echo("warning: there may be more: brokers return 64 trace messages at most", err=True)
+        warn("there may be more: brokers return 64 trace messages at most")
     if not found.steps:
         where = f"no such topic: {TRACE_TOPIC}" if found.trace_topic is None else found.trace_topic
         raise Error(

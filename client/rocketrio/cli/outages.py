@@ -10,6 +10,7 @@ from typing import Final
 import click
 import trio
 
+from rocketrio.cli.say import one_line, say
 from rocketrio.client import ClientInstance, ask_each
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio_protocol.errors import Error, NotReachableError, RouteNotFoundError
@@ -36,7 +37,7 @@ async def _report(client: ClientInstance, topic: str, writes: bool) -> None:
         await trio.sleep(POLL_INTERVAL)
         problem = await _problem(client, topic, writes)
         if problem is not None and not is_away:
-            click.echo(f"waiting for the cluster: {' '.join(str(problem).split())}", err=True)
+            say(f"waiting for the cluster: {one_line(str(problem))}", err=True)
         if problem is None and is_away:
             click.echo("the cluster is back", err=True)
         is_away = problem is not None

@@ -20,14 +20,16 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from rocketrio.cli.format_strings import row_printer
 from rocketrio.cli.json_values import json_text, plain, utc_text
 from rocketrio.cli.numbers import rate_text
+from rocketrio.cli.say import say, unguarded
 from rocketrio.cli.tables import Cell, Fitted, Head
 from rocketrio.counts import counted
-from rocketrio_protocol.log_lines import printable
+from rocketrio_protocol.log_lines import visible
 
 __all__ = ["json_text", "utc_text"]  # for those who import them from here
 
@@ -37,6 +39,8 @@ PIPED_WIDTH: Final = 1_000_000
 FORMS: Final = ("table", "json", "ndjson", "csv")
 
 Row: TypeAlias = Mapping[str, Any]
+Shown: TypeAlias = RenderableType | list[str]
+"""What people see in place of a table, or below it: a line, several, or what rich draws."""
 
 
 @attrs.frozen
@@ -93,8 +97,8 @@ class Output:
         columns: Sequence[str | Column] = (),
         *,
         document: Callable[[list[Row]], Any] | None = None,
-        people: RenderableType | None = None,
-        notes: Sequence[RenderableType] = (),
+        people: Shown | None = None,
+        notes: Sequence[Shown] = (),
         lines: bool = False,
     ) -> None:
         """Print rows in the form that the user chose.
@@ -143,7 +147,7 @@ class Output:
             return
         number = next(self._numbers)
         if self.for_people:
-            click.echo(printable(text))
+            say(text)
         elif self.form == "csv":
             columns = self._chosen([row], [])
             click.echo(self._csv([row], columns, headers=number == 1), nl=False)
@@ -215,9 +219,27 @@ class Output:
         return self.time(value) if isinstance(value, datetime) else _shown(value)
 
 
-def console() -> Console:
+class _GuardedConsole(Console):
+    """A console on which no text is markup or steers the terminal, whatever is drawn."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Draw something; what is in it is drawn by this method too."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def console(*, stderr: bool = False) -> Console:
     """Return the console for people: as wide as the terminal, and so wide that nothing folds where there is none."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    stream = sys.stderr if stderr else sys.stdout
+    return _GuardedConsole(
+        file=unguarded(stream),
+        width=None if stderr or stream.isatty() else PIPED_WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def _only(row: Row, columns: list[Column]) -> Row:
@@ -258,8 +280,11 @@ def _comparable(value: Any) -> tuple[int, Any]:
     return (1, value) if isinstance(value, datetime) else (2, _shown(value).casefold())
 
 
-def _print(shown: RenderableType) -> None:
+def _print(shown: Shown) -> None:
     if isinstance(shown, str):
-        click.echo(f"{shown}\n" if shown else "", nl=False)
+        shown = [shown] if shown else []
+    if isinstance(shown, list):
+        for line in shown:
+            say(line)
     else:
         console().print(shown)

@@ -25,6 +25,7 @@ from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.produce_transactions import ANSWERS, produce_half_messages
 from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.say import one_line, say
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted, plural
@@ -285,7 +286,7 @@ class _NotStored:
             shown = ", ".join(ranges[:RANGES_SHOWN])
             more = f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
             lines = plural(len(numbers), what)
-            click.echo(f"not stored: {lines} {shown}{more}: {' '.join(reason.split())}", err=True)
+            say(f"not stored: {lines} {shown}{more}: {one_line(reason)}", err=True)
         if not self.is_whole:
             click.echo(f"not sent: {what}s from {self.lines} on", err=True)
 

@@ -13,10 +13,10 @@ from typing import Final
 
 import click
 import trio
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rocketrio.cli.numbers import rate_text
+from rocketrio.cli.output import console
 from rocketrio.counts import counted
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -66,13 +66,13 @@ async def _draw(
     began = trio.current_time()
     await trio.sleep(FIRST_AFTER)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=16),
         TextColumn("{task.fields[text]}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
         TimeRemainingColumn(compact=True),
-        console=Console(stderr=True, highlight=False),
+        console=console(stderr=True),
         auto_refresh=False,
         transient=True,
         redirect_stdout=False,  # Rich would write it to standard error, though it may go to a file.

@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 
 import click
 import trio
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio.cli.commands import CallableT
 from rocketrio.cli.numbers import Duration
-from rocketrio.cli.output import Output
+from rocketrio.cli.output import Output, console
 from rocketrio.cli.tables import Cropped
 from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
 
@@ -69,15 +69,15 @@ async def refined(
         return found
     if not _is_screen():
         return await _with_lines(window, answer)
-    console = Console(stderr=True, highlight=False)
+    screen = console(stderr=True)
     is_drawn = draw is not None and sys.stdout.isatty()
 
     def shown(*more: RenderableType) -> Group:
         table = [draw(found)] if draw is not None and is_drawn else []
-        return Group(*(Cropped(each, console.height - 2) for each in table), *more)
+        return Group(*(Cropped(each, screen.height - 2) for each in table), *more)
 
     # No refresh thread: the screen is drawn when something has changed.
-    with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+    with Live(console=screen, auto_refresh=False, transient=True, redirect_stdout=False) as live:
         try:
             while not window.is_full:
                 while (left := window.next_at - trio.current_time()) > 0:
@@ -111,4 +111,4 @@ def _countdown(window: LagWindow) -> str:
 
 def _is_screen() -> bool:
     """Return whether standard error is a terminal on which lines can be replaced."""
-    return sys.stderr.isatty() and Console(stderr=True).is_interactive
+    return sys.stderr.isatty() and console(stderr=True).is_interactive

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from rocketrio.cli.commands import GIVEN_BEFORE, Group
+from rocketrio.cli.say import guarding, one_line, say
 
 VERSION_AS_JSON: Final = "rocketrio.version_as_json"
 CLUSTER_OPTIONS: Final = {
@@ -78,7 +79,8 @@ class Shell(Group):
                 sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False
             )
         try:
-            return super().main(*args, **extra)
+            with guarding():
+                return super().main(*args, **extra)
         except OSError as error:
             # Network errors arrive as rocketrio's errors, errors of files name the file: this is the output.
             if error.filename is not None:
@@ -118,5 +120,5 @@ def _interrupts_end_the_process() -> Generator[None]:
 
 def fail(text: str, *, code: int = 1) -> NoReturn:
     """Print one line to standard error and exit."""
-    click.echo(f"error: {' '.join(text.split())}", err=True)
+    say(f"error: {one_line(text)}", err=True)
     sys.exit(code)

@@ -20,6 +20,7 @@ from rocketrio.admin.top import ClusterSampler, GroupSampler, Sample, TopicSampl
 from rocketrio.cli.commands import CallableT, Command, Effect, mark
 from rocketrio.cli.common import client_options, run
 from rocketrio.cli.numbers import Duration
+from rocketrio.cli.output import console
 from rocketrio.cli.top_screen import VIEWS, Screen, View, help_line, keys_of, table_of
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
@@ -107,15 +108,15 @@ class _Top:
 
     async def run(self) -> None:
         """Take samples and listen until the user quits."""
-        console = Console(highlight=False)
+        screen = console()
         # No refresh thread: the screen is drawn when something has changed.
-        with Live(console=console, auto_refresh=False, screen=True) as live:
+        with Live(console=screen, auto_refresh=False, screen=True) as live:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen, nursery.cancel_scope)
                 nursery.start_soon(self._sample)
                 while True:
                     self._changed = trio.Event()
-                    live.update(self._drawn(console), refresh=True)
+                    live.update(self._drawn(screen), refresh=True)
                     await self._changed.wait()
 
     async def _listen(self, scope: trio.CancelScope) -> None:

@@ -21,6 +21,7 @@ from rocketrio.cli.common import (
 )
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
+from rocketrio.cli.say import say
 from rocketrio.cli.topic_tables import (
     LONG,
     PERMISSIONS,
@@ -141,10 +142,10 @@ def create(
         output.show(
             rows,
             document=lambda rows: {"topic": name, "brokers": rows},
-            people="\n".join(
+            people=[
                 f"{name} on {shape.broker_name}: {would}{_shape(shape, made[shape.broker_name].attributes)}"
                 for shape in shapes
-            ),
+            ],
         )
 
     run(work, verbose=verbose)
@@ -185,7 +186,7 @@ def list_topics(
         if is_long:
             output.show([overview_row(one) for one in found], LONG)
         else:
-            output.show([{"topic": name} for name in names], people="\n".join(names))
+            output.show([{"topic": name} for name in names], people=names)
 
     run_in_part(work, verbose=verbose)
 
@@ -319,9 +320,7 @@ def _show(described: TopicDescription, output: Output) -> None:
         for broker in described.route.broker_datas:
             places = ", ".join(f"{id_}={addr}" for id_, addr in sorted(broker.broker_addrs.items()))
             shape = shapes.get(broker.broker_name, "no queues")
-            click.echo(
-                f"{described.topic} on {broker.broker_name} of {broker.cluster}: {places}; {shape}"
-            )
+            say(f"{described.topic} on {broker.broker_name} of {broker.cluster}: {places}; {shape}")
     document = _as_json(described)
     output.show(document["queues"], document=lambda queues: {**document, "queues": queues})
 

@@ -41,7 +41,7 @@ def _screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     monkeypatch.setattr(refining.sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(
         refining,
-        "Console",
+        "console",
         lambda **_: Console(file=screen, force_terminal=True, width=80, height=24),
     )
     return screen
