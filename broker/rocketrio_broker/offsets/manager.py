@@ -149,8 +149,8 @@ class ConsumerOffsetManager:
         """The epoch that the snapshot names; None if it names none, or if it does not hold for these offsets."""
         self._is_copy = False
         self._has_lost_messages = False
-        self._is_compared = False
-        """Whether a master has compared the offsets with the ends of their queues since the start."""
+        self._is_of_unknown_log = False
+        """Whether offsets come from a file that does not say for which log they count."""
         self.resets: dict[str, int] = {}
         """How many offsets of each group an operator has reset since the start."""
         self.refused: dict[str, int] = {}
@@ -184,7 +184,7 @@ class ConsumerOffsetManager:
         snapshot = self._snapshot_file.load_table(ConsumerOffsetSnapshot)
         if snapshot is None:
             stored = self._file.load_table(ConsumerOffsetWrapper)
-            self._is_foreign = stored is not None
+            self._is_foreign = self._is_of_unknown_log = stored is not None
             if stored is None:
                 self.unreadable = self._snapshot_file.unreadable or self._file.unreadable
             self.table.observe({}, {} if stored is None else offsets_by_key(stored))
@@ -234,6 +234,7 @@ class ConsumerOffsetManager:
         is_same = stored.offset_table == snapshot.offset_table
         if not is_same and joined_checksum(0, stored.offset_table) not in self._checksums:
             logger.warning("consumer offsets were changed by another program file=%s", path)
+            self._is_of_unknown_log = True
             self.table.observe(offsets_by_key(snapshot), offsets_by_key(stored))
             self.known_in = self._written_epoch = None
 
@@ -499,17 +500,16 @@ class ConsumerOffsetManager:
     def cut(self, queue_end: QueueEnd) -> int:
         """Lower offsets beyond the end of their queue to that end, once; called when this broker becomes master.
 
-        The log may have become shorter, offsets may have been copied from a master faster than messages, and files may
-        belong to another log: whatever the reason, messages that get these numbers now would be skipped. An offset that
-        counts messages of another history is lowered to where the two part. If decisions about transactions are lost
-        so, all that are left are read again.
+        Only needed if the log became shorter, if offsets were copied from a master faster than messages, or if their
+        file may belong to another log: messages that get these numbers now would be skipped. An offset that counts
+        messages of another history is lowered to where the two part. If decisions about transactions are lost so, all
+        that are left are read again.
         """
         was_longer = self._is_copy or self._has_lost_messages
-        must_compare = was_longer or not self._is_compared
+        must_compare = was_longer or self._is_of_unknown_log
         beyond = self.table.cut(self._limit(queue_end)) if must_compare else []
         self.known_in, self.named_epochs = None, {}
-        self._is_copy = self._has_lost_messages = False
-        self._is_compared = True
+        self._is_copy = self._has_lost_messages = self._is_of_unknown_log = False
         for (topic, group), queue_id, version in beyond[:CUTS_SHOWN]:
             logger.warning(
                 "consumer offset lay beyond the queue's end group=%s topic=%s queue_id=%d offset=%d now=%d of=%d",
@@ -518,7 +518,7 @@ class ConsumerOffsetManager:
             )  # fmt: skip
         if was_longer and (of_readers := [one for one in beyond if one[0] not in LEDGER_KEYS]):
             self._count_cut(of_readers)
-        if was_longer or beyond:
+        if must_compare:
             self.table.change_count += 1  # The file must also say that it is not a copy now.
             self._persist_or_later()
         return len(beyond)

@@ -108,11 +108,7 @@ class TransactionCheckService:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Check periodically until cancelled; report the start after the ledger has read all decisions."""
-        offsets = self._consumer_offsets
-        self._ledger.begin(
-            offsets.query_offset(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0),
-            offsets.query_offset(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0),
-        )
+        self._ledger.begin(*self._stored_progress())
         try:
             while self._ledger.load():
                 await trio.lowlevel.checkpoint()
@@ -122,6 +118,24 @@ class TransactionCheckService:
                 await self.check()
         finally:
             self._ledger.end()
+
+    def _stored_progress(self) -> tuple[int, int]:
+        """Return the stored progress on both topics; their begin if one lies beyond its topic's end.
+
+        Such progress belongs to another log. Which half messages are decided is read from this one.
+        """
+        progress = []
+        for topic in (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC):
+            offset = self._consumer_offsets.query_offset(TRANSACTION_GROUP, topic, 0)
+            end = self._store.next_queue_offset(topic, 0)
+            if offset > end:
+                logger.warning(
+                    "transaction progress lay beyond the end of its queue topic=%s before=%d end=%d",
+                    topic, offset, end,
+                )  # fmt: skip
+                return 0, 0
+            progress.append(offset)
+        return progress[0], progress[1]
 
     async def check(self) -> None:
         """Do one round of checks."""

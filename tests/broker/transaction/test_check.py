@@ -190,6 +190,28 @@ async def test_restart_continues_the_checks_where_they_were(autojump_clock: Mock
         assert times == "2"
 
 
+@pytest.mark.parametrize("topic", [HALF, OPERATIONS])
+async def test_progress_beyond_the_end_hides_no_open_message_and_asks_about_no_decided_one(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    async with producing() as producer:
+        decided = await producer.send(b"decided")
+        await producer.end(decided, COMMIT)
+        await producer.send(b"open")
+        offsets_here = producer.cluster.master.broker.state.consumer_offsets
+        offsets_here.commit_offset("CID_RMQ_SYS_TRANS", topic, 0, 99)
+        await producer.cluster.master.stop()
+        await producer.cluster.restart_master()
+        producer.decide = lambda _: COMMIT
+        await producer.heartbeat()
+        await trio.sleep(2 * ROUND + 1)
+        assert [message.body for _, message in producer.asked] == [b"open"]
+        assert await producer.seen_bodies() == [b"decided", b"open"]
+        assert f"lay beyond the end of its queue topic={topic} before=99" in caplog.text
+        await trio.sleep(2 * ROUND)
+        assert max(offsets(producer)) < 99
+
+
 async def test_progress_follows_what_is_decided(autojump_clock: MockClock) -> None:
     async with producing() as producer:
         halves = [await producer.send(b"%d" % number) for number in range(5)]
