@@ -83,6 +83,27 @@ async def test_topic_created_again_is_a_loss_and_read_from_its_beginning(
         assert caplog.text.count("was deleted: it") == 1
 
 
+@pytest.mark.parametrize("fails", [True, False])
+async def test_interrupted_batch_of_a_topic_that_was_created_again_is_not_repeated(
+    autojump_clock: MockClock, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other messages have the planned offsets now."""
+    async with a_story(queues=1, count=50) as story:
+        await story.admin.delete_topic("orders")
+        await story.topic(1)
+        await story.write(0, 80)
+        start, planned_in = {queue(0): 10}, {queue(0): 0}
+        stream = story.stream(failOnDataLoss=str(fails).lower())
+        if fails:
+            with pytest.raises(OffsetOutOfRangeError, match="it was read to before 10"):
+                await stream.created_again(story.client, start, planned_in)
+            return
+        assert await stream.created_again(story.client, start, planned_in) == {queue(0)}
+        assert caplog.text.count("was deleted: it") == 1
+        present = story.stream()
+        assert await present.created_again(story.client, start, {queue(0): 1}) == set()
+
+
 async def test_checkpoint_without_incarnations_goes_on_where_it_was(
     autojump_clock: MockClock,
 ) -> None:

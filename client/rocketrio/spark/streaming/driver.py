@@ -36,7 +36,7 @@ from rocketrio.spark.reading.queues import (
 )
 from rocketrio.spark.streaming.group_commit import GroupCommit
 from rocketrio.spark.streaming.options import StreamOptions
-from rocketrio.spark.streaming.position import Part, StreamPosition
+from rocketrio.spark.streaming.position import Part, StreamPosition, created_again
 from rocketrio.spark.streaming.watch import StreamWatch
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
@@ -222,6 +222,26 @@ class StreamDriver:
             if first < last:
                 found.append(QueueRange.of(queue, first, last))
         return found
+
+    async def created_again(
+        self, client: ClientInstance, table: OffsetTable, incarnations: OffsetTable
+    ) -> set[MessageQueue]:
+        """Return the queues of an interrupted batch whose topic was created again since the batch was planned.
+
+        Raises OffsetOutOfRangeError for them if losses fail the query. Later batches are planned from what was polled.
+        """
+        if self._watch.has_polled:
+            return set()
+        view = await self._watch.poll(client, table)
+        found = {
+            queue: seen.bounds
+            for queue, seen in view.held.items()
+            if (now := seen.bounds.incarnation) is not None and incarnations.get(queue, now) < now
+        }
+        self._report(
+            created_again(queue, table.get(queue, 0), found[queue]) for queue in sorted(found)
+        )
+        return set(found)
 
     async def addresses(
         self, client: ClientInstance, queues: Sequence[MessageQueue]

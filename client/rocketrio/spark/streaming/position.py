@@ -198,7 +198,7 @@ class StreamPosition:
             elif queue in view.retired:
                 found = _retired(queue, at, view.retired[queue])
             elif seen is not None and self._begins_again(queue, seen):
-                found, cut[queue] = [_created_again(queue, at, seen.bounds)], seen.bounds.min_offset
+                found, cut[queue] = [created_again(queue, at, seen.bounds)], seen.bounds.min_offset
             elif seen is not None and seen.is_certain:
                 found, goes_on_at = self._lost_of(queue, at, seen.bounds, now)
                 if goes_on_at is not None:
@@ -272,7 +272,8 @@ def _retired(queue: MessageQueue, at: int, end: int | None) -> list[OffsetOutOfR
     ]
 
 
-def _created_again(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRangeError:
+def created_again(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRangeError:
+    """Return the loss of what an earlier topic of that name held from an offset on."""
     return OffsetOutOfRangeError(
         f"the topic of {queue} was deleted: it was read to before {at}, and what it held after that is lost; the topic"
         f" of that name now holds {held.min_offset} to {held.max_offset} there"

@@ -138,6 +138,10 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         before, now = _more(start, INCARNATIONS), _more(end, INCARNATIONS)
         begun_again = {queue for queue in before.keys() & now.keys() if before[queue] < now[queue]}
         ranges = self._state().ranges(first, last, begun_again)
+        if ranges and now:
+            extra_timeout = self._options.poll_interval
+            lost = self._ask(StreamDriver.created_again, first, now, extra_timeout=extra_timeout)
+            ranges = [part for part in ranges if part.queue not in lost]
         if not ranges:
             return []
         read = self._options.read

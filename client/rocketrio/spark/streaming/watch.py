@@ -86,6 +86,11 @@ class StreamWatch:
     _silent: dict[str, _Silence] = attrs.Factory(dict)
 
     @property
+    def has_polled(self) -> bool:
+        """Whether brokers were asked in this run."""
+        return self._polled_at > -inf
+
+    @property
     def is_fresh(self) -> bool:
         """Whether brokers may not be polled again yet."""
         return trio.current_time() - self._polled_at < self.options.poll_interval
