@@ -63,6 +63,10 @@ class AtTime:
 
     time_ms: int
 
+    def __attrs_post_init__(self) -> None:
+        """Raise ConfigError for a number of seconds."""
+        check_time_ms("time_ms", self.time_ms)
+
 
 Place: TypeAlias = FromFirst | FromLast | AtOffset | AtTime
 FIRST: Final = FromFirst(0)
@@ -87,6 +91,14 @@ class PlaceRange:
                 return
         if is_backwards:
             raise ConfigError("the range ends before it begins")
+
+
+def check_time_ms(argument: str, time_ms: int) -> None:
+    """Check a time that a program gives. Raises ConfigError for one before any cluster: it is meant in seconds."""
+    if 0 < time_ms < MILLISECONDS_MIN:
+        raise ConfigError(
+            f"{argument}={time_ms} is not a time: {_wrong_unit(str(time_ms)) or TIME_FORMS}"
+        )
 
 
 def place_of(text: str, now_ms: int) -> Place:
@@ -160,10 +172,15 @@ def _time_ms(text: str, now_ms: int) -> int | None:
     back = _BACK.fullmatch(text)
     if back is not None:
         ago = sum(int(number) * _UNIT_MS[unit] for number, unit in _PART.findall(back[1]))
-        return max(0, now_ms - ago)
+        return _after_all(now_ms - ago)
     try:
         time = datetime.fromisoformat(text)
         time = time if time.tzinfo else time.astimezone()
-        return max(0, int(time.timestamp() * 1000))
+        return _after_all(int(time.timestamp() * 1000))
     except (ValueError, OverflowError):
         return None
+
+
+def _after_all(time_ms: int) -> int:
+    """Return a time, or 0 for one before any cluster, which is the same place and cannot be taken for seconds."""
+    return time_ms if time_ms >= MILLISECONDS_MIN else 0

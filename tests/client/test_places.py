@@ -1,5 +1,6 @@
 """Places and times as people write them."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketrio.admin.reset_plan import Target
 from rocketrio.places import (
     FIRST,
     LAST,
@@ -156,7 +158,7 @@ def test_every_range_of_one_kind_can_be_written(start: Place, end: Place) -> Non
 
 
 @given(
-    st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)),
+    st.datetimes(datetime(1974, 1, 1), datetime(2200, 1, 1)),
     st.integers(-14 * 60, 14 * 60),
     st.sampled_from(["milliseconds", "seconds", "minutes"]),
 )
@@ -175,3 +177,18 @@ def test_any_text_is_a_range_or_a_config_error(text: str) -> None:
     except ConfigError:
         return
     assert isinstance(found, PlaceRange)
+
+
+@pytest.mark.parametrize("seconds", [1, 1_700_000_000, 10**11 - 1])
+@pytest.mark.parametrize("kind", [AtTime, lambda time_ms: Target(time_ms=time_ms)])
+def test_programs_give_no_seconds_either(kind: Callable[[int], object], seconds: int) -> None:
+    with pytest.raises(ConfigError, match="is not a time: "):
+        kind(seconds)
+    kind(0)
+    kind(10**11)
+
+
+@pytest.mark.parametrize("text", ["1970-01-01T00:00:01Z", "1972-06-30T00:00Z", "1960-01-01T00:00Z"])
+def test_iso_time_before_any_cluster_is_the_first_message(text: str) -> None:
+    assert place_of(f"@{text}", NOW) == AtTime(0)
+    assert time_ms_of(text, NOW) == 0

@@ -39,9 +39,9 @@ FIRST_ANSWER = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=timezone(timedelta(
         ("ending_timestamp", FIRST_ANSWER, "endingTimestamp", "1767315845678"),
         (
             "starting_offsets_by_timestamp",
-            {"orders": {"broker-a": {3: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}}},
+            {"orders": {"broker-a": {3: datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)}}},
             "startingOffsetsByTimestamp",
-            '{"orders":{"broker-a":{"3":1000}}}',
+            '{"orders":{"broker-a":{"3":1000000000000}}}',
         ),
         ("fail_on_data_loss", False, "failOnDataLoss", "false"),
         ("min_partitions", 7, "minPartitions", "7"),

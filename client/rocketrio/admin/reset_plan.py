@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from rocketrio.counts import counted
-from rocketrio.places import AtOffset, AtTime, FromFirst, FromLast, place_of
+from rocketrio.places import AtOffset, AtTime, FromFirst, FromLast, check_time_ms, place_of
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
 
@@ -57,6 +57,11 @@ class Target:
     """Messages after the committed offset, or before it if negative."""
     offsets: Mapping[MessageQueue, int] | None = None
     """One offset for each queue; queues that are missing stay."""
+
+    def __attrs_post_init__(self) -> None:
+        """Raise ConfigError for a time that is given in seconds."""
+        if self.time_ms is not None:
+            check_time_ms("time_ms", self.time_ms)
 
     @property
     def broker_time(self) -> int | None:

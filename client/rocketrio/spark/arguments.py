@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, TypedDict
 import msgspec
 
 from rocketrio import arguments
+from rocketrio.places import MILLISECONDS_MIN
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import suggestion
 from rocketrio_protocol.errors import ConfigError
@@ -180,7 +181,8 @@ def _delay(name: str, value: object) -> str:
 
 def _epoch_ms(name: str, value: object) -> int:
     if isinstance(value, datetime):
-        return arguments.epoch_ms(name, value)
+        time_ms = arguments.epoch_ms(name, value)
+        return time_ms if time_ms >= MILLISECONDS_MIN else 0  # Before any cluster, and not seconds.
     if not isinstance(value, Integral) or isinstance(value, bool):
         _wrong(name, value, "a datetime or epoch milliseconds")
     return int(value)

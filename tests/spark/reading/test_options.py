@@ -254,7 +254,7 @@ def test_filters_that_cannot_be(given: dict[str, str], why: str) -> None:
 
 BASE = {"nameServer": "h:1", "subscribe": "t"}
 _Q = MessageQueue("t", "b", 0)
-_TIMES = '{"t":{"b":{"0":7}}}'
+_TIMES = '{"t":{"b":{"0":1700000000007}}}'
 
 
 def _positions(**given: str) -> tuple[Position, Position]:
@@ -282,8 +282,8 @@ def test_by_default_everything_is_read() -> None:
             ExplicitOffsets({_Q: 9}),
         ),
         (
-            {"startingTimestamp": "1970-01-01T00:00:00.007Z", "endingTimestamp": "1700000000007"},
-            AtTimestamp(7, "error"),
+            {"startingTimestamp": "2001-09-09T01:46:40.007Z", "endingTimestamp": "1700000000007"},
+            AtTimestamp(1_000_000_000_007, "error"),
             AtTimestamp(1_700_000_000_007, "latest"),
         ),
         (
@@ -293,15 +293,15 @@ def test_by_default_everything_is_read() -> None:
         ),
         (
             {"startingOffsetsByTimestamp": _TIMES, "endingOffsetsByTimestamp": _TIMES},
-            AtTimestamps({_Q: 7}, "error"),
-            AtTimestamps({_Q: 7}, "latest"),
+            AtTimestamps({_Q: 1_700_000_000_007}, "error"),
+            AtTimestamps({_Q: 1_700_000_000_007}, "latest"),
         ),
         (
             {
                 "startingOffsetsByTimestamp": _TIMES,
                 "startingOffsetsByTimestampStrategy": "latest",
             },
-            AtTimestamps({_Q: 7}, "latest"),
+            AtTimestamps({_Q: 1_700_000_000_007}, "latest"),
             "latest",
         ),
     ],
@@ -364,6 +364,11 @@ def test_one_time_wins_over_times_and_times_over_offsets_as_in_kafka(word: str) 
         (
             {"startingOffsetsByTimestamp": '{"t":{"b":{"0":-1}}}'},
             "has '0': -1 for t on b; it must be a queue id and epoch milliseconds",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"b":{"0":1700000000}}}'},
+            "startingOffsetsByTimestamp of t@b:0=1700000000 is not a time: a time in digits is in milliseconds "
+            "since 1970, 12 to 14 digits; write these seconds as 1700000000000",
         ),
         ({"endingOffsetsByTimestamp": '{"t":{"b":{"0":"x"}}}'}, "endingOffsetsByTimestamp has"),
         (

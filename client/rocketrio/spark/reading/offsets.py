@@ -20,7 +20,9 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import msgspec
 
+from rocketrio.places import check_time_ms
 from rocketrio.spark.errors import OffsetOutOfRangeError, OptionError
+from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 
 logger = logging.getLogger("rocketrio.spark.offsets")
@@ -150,13 +152,19 @@ def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
 
 def parse_timestamp_table(text: str, *, option: str) -> dict[MessageQueue, int]:
     """Parse a table with times (epoch ms) in place of offsets. Raises OptionError."""
-    return _parse_table(
+    table = _parse_table(
         text,
         option=option,
         example='{"orders":{"broker-a":{"0":1700000000000}}}',
         least=0,
         wanted="it must be a queue id and epoch milliseconds",
     )
+    for queue, time_ms in table.items():
+        try:
+            check_time_ms(f"{option} of {queue}", time_ms)
+        except ConfigError as error:
+            raise OptionError(str(error)) from error
+    return table
 
 
 def _parse_table(
