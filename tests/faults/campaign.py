@@ -262,6 +262,7 @@ async def _play(
         except Exception as error:  # What the lab itself cannot do is told as any other problem.
             problems.append(f"the story broke off: {error!r}")
         lab.faults.ended = trio.current_time()
+        workload.is_over.set()
         before = len(workload.seen.promised)
         await trio.sleep(AFTERWARDS)
         with trio.move_on_after(ORDER_LIMIT):  # Until routes are looked at again.

@@ -41,7 +41,7 @@ SEND_PAUSE: Final = 0.01
 OTHER_PAUSE: Final = 0.2
 """Of those that delay, and of those that pay."""
 SEND_TIMEOUT: Final = 3.0
-HANDLER_TAKES: Final = 0.002
+HANDLER_TAKES: Final = 0.005
 """So that two owners of a queue are seen at the same time."""
 DELAY_LEVEL: Final = 1
 DELAY_MS: Final = 1000
@@ -172,6 +172,8 @@ class Workload:
 
     name_server: str
     seen: Seen = attrs.Factory(Seen)
+    is_over: trio.Event = attrs.Factory(trio.Event)
+    """Set after the story: another member comes to the orderly group, and queues get other owners."""
     _stops: trio.Event = attrs.Factory(trio.Event)
     _sending: int = 0
 
@@ -181,6 +183,7 @@ class Workload:
             for group in (*GROUPS, ORDERLY):
                 for number in range(MEMBERS):
                     nursery.start_soon(self._consume, group, f"{group}-{number}")
+            nursery.start_soon(self._come_later)
             nursery.start_soon(self._watch_offsets)
             for number in range(PRODUCERS):
                 nursery.start_soon(self._produce, b"p%d" % number, SEND_PAUSE, 0)
@@ -277,6 +280,10 @@ class Workload:
                     await (consumer.run(handle) if group == ORDERLY else read(consumer))
             except Error:
                 await trio.sleep(0.5)
+
+    async def _come_later(self) -> None:
+        await self.is_over.wait()
+        await self._consume(ORDERLY, f"{ORDERLY}-{MEMBERS}")
 
     async def _watch_offsets(self) -> None:
         async with open_admin(name_servers=[self.name_server]) as admin:
