@@ -20,7 +20,8 @@ answers, the master is a slave that repeats the question, also after a restart, 
 
 Invariant: at most one of the two takes writes, whatever is lost and whichever of them dies.
 Invariant: while the outcome is open the master claims nothing: a follower that took over and died does not follow it.
-Invariant: a hand-over that fails leaves the master writing, unless the follower may have taken over.
+Invariant: a hand-over that fails leaves the master writing as before, unless the follower may have taken over.
+Invariant: no hand-over begins beside an older log of this name (`ha/second_history.py`).
 Answers to: nothing of 4.x; in 5.x the controller elects (ELECT_MASTER), and the outcome of waiting writes is uncertain.
 """
 

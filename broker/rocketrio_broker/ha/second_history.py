@@ -10,8 +10,8 @@ fetched. What happens if this log does not have these records depends on their s
     any other: any host that reaches a name server can be
     listed as a slave there                                  an alarm, in the log and the status
 
-It takes none until it is restarted, or until its log is another broker's: not after a change of its mode, as a slave
-that becomes master again, or after a hand-over.
+Such a master takes none until it is restarted, or until its log is another broker's. A change of its mode, a time as a
+slave and a hand-over that fails do not end that.
 
 Invariant: a claim alone never stops a master: what counts are records that were fetched and are whole.
 Invariant: a log that parted from this one later is no second history; it has an epoch of this log.
