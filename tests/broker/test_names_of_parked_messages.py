@@ -42,6 +42,8 @@ from rocketrio_protocol.names import (
 from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = range(1, 256)
 DELAY = "DELAY\x011"
 LATER = 5.0

@@ -415,6 +415,7 @@ async def test_half_message_that_no_topic_can_take_is_given_up_and_the_next_is_c
         assert await producer.seen_bodies(GIVEN_UP) == [b"never"]
 
 
+@pytest.mark.slow
 async def test_half_message_without_room_for_the_number_of_checks_is_given_up_and_not_in_the_way(
     autojump_clock: MockClock,
 ) -> None:
