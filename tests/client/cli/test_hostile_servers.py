@@ -16,6 +16,8 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 from tests.client.cli.hostile_servers import EVIL, HOSTILE, Relay, relays
+from tests.client.cli.test_commands import LIMIT
+from tests.client.cli.test_top_command import terminal
 from tests.client.cli.trees import all_commands
 from tests.support.caller import Caller
 from tests.support.running_cluster import Running, channel_pool, create_topic, running_cluster
@@ -300,3 +302,42 @@ def test_hostile_names_are_shown_nevertheless(place: Place) -> None:
     place.broker.mode = "refuses"
     refused = place.run("topic show")
     assert "FORGED" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "top cluster",
+        "top groups",
+        "top topics",
+        "cluster status",
+        "lag --once",
+        "doctor --once",
+        "topic list",
+        "message browse {topic}",
+        "consume {topic} --group terminal --until-caught-up --yes",
+    ],
+)
+async def test_terminal_gets_nothing_but_what_the_command_draws(place: Place, words: str) -> None:
+    """In a pipe click takes colors away; here they are, and those of a stranger must not be among them."""
+    place.name_server.mode = place.broker.mode = "names"
+    filled = [word.format(**place.words) for word in words.split()]
+    with trio.fail_after(LIMIT):
+        async with terminal(*filled, namesrv=place.name_server.address, width=200) as there:
+            await there.until(lambda seen: b"PWNED" in seen)
+            seen = there.seen
+            if words.startswith("top "):
+                there.press(b"q")
+            await there.ended()
+            seen += there.seen
+    text = seen.decode("utf-8", "replace")
+    assert "\\x1b]0;PWNED\\x07" in text
+    assert not {"\x07", "\u202e", "\u009b"} & set(text), text
+    assert "\x1b]" not in text
+
+
+def test_refusals_of_several_questions_at_once_are_one_line(place: Place) -> None:
+    place.name_server.mode, place.broker.mode = "names", "refuses"
+    done = place.run("export")
+    assert (done.exit_code, done.stderr.count("\n"), done.stdout) == (1, 1, "")
+    assert done.stderr.startswith("error: ")
