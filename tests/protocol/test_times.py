@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketrio_protocol.times import FIRST_TIME_MS, LAST_TIME_MS, nearest_time, time_of
+from rocketrio_protocol.times import FIRST_TIME_MS, LAST_TIME_MS, age_ms, nearest_time, time_of
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**30), 10**30)
 ZONES = [UTC, None, timezone(timedelta(hours=14)), timezone(timedelta(hours=-23, minutes=-59))]
@@ -20,6 +20,10 @@ def test_any_number_is_a_time_that_every_zone_can_show_or_none(
     assert nearest.astimezone(zone).isoformat(timespec="milliseconds")
     assert (time is None) == (number <= 0 or number > LAST_TIME_MS)
     assert time in (None, nearest)
+
+
+def test_age_of_what_a_clock_that_is_ahead_stamped_is_0() -> None:
+    assert (age_ms(1_000, 3_500), age_ms(3_500, 1_000), age_ms(0.5, 2.0)) == (2_500, 0, 1.5)
 
 
 @pytest.mark.parametrize("number", [1, 1_700_000_000_123, LAST_TIME_MS])

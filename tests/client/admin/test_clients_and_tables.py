@@ -215,6 +215,8 @@ def test_overview_of_a_topic_is_unknown_where_a_broker_is_silent() -> None:
     found = overview_of("t", configs, [table, table], 120, ["g"])
     assert (found.queues, found.permission, found.message_type) == (6, 6, "fifo, normal")
     assert (found.messages, found.per_second) == (8, 2.0)
+    wrong = TopicStatsTable({MessageQueue("t", "a", 0): TopicOffset(9, 5, 1_000_000)})
+    assert overview_of("t", configs, [table, wrong], None, None).messages is None
     found = overview_of("t", configs, [table, None], None, None)
     assert (found.messages, found.last_stored, found.per_second) == (None, None, None)
 

@@ -47,6 +47,14 @@ def test_without_the_ha_request_the_ends_of_the_logs_decide() -> None:
     assert (other.state, other.follows, other.seconds_behind, other.seconds_left) == (None,) * 4
 
 
+def test_slave_with_more_than_its_master_is_not_level_with_it() -> None:
+    """The master compares at one moment. Without it, a slave that answered later may have received more by then."""
+    connection = HAConnectionRuntimeInfo(addr="h2:40000", slave_ack_offset=1500, diff=-500)
+    slave = BrokerAnswers(broker(1, host="h2", end=1500))
+    assert cluster_status([master_of(connection), slave])[1].bytes_behind is None
+    assert cluster_status([BrokerAnswers(broker(0, end=1000)), slave])[1].bytes_behind == 0
+
+
 def test_an_apache_slave_is_known_by_its_host() -> None:
     connection = HAConnectionRuntimeInfo(
         addr="h2:40000", slave_ack_offset=990, diff=10, transferred_byte_in_second=5
