@@ -17,7 +17,13 @@ from typing import Final, Generic, Protocol, TypeVar
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError, TooManyRequestsError
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, HEADER_SIZE_LIMIT, Body, FrameDecoder
+from rocketrio_protocol.frame import (
+    ALL_FRAMES,
+    FRAME_SIZE_LIMIT,
+    HEADER_SIZE_LIMIT,
+    Body,
+    FrameDecoder,
+)
 from rocketrio_protocol.header_codec import CODECS_FIELD
 from rocketrio_protocol.signature import Signer
 
@@ -70,7 +76,7 @@ class RemotingConnection(Generic[CallT]):
         msgpack_allowed: bool = True,
         frame_size_limit: int = FRAME_SIZE_LIMIT,
         header_size_limit: int = HEADER_SIZE_LIMIT,
-        frames_at_once: int | None = None,
+        frames_at_once: int = ALL_FRAMES,
         response_table_limit: int = RESPONSE_TABLE_LIMIT,
         out_size_limit: int = OUT_SIZE_LIMIT,
         first_opaque: int = 0,

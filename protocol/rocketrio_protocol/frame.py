@@ -97,6 +97,10 @@ class Frame(msgspec.Struct, gc=False):
     body: Body
 
 
+ALL_FRAMES = FRAME_SIZE_LIMIT
+"""More frames than one call of `FrameDecoder.feed` is ever given."""
+
+
 class FrameDecoder:
     """Cuts received bytes into frames.
 
@@ -109,7 +113,7 @@ class FrameDecoder:
         *,
         frame_size_limit: int = FRAME_SIZE_LIMIT,
         header_size_limit: int = HEADER_SIZE_LIMIT,
-        frames_at_once: int | None = None,
+        frames_at_once: int = ALL_FRAMES,
     ) -> None:
         """`frames_at_once` limits what `feed` returns; the next call returns what follows, also without new bytes."""
         self.error: RemoteProtocolError | None = None
@@ -151,10 +155,12 @@ class FrameDecoder:
         frames: list[Frame] = []
         position, end = 0, len(chunk)
         self._wanted, self.holds_frames = _LENGTH_SIZE, False
+        left = self._frames_at_once
         while end - position >= _PREFIX_SIZE:
-            if len(frames) == self._frames_at_once:
+            if not left:
                 self.holds_frames = True
                 break
+            left -= 1
             length, type_and_header = _PREFIX.unpack_from(chunk, position)
             if not _LEAST_LENGTH <= length <= self._length_limit:
                 self._fail_length(length)

@@ -200,3 +200,16 @@ def test_peers_of_other_protocols_are_named(first: bytes, said: str) -> None:
     decoder = FrameDecoder()
     assert decoder.feed(first) == []
     assert said in str(decoder.error)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 10, 11])
+def test_frames_are_returned_some_at_a_time(at_once: int) -> None:
+    data = b"".join(encode_frame(0, b"{}", bytes([number])) for number in range(10))
+    decoder = FrameDecoder(frames_at_once=at_once)
+    found = decoder.feed(data + data[:5])
+    while decoder.holds_frames:
+        assert len(found) % at_once == 0
+        found += decoder.feed(b"")
+    assert [bytes(frame.body) for frame in found] == [bytes([number]) for number in range(10)]
+    assert bytes(decoder.pending) == data[:5]
+    assert len(decoder.feed(data[5:])) == min(at_once, 10)

@@ -548,7 +548,7 @@ class Channel:
 
         After a oneway request the turn ends at `oneway_end`, if that is earlier.
         """
-        dispatch, now, connection = self._dispatch, self._now, self._connection
+        dispatch, now, connection, oneway = self._dispatch, self._now, self._connection, FLAG_ONEWAY
         turn_end = self._reactor.turn_end
         self._in_round = True
         while True:
@@ -562,7 +562,7 @@ class Channel:
                         self._backlog = requests[done:]
                         break
                 dispatch(self, request)
-                if request.flag & FLAG_ONEWAY and oneway_end < turn_end:
+                if request.flag & oneway and oneway_end < turn_end:
                     turn_end = oneway_end
                 if done < last and now() > turn_end:
                     self._backlog = requests[done + 1 :]

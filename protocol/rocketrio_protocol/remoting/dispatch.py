@@ -67,7 +67,10 @@ class Dispatcher:
         if answer is None:
             return
         if isinstance(answer, RemotingCommand):
-            _reply(channel, request, answer)
+            if answer.remark is not None:
+                _cut_folders(answer)
+            if not request.is_oneway:
+                channel.reply(answer)
         else:
             self._wait_for(channel, request, answer)
 
@@ -109,15 +112,14 @@ class Dispatcher:
             if not self._waiting_of[channel]:
                 del self._waiting_of[channel]
         if answer is not None:
-            _reply(channel, request, answer)
+            _cut_folders(answer)
+            if not request.is_oneway:
+                channel.reply(answer)
 
 
-def _reply(channel: Channel, request: RemotingCommand, answer: RemotingCommand) -> None:
-    remark = answer.remark
-    if remark is not None and "/" in remark:
-        answer.remark = _FOLDERS.sub("", remark)
-    if not request.is_oneway:
-        channel.reply(answer)
+def _cut_folders(answer: RemotingCommand) -> None:
+    if answer.remark is not None and "/" in answer.remark:
+        answer.remark = _FOLDERS.sub("", answer.remark)
 
 
 def answer_of(channel: Channel, request: RemotingCommand, work: Callable[[], Answer]) -> Answer:

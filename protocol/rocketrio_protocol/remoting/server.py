@@ -12,7 +12,12 @@ import trio
 from rocketrio_protocol.connection import RemotingConnection
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.frame import REQUEST_HEADER_SIZE_LIMIT
-from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
+from rocketrio_protocol.remoting.channel import (
+    IDLE_TIMEOUT,
+    RECEIVE_SIZE,
+    REQUESTS_AT_ONCE,
+    Channel,
+)
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.newcomers import Newcomer, Newcomers
@@ -178,7 +183,9 @@ class _Server:
         return Channel(
             transport,
             connection=RemotingConnection(
-                msgpack_allowed=self._msgpack_allowed, header_size_limit=REQUEST_HEADER_SIZE_LIMIT
+                msgpack_allowed=self._msgpack_allowed,
+                header_size_limit=REQUEST_HEADER_SIZE_LIMIT,
+                frames_at_once=REQUESTS_AT_ONCE,
             ),
             dispatch=self._dispatcher.dispatch,
             sweeper=self.sweeper,

@@ -7,12 +7,13 @@ import trio
 import trio.testing
 from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
 from tests.support.raw_frames import is_answer
+from tests.support.waiting import eventually
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachableError, TopicNotExistError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, REQUEST_HEADER_SIZE_LIMIT, encode_frame
-from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.channel import REQUESTS_AT_ONCE, Channel
 from rocketrio_protocol.remoting.dispatch import WAITING_REQUESTS_LIMIT
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.reactor import SHARE
@@ -457,6 +458,27 @@ async def test_peer_that_does_not_read_is_not_read_from(network: Network) -> Non
             assert acted == list(range(100))
         finally:
             await transport.aclose()
+
+
+async def test_requests_of_one_chunk_are_decoded_some_at_a_time(network: Network) -> None:
+    """The objects of small requests take ten times the memory of their bytes."""
+    acted: list[int] = []
+    most = 0
+
+    def act(channel: Channel, request: RemotingCommand) -> None:
+        nonlocal most
+        acted.append(request.opaque)
+        most = max(most, len(channel._backlog))
+
+    count = 5 * REQUESTS_AT_ONCE + 1
+    frames = [RemotingCommand(SLOW, opaque=number, flag=2).encode() for number in range(count)]
+    async with served(network, {SLOW: act}) as addr:
+        transport = await network.dial(addr)
+        await transport.send_all(b"".join(frames))
+        await eventually(lambda: len(acted) == count)
+        await transport.aclose()
+    assert acted == list(range(count))
+    assert most <= REQUESTS_AT_ONCE
 
 
 async def test_requests_that_take_long_leave_other_connections_their_turn(
