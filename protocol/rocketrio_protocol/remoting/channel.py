@@ -304,7 +304,13 @@ class Channel:
             request = RemotingCommand.request(request, body)
         if self.closed:
             raise self._gone(request.code)
-        self._connection.send_oneway(request)
+        try:
+            self._connection.send_oneway(request)
+        except Error:
+            raise
+        except Exception as fault:  # The caller may be a service of all connections.
+            self.end_by_fault(fault)
+            raise self._gone(request.code) from fault
         if not self._in_round:
             self._wake_writer()
 

@@ -274,6 +274,25 @@ async def lie_once(
     await trio.sleep_forever()
 
 
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+async def test_fault_of_a_notice_to_a_client_ends_that_connection_alone(
+    network: Network, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    """Services of a server send notices to many clients, one after the other."""
+    faults, log = ConnectionFaults(), ChannelLog()
+    async with (
+        served(network, {ECHO: echo}, faults=faults, observer=log) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        await pool.call(addr, RemotingCommand(ECHO))
+        in_encoding(monkeypatch, fault)
+        with pytest.raises(NotReachableError, match="a fault of this program"):
+            log.opened[0].send_oneway(RemotingCommand(BAD))
+        assert faults.count == 1
+        await eventually(lambda: len(log.closed) == 1)
+        assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
+
+
 async def test_fault_of_a_sweep_ends_one_connection(
     memory_network: Network, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
