@@ -6,7 +6,7 @@ A processor is a plain function, because it is on the hot path: it returns the a
 Invariant: every request that expects an answer gets one, even if its processor has a bug.
 Invariant: the waiting requests of one connection never take all places.
 Invariant: an exception of a processor never reaches the connection.
-Invariant: a remark names no folder of this machine.
+Invariant: a remark names no folder of this machine, except to a user whom access control knows.
 Answers to: NettyRemotingAbstract.processRequestCommand; RocketMQ reference, section 1.6.
 """
 
@@ -68,7 +68,7 @@ class Dispatcher:
             return
         if isinstance(answer, RemotingCommand):
             if answer.remark is not None:
-                _cut_folders(answer)
+                _cut_folders(request, answer)
             if not request.is_oneway:
                 channel.reply(answer)
         else:
@@ -112,13 +112,13 @@ class Dispatcher:
             if not self._waiting_of[channel]:
                 del self._waiting_of[channel]
         if answer is not None:
-            _cut_folders(answer)
+            _cut_folders(request, answer)
             if not request.is_oneway:
                 channel.reply(answer)
 
 
-def _cut_folders(answer: RemotingCommand) -> None:
-    if answer.remark is not None and "/" in answer.remark:
+def _cut_folders(request: RemotingCommand, answer: RemotingCommand) -> None:
+    if request.user is None and answer.remark is not None and "/" in answer.remark:
         answer.remark = _FOLDERS.sub("", answer.remark)
 
 
