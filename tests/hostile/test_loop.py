@@ -336,6 +336,7 @@ BROKER: Final[dict[str, Make]] = {
     "352": ask(352, {"group": "g0"}),
     "907": ask(907),
     "71002": ask(71002),
+    "71003": ask(71003),
     "71021": ask(71021),
     "71022": ask(71022),
     # These take away what others need.

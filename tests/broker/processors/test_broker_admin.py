@@ -86,6 +86,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
         assert own <= {
             "accessMessageInMemoryMaxBytes",
             "aclFile",
+            "aclPlainSignaturesFrom",
             "aclWhiteAddresses",
             "configuredBrokerId",
             "configuredBrokerRole",

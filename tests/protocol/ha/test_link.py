@@ -5,9 +5,12 @@ from itertools import pairwise
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha.link import (
+    ANSWER_NONCE_SIZE,
     FRAME_OVERHEAD,
     FRAME_SIZE_LIMIT,
     LINK_HEAD_SIZE,
@@ -45,8 +48,31 @@ def test_each_key_is_another_and_depends_on_the_secret_and_on_what_was_said() ->
         for secret, hellos in ((b"one", b"hellos"), (b"two", b"hellos"), (b"one", b"others"))
         for key in attrs.astuple(derive_keys(secret, hellos))
     ]
-    assert len(set(all_keys)) == len(all_keys) == 12
+    assert len(set(all_keys)) == len(all_keys) == 15
     assert "\\x" not in repr(derive_keys(b"one", b"hellos"))
+
+
+@given(st.binary(max_size=200), st.binary(max_size=20))
+def test_sealed_answer_is_read_by_the_owner_of_the_link_to_that_question(
+    body: bytes, question: bytes
+) -> None:
+    seal = derive_keys(b"one", b"hellos").answers
+    sealed = seal.seal(body, question=question, nonce=b"n" * ANSWER_NONCE_SIZE)
+    assert seal.open(sealed, question=question) == body
+    if len(body) > 3:
+        assert body not in sealed
+    for key, asked, data in (
+        (derive_keys(b"one", b"others").answers, question, sealed),
+        (derive_keys(b"two", b"hellos").answers, question, sealed),
+        (seal, question + b"?", sealed),
+        (seal, question, sealed[:-1]),
+        (seal, question, sealed[1:]),
+        (seal, question, bytes([sealed[0] ^ 1]) + sealed[1:]),
+        (seal, question, b""),
+    ):
+        with pytest.raises(RemoteProtocolError, match="not sealed"):
+            key.open(data, question=asked)
+    assert "one" not in repr(seal)
 
 
 def test_hello_survives_the_wire() -> None:
