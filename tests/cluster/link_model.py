@@ -5,7 +5,7 @@
 Members are logs of records without bytes: every record is a number of its own, and its address is its place. What
 decides are the product's own rules: `common_boundary` and `why_kept`. Any of two or three members may be made master at
 any time, several at once too, for no register forbids it; every step of the link may be followed by a kill, a power cut
-or a start.
+or a start. In walks that set back, one member's directory may be replaced by an older copy of itself.
 
 Invariant: two logs are the same below every boundary that the rule names (I4).
 Invariant: what a member cuts by itself was answered PUT_OK to nobody (I8).
@@ -24,7 +24,8 @@ import attrs
 import msgspec
 
 from rocketrio_broker.ha.epochs import common_boundary, why_kept
-from rocketrio_broker.store.epochs import SYNC
+from rocketrio_broker.store.acknowledged import Acknowledgement
+from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
 from rocketrio_protocol.ha.exchange import Epoch
 
 T = TypeVar("T")
@@ -42,7 +43,11 @@ RULES: Final = (
     "an opener claims only members whose whole log it has",
     "an opener claims only members that answered",
     "answers that wait for no slave are noted",
+    "what slaves acknowledge is noted",
+    "of an own epoch that comes back the slaves are not known",
 )
+SETS_BACK: Final = RULES[-2:]
+"""What only counts where a member is set back, or soonest there."""
 
 
 class MissedError(AssertionError):
@@ -70,6 +75,10 @@ class Member:
     """The number and the members of an epoch that is about to be opened."""
     pending: dict[int, int] = attrs.Factory(dict)
     """Place to record of what waits for slaves."""
+    acknowledged: dict[str, int] = attrs.Factory(dict)
+    """How far slaves have acknowledged its log, on its disk."""
+    copy: "Member | None" = None
+    """An older copy of its directory."""
 
     @property
     def own(self) -> Epoch:
@@ -102,7 +111,7 @@ class Link:
 class Walk:
     """One random walk; `broken` is the rule that is taken away."""
 
-    def __init__(self, seed: int, broken: str = "") -> None:
+    def __init__(self, seed: int, broken: str = "", *, sets_back: bool = False) -> None:
         self.rng = rng = random.Random(f"link {seed}")
         self.broken = broken
         self.in_sync = 1
@@ -110,6 +119,7 @@ class Walk:
         disk = rng.random() < 0.4
         self.members = [Member(f"m{number}", disk) for number in range(rng.choice((2, 3, 3)))]
         self.in_sync = rng.choice((1, 1, 2)) if len(self.members) == 3 else 1
+        self.set_back_one = rng.choice(self.members) if sets_back else None
         self.links: list[Link] = []
         self.answered: set[int] = set()
         self.records = 0
@@ -124,6 +134,7 @@ class Walk:
         steps = (
             *(self.write,) * 4, *(self.connect,) * 6, *(self.transfer,) * 8, *(self.report,) * 6, *(self.deliver,) * 6,
             self.sync, self.kill, self.cut_power, *(self.start,) * 6, *(self.ask,) * 2, *(self.open,) * 4, self.demote,
+            *(() if self.set_back_one is None else (self.copy, self.set_back)),
         )  # fmt: skip
         self.ask()
         self.open()
@@ -168,6 +179,9 @@ class Walk:
             known = slave.highest if self.has(RULES[3]) else 0
             if master.own.joined.get(slave.name, -1) < known or slave.name not in master.own.joined:
                 self._change_own(master, joined={**master.own.joined, slave.name: known})
+        if master.own.mode == SYNC:
+            # Of what is older than its epoch a slave that is new may have had everything.
+            master.acknowledged.setdefault(slave.name, master.own.start)
         if not self._agree(slave, master, lines, end):
             return
         self.links.append(Link(slave, master, slave.session, master.session, slave.promises))
@@ -190,7 +204,10 @@ class Walk:
         theirs = lines[boundary.their_count :]
         if not theirs or theirs[0].start > end:
             return False
-        why = why_kept(slave.lines, slave.name, boundary.address, len(slave.log), theirs)
+        noted = {name: Acknowledgement(end) for name, end in slave.acknowledged.items()}
+        if not self.has("what slaves acknowledge is noted"):
+            noted = dict.fromkeys(noted, Acknowledgement(0))
+        why = why_kept(slave.lines, slave.name, boundary.address, len(slave.log), theirs, noted)
         if why is not None and self.has("a cut asks what was promised"):
             if self.rng.random() < 0.1:
                 if self.has("what is given up by an operator's word is remembered"):
@@ -211,7 +228,11 @@ class Walk:
 
     def _adopt(self, slave: Member, lines: list[Epoch]) -> None:
         own = {line.key: line for line in slave.lines}
-        slave.know(own.get(line.key, msgspec.structs.replace(line, joined={})) for line in lines)
+        for line in lines:
+            is_own = line.member == slave.name and self.has(RULES[-1])
+            unknown = {ANONYMOUS: line.number} if is_own else {}
+            own.setdefault(line.key, msgspec.structs.replace(line, joined=unknown))
+        slave.know(own[line.key] for line in lines)
 
     def _cut(self, slave: Member, at: int, count: int) -> None:
         del slave.log[at:]
@@ -243,6 +264,9 @@ class Walk:
             return
         link.acknowledged = link.on_the_way
         master = link.master
+        if master.own.mode == SYNC:
+            known = master.acknowledged.get(link.slave.name, 0)
+            master.acknowledged[link.slave.name] = max(known, link.acknowledged)
         having = [one.acknowledged for one in self._standing() if one.master is master]
         for place, record in list(master.pending.items()):
             if sum(end > place for end in having) >= master.own.in_sync_slaves:
@@ -264,6 +288,23 @@ class Walk:
             member.is_up = False
             member.lost_power = True
             del member.log[max(member.synced, self.rng.randint(0, len(member.log))) :]
+
+    def copy(self) -> None:
+        """A backup is made, while it runs or not."""
+        one = self.set_back_one
+        if one is not None and not one.lost_power:
+            one.copy = attrs.evolve(one, log=list(one.log), acknowledged=dict(one.acknowledged))
+
+    def set_back(self) -> None:
+        """A broker is killed, and comes back with the copy: nothing tells it."""
+        one = self.set_back_one
+        if one is not None and one.copy is not None:
+            copy = one.copy
+            self._leave(one)
+            one.log, one.lines, one.acknowledged = copy.log, list(copy.lines), copy.acknowledged
+            one.highest, one.whole_above = copy.highest, copy.whole_above
+            one.synced, one.copy = len(one.log), None
+            one.lost_power, one.is_up = False, True
 
     def start(self) -> None:
         member = self._any([one for one in self.members if not one.is_up])
@@ -324,6 +365,10 @@ class Walk:
         )
         opener.know([*(line for line in opener.lines if line.start < opened.start), opened])
         opener.asked, opener.is_master = None, True
+        if self.mode == SYNC:
+            opener.acknowledged = {
+                name: min(end, opened.start) for name, end in opener.acknowledged.items()
+            }
 
     # ------------------------------------------------------------------------------------------ helpers
 
@@ -371,7 +416,7 @@ def walks_until_missed(broken: str, walks: int) -> int | None:
     """How many walks it takes until a rule is missed; None when that many are not enough."""
     for seed in range(walks):
         try:
-            Walk(seed, broken).run()
+            Walk(seed, broken, sets_back=broken in SETS_BACK).run()
         except MissedError:
             return seed + 1
     return None
@@ -384,7 +429,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     cuts = answered = 0
     for seed in range(options.seed, options.seed + options.walks):
-        walk = Walk(seed)
+        walk = Walk(seed, sets_back=seed % 2 == 1)
         try:
             walk.run()
         except MissedError as missed:

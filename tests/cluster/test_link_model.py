@@ -9,8 +9,9 @@ from tests.cluster.link_model import Walk, walks_until_missed
 WALKS = 100
 
 
-def test_walks_with_all_rules_miss_nothing() -> None:
-    walks = [Walk(seed) for seed in range(WALKS)]
+@pytest.mark.parametrize("sets_back", [False, True])
+def test_walks_with_all_rules_miss_nothing(sets_back: bool) -> None:
+    walks = [Walk(seed, sets_back=sets_back) for seed in range(WALKS)]
     for walk in walks:
         walk.run()
     assert sum(walk.cuts for walk in walks) > 5
@@ -23,6 +24,7 @@ def test_walks_with_all_rules_miss_nothing() -> None:
         "a cut asks what was promised",
         "an epoch has an id",
         "answers that wait for no slave are noted",
+        "of an own epoch that comes back the slaves are not known",
     ],
 )
 def test_walks_without_a_rule_miss_something(rule: str) -> None:

@@ -237,7 +237,7 @@ class HAConnection:
         except OSError as error:
             self._end(
                 ReplicationError(
-                    f"The slave's name could not be written to the disk: {error}",
+                    f"The epoch file could not be written: {error}",
                     broker_addr=self.addr,
                 ),
                 connection_scope,
@@ -280,7 +280,8 @@ class HAConnection:
         if not first.startswith(EXCHANGE_MAGIC):
             self.is_anonymous = True
             logger.info("slave connected slave=%s", self.addr)
-            await self._join(ANONYMOUS, 0, "")
+            await store.epochs.join(ANONYMOUS, 0)
+            store.acknowledged.join(ANONYMOUS, "")
             return first
         greeting, rest = await receive_greeting(self._transport, first)
         answer = await welcome(store, greeting, broker_id=self._broker_id)
@@ -299,7 +300,8 @@ class HAConnection:
         logger.log(self.log_level, "slave connected slave=%s", self.addr)
         self._epoch_changes = store.epochs.changes.value
         if not greeting.is_reader:
-            await self._join(greeting.member, greeting.highest, greeting.address)
+            await store.epochs.join(greeting.member, greeting.highest)
+            store.acknowledged.join(greeting.member, greeting.address)
         boundary = common_boundary(answer.epochs, answer.end, greeting.epochs, greeting.end)
         self._boundary = None if boundary is None else boundary.address
         self.greeting = greeting
@@ -307,11 +309,6 @@ class HAConnection:
         await self._send_welcome(answer)
         self._last_report_time = trio.current_time()
         return rest
-
-    async def _join(self, member: str, highest: int, broker: str) -> None:
-        """Store the slave's name, so that its reports may count."""
-        await self._store.epochs.join(member, highest)
-        await self._store.acknowledged.expect(member, broker)
 
     async def _send_welcome(self, welcome: Welcome) -> None:
         """Answer the greeting at once: if the connection ends now, its last word must not come before this answer."""

@@ -148,7 +148,8 @@ class EpochOpener:
             covers={**covers, epochs.member: epochs.whole_above},
             joined={ANONYMOUS: 0} if self._has_anonymous_slave() else {},
         )
-        await store.acknowledged.begin_at(epoch.start)
+        if epoch.mode == SYNC:
+            await store.acknowledged.begin_at(epoch.start)
         await epochs.open(epoch)
         logger.info(
             "epoch begins number=%d id=%s start=%d mode=%s had_all_of=%s",

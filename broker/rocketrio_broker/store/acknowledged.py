@@ -8,7 +8,7 @@ after `SYNC_PERIOD`. One place is written while the other one is synced, so one 
 A slave's own word is not enough: its directory may be an older copy, which knows nothing of what it acknowledged since.
 Bytes are only given up if what the slaves say (`Epoch.covers`) and what is noted here both allow it (ha/epochs.py).
 
-Invariant: a slave's name is on the disk before its reports count; of a slave without a name here nothing is known.
+Invariant: a slave that is not named here, because a power cut came first or the file was lost, may have had everything.
 Invariant: no noted address lies beyond the address at which this broker last began an epoch, and what it wrote since.
 Answers to: nothing; Java's master forgets what its slaves had when it ends.
 """
@@ -62,12 +62,10 @@ class Acknowledged:
         self._path = root / ACKNOWLEDGED_FILE
         self._disk = disk
         self._file: MappedFile | None = None
+        self._begun_at = 0
         self._place = 0
         """The place that is written, and not being synced."""
         self._is_changed = False
-        self._expected: set[str] = set()
-        """The slaves whose names are on the disk."""
-        self._turn = trio.Lock()
 
     def __repr__(self) -> str:
         return f"<Acknowledged by {len(self.slaves)} slaves>"
@@ -89,34 +87,39 @@ class Acknowledged:
                 if name not in self.slaves or self.slaves[name].address < one.address:
                     self.slaves[name] = one
 
-    async def expect(self, slave: str, broker: str) -> None:
-        """Return once this slave's name is on the disk: its reports may count now. Raises OSError.
+    async def begin_at(self, start: int) -> None:
+        """Prepare for an epoch that begins at `start`: what was acknowledged beyond it is not in the log any more.
 
-        `broker` is where the slave answers requests; empty if it did not say so.
+        Raises OSError. Until the first epoch that waits for slaves nothing is noted.
         """
-        known = self.slaves.get(slave) or self.slaves.get(ANONYMOUS) or Acknowledgement(0)
-        if slave not in self._expected or known.broker != broker:
-            self.slaves[slave] = Acknowledgement(known.address, broker)
-            self._make_room(slave)
-            await self._write_synced()
-            self._expected.add(slave)
+        self._begun_at, self.shown = start, min(self.shown, start)
+        for name, one in self.slaves.items():
+            self.slaves[name] = Acknowledgement(min(one.address, start), one.broker)
+        if self._file is None:
+            self._file = await self._disk.run(self._opened)
+        for place in range(_PLACES):
+            self._write(place)
+        await self._disk.run(self._file.flush)
+
+    def join(self, slave: str, broker: str) -> None:
+        """Know a slave from now on; `broker` is where it answers requests, empty if it did not say so.
+
+        A slave that is new here may have had everything of earlier epochs: its name may have been lost.
+        """
+        unnamed = self.slaves.get(ANONYMOUS, Acknowledgement(0))
+        new = Acknowledgement(max(unnamed.address, self._begun_at))
+        known = self.slaves.get(slave, new)
+        self.slaves[slave] = Acknowledgement(known.address, broker)
+        self._make_room(slave)
+        self._write(self._place)
 
     def note(self, slave: str, address: int) -> None:
         """Note that a slave has acknowledged everything before this address."""
         name = slave if slave in self.slaves else ANONYMOUS
         known = self.slaves.get(name)
-        if known is not None and known.address < address and self._file is not None:
+        if known is not None and known.address < address:
             self.slaves[name] = Acknowledgement(address, known.broker)
-            self._write(self._file, self._place)
-            self._is_changed = True
-
-    async def begin_at(self, start: int) -> None:
-        """Forget what was acknowledged beyond `start`, where this broker begins an epoch. Raises OSError."""
-        self.shown = min(self.shown, start)
-        if any(one.address > start for one in self.slaves.values()):
-            for name, one in self.slaves.items():
-                self.slaves[name] = Acknowledgement(min(one.address, start), one.broker)
-            await self._write_synced()
+            self._write(self._place)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sync what is noted."""
@@ -145,20 +148,8 @@ class Acknowledged:
             unnamed = slaves.get(ANONYMOUS, Acknowledgement(0))
             address = max(unnamed.address, slaves.pop(name).address)
             slaves[ANONYMOUS] = Acknowledgement(address)
-            self._expected.discard(name)
 
     # --- the file ----------------------------------------------------------------------------
-
-    async def _write_synced(self) -> None:
-        """Write all that is known in both places, and sync it."""
-        async with self._turn:
-            with trio.CancelScope(shield=True):
-                if self._file is None:
-                    self._file = await self._disk.run(self._opened)
-                file = self._file
-                for place in range(_PLACES):
-                    self._write(file, place)
-                await self._disk.run(file.flush)
 
     def _opened(self) -> MappedFile:
         """Open the file; make it if it is not there, or damaged. Blocks."""
@@ -174,10 +165,11 @@ class Acknowledged:
             disk.sync_directory(self._path.parent)
         return file
 
-    def _write(self, file: MappedFile, place: int) -> None:
-        line = _encoded(self.slaves)
-        at = place * _PLACE_SIZE
-        file.mapping[at : at + len(line)] = line
+    def _write(self, place: int) -> None:
+        if self._file is not None:
+            line, at = _encoded(self.slaves), place * _PLACE_SIZE
+            self._file.mapping[at : at + len(line)] = line
+            self._is_changed = True
 
 
 def _encoded(slaves: _Slaves) -> bytes:

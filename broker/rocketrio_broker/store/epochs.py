@@ -178,12 +178,19 @@ class Epochs:
         await self._change(opened, is_news=True)
 
     async def adopt(self, lines: Sequence[Epoch]) -> None:
-        """Follow a log of these epochs; keep what is known here of older ones."""
+        """Follow a log of these epochs; keep what is known here of older ones.
+
+        Of an own epoch that is not known here the slaves are not known either: this log had lost its bytes, or the
+        file its line, and another broker has it.
+        """
 
         def adopted(now: Directory) -> Directory:
             known = {line.key: line for line in now.epochs}
-            keys = list(known)
-            older = keys.index(lines[0].key) if lines and lines[0].key in known else 0
+            for line in lines:
+                if line.member == now.member and line.key not in known:
+                    known[line.key] = msgspec.structs.replace(line, joined={ANONYMOUS: line.number})
+            keys = [line.key for line in now.epochs]
+            older = keys.index(lines[0].key) if lines and lines[0].key in keys else 0
             adopted = (known.get(line.key, line) for line in lines)
             return _with(now, [*now.epochs[:older], *adopted])
 

@@ -31,24 +31,44 @@ def loaded(disk: FaultyDisk) -> Acknowledged:
     return found
 
 
+async def begun(disk: FaultyDisk, start: int = 0) -> Acknowledged:
+    """What a master knows that has begun an epoch."""
+    known = loaded(disk)
+    await known.begin_at(start)
+    return known
+
+
 def addresses(disk: FaultyDisk) -> dict[str, int]:
     return {name: one.address for name, one in loaded(disk).slaves.items()}
 
 
 async def test_report_outlives_the_process_at_once() -> None:
     disk = disk_with_root()
-    known = loaded(disk)
-    await known.expect("a", BROKER)
-    await known.expect("b", "")
+    known = await begun(disk)
+    known.join("a", BROKER)
+    known.join("b", "")
     known.note("a", 100)
     known.note("a", 90)
     assert loaded(disk).slaves == {"a": Acknowledgement(100, BROKER), "b": Acknowledgement(0)}
 
 
-async def test_slave_that_was_not_expected_is_not_noted() -> None:
+async def test_nothing_is_noted_of_a_slave_that_has_not_joined_nor_before_an_epoch_begins() -> None:
     disk = disk_with_root()
-    loaded(disk).note("a", 100)
+    known = loaded(disk)
+    known.join("a", BROKER)
+    known.note("a", 100)
     assert not disk.exists(FILE)
+    known = await begun(disk)
+    known.note("a", 100)
+    assert addresses(disk) == {}
+
+
+async def test_slave_that_is_new_may_have_had_what_is_older_than_the_epoch() -> None:
+    """The file that named it may be lost."""
+    disk = disk_with_root()
+    known = await begun(disk, 70)
+    known.join("a", BROKER)
+    assert addresses(disk) == {"a": 70}
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5])
@@ -56,8 +76,8 @@ async def test_report_outlives_a_power_cut_after_a_period(
     autojump_clock: MockClock, kept: float
 ) -> None:
     disk = disk_with_root()
-    known = loaded(disk)
-    await known.expect("a", BROKER)
+    known = await begun(disk)
+    known.join("a", BROKER)
     async with trio.open_nursery() as nursery:
         await nursery.start(known.run)
         for address in range(10, 1000, 10):
@@ -72,9 +92,9 @@ async def test_report_outlives_a_power_cut_after_a_period(
 async def test_epoch_begins_without_what_slaves_had_beyond_its_start() -> None:
     """The log had lost its end, and is written anew from there."""
     disk = disk_with_root()
-    known = loaded(disk)
+    known = await begun(disk)
     known.shown = 95
-    await known.expect("a", BROKER)
+    known.join("a", BROKER)
     known.note("a", 100)
     await known.sync()
     known.note("a", 110)
@@ -84,10 +104,9 @@ async def test_epoch_begins_without_what_slaves_had_beyond_its_start() -> None:
 
 
 async def _story(disk: FaultyDisk, told: dict[str, int]) -> None:
-    known = loaded(disk)
+    known = await begun(disk)
     for name in ("a", "b"):
-        await known.expect(name, BROKER)
-        told[name] = 0
+        known.join(name, BROKER)
         for address in (10, 20):
             known.note(name, address)
             await known.sync()
@@ -114,32 +133,34 @@ async def test_damaged_file_is_logged_and_names_no_slave(
     known = loaded(disk)
     assert not known.slaves
     assert "acknowledged addresses damaged" in caplog.text
-    await known.expect("a", BROKER)
+    await known.begin_at(0)
+    known.join("a", BROKER)
     known.note("a", 7)
     assert addresses(disk) == {"a": 7}
 
 
 async def test_of_two_places_the_whole_one_counts() -> None:
     disk = disk_with_root()
-    known = loaded(disk)
-    await known.expect("a", BROKER)
+    known = await begun(disk)
+    known.join("a", BROKER)
+    await known.sync()
     known.note("a", 100)
-    disk.open(FILE).pwrite(b"?", 20)
-    assert addresses(disk) == {"a": 0}
     disk.open(FILE).pwrite(b"?", 4096 + 20)
+    assert addresses(disk) == {"a": 0}
+    disk.open(FILE).pwrite(b"?", 20)
     assert addresses(disk) == {}
 
 
 async def test_too_many_slaves_count_as_unnamed_ones_and_none_as_having_less() -> None:
     disk = disk_with_root()
-    known = loaded(disk)
+    known = await begun(disk)
     names = [f"slave {number:010}" for number in range(200)]
     for number, name in enumerate(names):
-        await known.expect(name, BROKER)
+        known.join(name, BROKER)
         known.note(name, 1000 + number)
     assert 20 < len(addresses(disk)) < 200
     known.note(names[0], 5000)
-    await known.expect(names[0], BROKER)
+    known.join(names[0], BROKER)
     assert addresses(disk)[names[0]] >= 5000
 
 

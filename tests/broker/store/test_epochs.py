@@ -50,6 +50,21 @@ async def test_lines_are_there_after_a_clean_stop_and_the_name_stays(
         assert (epochs.member, epochs.highest, epochs.whole_above) == ("me", 9, 0)
 
 
+async def test_slaves_of_an_own_epoch_that_comes_back_from_another_broker_are_not_known(
+    autojump_clock: MockClock,
+) -> None:
+    """It had lost the epoch's bytes, or their line, and that broker had them."""
+    async with opened(MemoryDisk()) as store:
+        epochs = await begin(store)
+        await epochs.open(epoch(store, 1))
+        await epochs.join("slave", 1)
+        fill(store)
+        lost, other = epoch(store, 2), epoch(store, 3, member="other")
+        await epochs.adopt([*epochs.to_send(), lost, other])
+        assert [line.joined for line in epochs.lines] == [{"slave": 1}, {ANONYMOUS: 2}, {}]
+        assert [line.key for line in epochs.lines] == [(1, "id1", 0), lost.key, other.key]
+
+
 async def test_end_of_own_part_is_where_other_brokers_went_on(autojump_clock: MockClock) -> None:
     async with opened(MemoryDisk()) as store:
         epochs = await begin(store)
