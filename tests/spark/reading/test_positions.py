@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -9,7 +10,7 @@ from tests.spark.in_memory import COUNT, discover, loaded, read_options
 from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
-from rocketrio.cluster.api import ClientAPI
+from rocketrio.cluster.api import ClientAPI, QueueEnd
 from rocketrio.spark.errors import BrokerUnreachableError, OffsetOutOfRangeError, OptionError
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import BrokerSystemError, RequestTimeoutError
@@ -118,16 +119,16 @@ async def test_times_must_name_every_queue(autojump_clock: MockClock) -> None:
 async def test_questions_are_asked_again_as_often_as_said(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    max_offset = ClientAPI.max_offset
+    queue_end = ClientAPI.queue_end
     failures: list[float] = []
 
-    async def fails(self: ClientAPI, addr: str, queue: MessageQueue) -> int:
+    async def fails(self: ClientAPI, addr: str, queue: MessageQueue, **named: Any) -> QueueEnd:
         if len(failures) < 4:
             failures.append(trio.current_time())
             raise BrokerSystemError("the store is busy")
-        return await max_offset(self, addr, queue)
+        return await queue_end(self, addr, queue, **named)
 
-    monkeypatch.setattr(ClientAPI, "max_offset", fails)
+    monkeypatch.setattr(ClientAPI, "queue_end", fails)
     async with loaded(queues=1) as cluster:
         with pytest.raises(Exception, match="the store is busy"):
             await _ranges(cluster, **{"fetchOffset.numRetries": "2"})
