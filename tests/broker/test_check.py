@@ -53,7 +53,7 @@ def test_everything_off_is_no_error(tmp_path: Path) -> None:
         (ACCOUNTS + "- {accessKey: x}\n", 0o600, "plain_acl.yml line 4: accessKey cannot be used"),
         ("accounts: [\n", 0o600, "plain_acl.yml line 2: not YAML"),
         (ACCOUNTS, 0o644, "chmod 600"),
-        ("globalWhiteRemoteAddresses: ['*']\n", 0o600, "acl_white_addresses"),
+        ("accounts: []\nglobalWhiteRemoteAddresses: ['*']\n", 0o600, "acl_white_addresses"),
     ],
 )
 def test_file_that_cannot_be_used_is_an_error_with_file_and_line(

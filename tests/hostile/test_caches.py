@@ -44,6 +44,7 @@ OWN: Final = {
     "rocketrio.producing.send_request._head": "names that `json_frame` has checked",
     "rocketrio.cli.format_strings.message_printer": "words of a command line",
     "rocketrio.cli.format_strings.row_printer": "words of a command line",
+    "rocketrio.cli.format_strings.has_body": "words of a command line",
 }
 """Caches whose keys no peer chooses, with where they come from."""
 

@@ -18,7 +18,6 @@ from typing import Final, Literal, TypeAlias, get_args
 import attrs
 
 from rocketrio.arguments import seconds, whole_number
-from rocketrio.counts import counted
 from rocketrio.routing.replica_views import ReplicaViews
 from rocketrio_protocol.errors import ConfigError
 
@@ -47,7 +46,7 @@ class StalenessBound:
 
     def __str__(self) -> str:
         texts = [] if self.seconds is None else [f"{self.seconds:g}s"]
-        texts += [] if self.messages is None else [counted(self.messages, "message")]
+        texts += [] if self.messages is None else [f"{self.messages} messages"]
         return " and ".join(texts)
 
 

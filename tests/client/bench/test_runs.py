@@ -87,7 +87,9 @@ async def test_cluster_in_memory_is_measured(autojump_clock: MockClock) -> None:
         assert (sends.messages, sends.statuses, sends.bytes) == (100, {"SEND_OK": 100}, 12_800)
         assert sends.p50 is not None
 
-        await fill(client, "probe", Load(messages=50))
+        recorder = Recorder("consume")
+        await fill(client, "probe", Load(messages=50), recorder)
+        assert recorder.filled == 50
         received = await measure_receives([client, other], "probe", "g", Load(messages=150))
         assert (received.messages, received.statuses) == (150, {"received": 150})
 

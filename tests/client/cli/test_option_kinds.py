@@ -58,7 +58,7 @@ def test_option_before_a_command_without_it_is_an_error(command: list[str]) -> N
         (["consume", "t", "-g", "g"], "Did you mean '--group'?"),
         (["topic", "list", "--server", "h:1"], "Did you mean '--namesrv'?"),
         (["message", "browse", "t", "--last", "2"], "--last takes no number, give --count too"),
-        (["broker", "role", "broker-a", "slave"], "`rocketrio cluster list` shows them"),
+        (["broker", "role", "h:x", "slave"], "`rocketrio cluster list` shows them"),
     ],
 )
 def test_word_of_another_program_is_an_error_that_names_ours(

@@ -91,7 +91,9 @@ def table() -> Table:
 
 
 @pytest.mark.parametrize(
-    "drawn", [HOSTILE, Text(HOSTILE), Group(HOSTILE, Text(HOSTILE)), table()], ids=str
+    "drawn",
+    [HOSTILE, Text(HOSTILE), Group(HOSTILE, Text(HOSTILE)), table()],
+    ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize("is_live", [False, True])
 def test_nothing_that_rich_draws_is_markup_or_steers(

@@ -113,7 +113,7 @@ async def test_times_must_name_every_queue(autojump_clock: MockClock) -> None:
     async with loaded() as cluster:
         for option in ("startingOffsetsByTimestamp", "endingOffsetsByTimestamp"):
             with pytest.raises(OptionError, match=f"{option} lacks orders@broker-a:1"):
-                await _ranges(cluster, **{option: '{"orders":{"broker-a":{"0":5}}}'})
+                await _ranges(cluster, **{option: '{"orders":{"broker-a":{"0":1790000000000}}}'})
 
 
 async def test_questions_are_asked_again_as_often_as_said(
