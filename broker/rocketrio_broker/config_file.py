@@ -4,7 +4,7 @@
     topics.json.bak  the newest content known to be on the disk itself
     topics.json      the content of the last `write`, at least in the page cache
 
-Invariant: at any moment, also after kill -9, one of `topics.json` and `.bak` can be read.
+Invariant: at any moment, also after kill -9 or a power cut, one of `topics.json` and `.bak` can be read.
 Invariant: content that a power cut can still remove is never moved to `.bak`.
 Invariant: a file that is there and cannot be read, also an empty one, is not taken for one that is missing.
 Invariant: a write that fails leaves the content as it was, and raises: the caller must not go on as if it were done.
@@ -140,8 +140,11 @@ class ConfigFile:
     def write_bytes(self, data: bytes, *, safely: bool = False) -> None:
         """Replace the content with these bytes. Raises `ConfigFileError`, after which the old content remains.
 
-        With `safely` a power cut leaves either the old content or these bytes; that blocks for longer.
+        With `safely` a power cut leaves either the old content or these bytes; that blocks for longer. Without content
+        that is known to be on the disk, as for a first write, it is always done so.
         """
+        has_kept = self._synced_write == self._writes or self.disk.exists(self._backup)
+        safely = safely or not has_kept or bool(self.unreadable)
         try:
             self._write_beside(self._temporary, data, safely=safely)
             self._put_in_place(self._temporary)

@@ -156,6 +156,7 @@ def test_content_that_could_not_be_synced_is_written_again() -> None:
     disk = FailingDisk()
     file = ConfigFile(MAIN, disk=disk)
     file.write(offsets(1))
+    file.write(offsets(2))
     disk.fails_at = "sync"
     with pytest.raises(ConfigFileError, match="cannot be synced"):
         file.sync()
@@ -165,7 +166,23 @@ def test_content_that_could_not_be_synced_is_written_again() -> None:
     assert disk.files[MAIN] is not before
     file.sync()
     file.renew()
-    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(1)
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(2)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
+def test_power_cut_after_the_first_writes_leaves_no_unreadable_file(
+    kept: float, count: int
+) -> None:
+    """A broker with messages does not start with an unreadable one, so no crash may leave it."""
+    for seed in range(50):
+        disk = FaultyDisk()
+        file = ConfigFile(MAIN, disk=disk)
+        for number in range(count):
+            file.write(offsets(number))
+        again = ConfigFile(MAIN, disk=disk.after_cut(seed, kept))
+        found = again.load(ConsumerOffsetWrapper)
+        assert found in [offsets(number) for number in range(count)] or not again.unreadable
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
