@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.targets import TARGETS
+from tests.hostile import crowd
 from tests.hostile.attacks import ATTACKS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
     name: (ROOT / "docs" / f"{name}-checklist.md").read_text() for name in ("protocol", "hostile")
 }
+CROWDS = {*crowd.PLAIN, *crowd.OVER_TLS}
 TEST_NAME = re.compile(r"def test_(\w+)")
 
 
@@ -21,6 +23,7 @@ def test_every_test_that_the_page_names_exists(page: str) -> None:
         for path in (ROOT / "tests").rglob("test_*.py")
         for name in TEST_NAME.findall(path.read_text())
     }
+    there |= CROWDS
     named = set(re.findall(r"(?<![`/\w])[a-z0-9]+(?:_[a-z0-9]+){2,}…?", PAGES[page]))
     assert len(named) > 25
     assert not [
@@ -34,5 +37,5 @@ def test_every_item_of_the_checklist_has_a_line() -> None:
 
 def test_every_attack_and_every_fuzz_target_has_its_line() -> None:
     page = PAGES["hostile"]
-    assert not [name for name in ATTACKS if f"*{name}*" not in page]
+    assert not [name for name in (*ATTACKS, *CROWDS) if f"*{name}*" not in page]
     assert not [target.name for target in TARGETS if f"`{target.name}`" not in page]
