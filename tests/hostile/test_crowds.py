@@ -134,15 +134,16 @@ def measured(broker: Timed, attack: str, log: Path) -> tuple[list[float], int]:
     return sorted(waits), grown
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
-    with timed_broker(tmp_path_factory.mktemp("timed")) as running:
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Timed]:
+    """A broker of its own for each attack: it has nothing to do with what the one before has left."""
+    with timed_broker(tmp_path) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def broker_with_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timed]:
-    with broker_over_tls(tmp_path_factory.mktemp("timed-tls")) as running:
+@pytest.fixture
+def broker_with_tls(tmp_path: Path) -> Iterator[Timed]:
+    with broker_over_tls(tmp_path) as running:
         yield running
 
 
