@@ -10,6 +10,7 @@ import trio
 from tests.cluster.test_torn_ends import MONEY, STORE, Pair, damage, pair_of
 from tests.support.caller import caller_of
 from tests.support.replication import log_bytes, secret_file
+from tests.support.waiting import eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -272,7 +273,7 @@ async def test_broker_whose_log_never_diverged_follows(autojump_clock: MockClock
         await pair.level()
         slave = pair.cluster.slaves[0].broker.slave
         assert slave is not None
-        assert slave.client.state is HAClientState.FOLLOWING
+        await eventually(lambda: slave.client.state is HAClientState.FOLLOWING)
 
 
 async def test_checks_of_a_new_master_are_not_logged_as_slaves(

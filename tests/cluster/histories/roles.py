@@ -166,6 +166,30 @@ async def decide_between_histories(world: World, rival: RivalMaster) -> None:
         await _decide(world, admin)
 
 
+async def appoint_a_master(world: World, rival: RivalMaster) -> None:
+    """What an operator does when all faults are over and everybody is a slave, as `cluster status` shows.
+
+    An older copy of the directory has the role of its time, and a broker that holds `slave` does not lead by itself,
+    whatever its settings say. The one that has most of the log becomes master.
+    """
+    with trio.move_on_after(FINDS_OUT_LIMIT):
+        while all(  # noqa: ASYNC110
+            one.is_running and one.broker.config.is_slave for one in world.cluster.members
+        ):
+            await trio.sleep(_LOOK_AGAIN)
+        return
+    async with (
+        client_at(world, HOST, "roles") as client,
+        open_admin(client=client) as admin,
+        rival.out_of_the_way(),
+    ):
+        others = world.log_ends()
+        new = max(world.cluster.members, key=lambda one: one.broker.store.max_physical_offset)
+        _note(world, f"nobody leads, {new.host} has most of the log")
+        if await _order(world, admin, new, world.schedule.mode.role):
+            world.begin_reign(new, others)
+
+
 async def _decide(world: World, admin: Admin) -> None:
     """As the broker's own problem says: the slave that has the older log is made master."""
     old = world.master
