@@ -19,7 +19,7 @@ import os
 import sys
 from contextlib import suppress
 from math import inf
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import trio
@@ -86,7 +86,7 @@ async def relay() -> None:
 
 
 async def _in_thread(
-    connection: psycopg.Connection, query: str, *values: object
+    connection: psycopg.Connection, query: LiteralString, *values: object
 ) -> list[tuple[Any, ...]]:
     """Run a query, to its end also if this is cancelled."""
 

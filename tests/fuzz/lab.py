@@ -39,8 +39,10 @@ Files = dict[Path, bytes]
 
 
 def cluster(disk: MemoryDisk) -> EmbeddedCluster:
-    """Return a master on these files, and a name server."""
-    return EmbeddedCluster(cluster_name="lab", store=STORE, make_disk=lambda: disk)
+    """Return a master on these files, and a name server. It goes on without a table that cannot be read."""
+    return EmbeddedCluster(
+        cluster_name="lab", store=STORE, make_disk=lambda: disk, unreadable_tables="drop"
+    )
 
 
 def disk_of(files: Files) -> MemoryDisk:
