@@ -14,6 +14,8 @@ from tests.cluster.histories.events import MemberEnded, MemberStarted, ReignBega
 from tests.cluster.histories.schedule import Fault
 from tests.cluster.histories.story import Story
 
+from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT
+
 BEGINS_WITHIN: Final = 1
 """Seconds until a master takes writes that no longer waits for slaves: it looks for other masters, and registers."""
 BEGINS_WITHOUT_NAME_SERVER: Final = 12
@@ -148,6 +150,9 @@ def _keeps_apart(fault: Fault, asking: int, other: int) -> bool:
     match fault.kind:
         case "partition" | "one way":
             return {fault.who, fault.other} == pair
+        case "delay":
+            # There and back: no connection is made in time.
+            return {fault.who, fault.other} == pair and 2 * fault.amount > CONNECT_TIMEOUT
         case "pause" | "silence":
             return fault.who in pair
         case _:
