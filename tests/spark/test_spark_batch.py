@@ -240,7 +240,7 @@ def test_batch_divides_ranges_into_partitions(
         ({"tls.keyFile": "f"}, "given without tls.certFile"),
         ({"startingOffsets": "group"}, "needs consumerGroup"),
         ({"startingTimestamp": "1700000000009", "endingTimestamp": "1700000000008"}, "later than endingTimestamp"),
-        ({"startingOffsetsByTimestamp": '{"orders":{"broker-a":{"0":1}}}'}, "lacks orders@broker-a:1"),
+        ({"startingOffsetsByTimestamp": '{"orders":{"broker-a":{"0":1790000000000}}}'}, "lacks orders@broker-a:1"),
         ({"schemaMode": "kafka", "columns": "headers"}, "not includeHeaders=true"),
         ({"onCorruptMessage": "drop"}, "one of: fail, skip, null"),
         ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries='-1'"),
