@@ -235,9 +235,8 @@ class CheckpointService:
         write_checkpoint(self._disk, path, Checkpoint(positions=lowered))
         self.synced_position = lowered.queue_position
         if lowered.queue_position <= self._log.min_offset:
-            remove_bounds(
-                self._disk, self._directory.root
-            )  # All is made again, maybe from another log.
+            # All is made again, maybe from another log.
+            remove_bounds(self._disk, self._directory.root)
 
     def begin_at(self, offset: int) -> None:
         """Record that an empty log begins at `offset`, which recovery cannot find out; blocks."""

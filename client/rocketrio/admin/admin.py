@@ -742,9 +742,8 @@ class Admin(Live):
             ask_committed,
         ]
         first, end, committed = await in_parallel(questions, lambda ask: ask())
-        if ahead_of(
-            committed, stored
-        ):  # Both numbers were asked for at once, and may have grown between.
+        # Both numbers were asked for at once, and may have grown between.
+        if ahead_of(committed, stored):
             end = await self._number(queue, ask_max)
         return QueueOffsets(queue, first, end, committed, stored)
 

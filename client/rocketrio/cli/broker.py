@@ -198,8 +198,7 @@ def settings(
 ) -> None:
     """Show the settings of the broker at ADDR, or the only one of a NAME, under RocketMQ's names; change some.
 
-    Times are in milliseconds and sizes in bytes, as in RocketMQ. A broker changes them while it runs, until its next
-    start; an
+    Times are in milliseconds and sizes in bytes, as in RocketMQ. A change lasts until the broker's next start; an
     Apache broker writes it to its file. It is an error if the broker accepts a change without effect.
 
     \b

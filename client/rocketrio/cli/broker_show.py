@@ -132,13 +132,13 @@ def clean(
         async with open_admin(**client) as admin:
             address = await address_of(admin, broker)
             kept = None
-            if not dry_run:
+            if dry_run:
+                settings = await admin.calls.broker_config(address)
+                kept = settings.get("fileReservedTime", "")
+            else:
                 await may_be_lost(
                     f"{address} deletes files for good; --dry-run shows what they are"
                 )
-            else:
-                settings = await admin.calls.broker_config(address)
-                kept = settings.get("fileReservedTime", "")
             found = await clean_broker(admin, address, cleaning, dry_run=dry_run)
             now = nearest_time(admin.client.wall_clock.now_ms())
         notes = []

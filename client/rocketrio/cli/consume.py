@@ -248,9 +248,8 @@ class _Printer:
 
     @staticmethod
     def _write(data: bytes) -> None:
-        if (
-            sys.stdout.isatty()
-        ):  # Not to a terminal as they are: bodies may have been written to steer it.
+        # Not to a terminal as they are: bodies may have been written to steer it.
+        if sys.stdout.isatty():
             data = visible(data.decode("utf-8", "backslashreplace")).encode()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

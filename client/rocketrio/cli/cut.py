@@ -17,7 +17,7 @@ from rocketrio.admin.cut_log import (
 )
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import changes, client_options, reads, run
-from rocketrio.cli.message_output import body_size
+from rocketrio.cli.message_output import body_problem, body_size
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
@@ -218,6 +218,6 @@ def _record_row(record: CutRecord) -> dict[str, Any]:
         "store_time": message.store_time,
         "properties": message.properties,
         "body_size": body_size(message),
-        "body_error": None if message.body_error is None else str(message.body_error),
+        "body_error": body_problem(message),
         "internal": record.is_internal,
     }

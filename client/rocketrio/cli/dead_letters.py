@@ -10,7 +10,7 @@ from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group
 from rocketrio.cli.common import GROUP, TIME_HELP, Time, client_options, reads, run
 from rocketrio.cli.dead_letters_tools import count, export, resend
-from rocketrio.cli.message_output import body_size
+from rocketrio.cli.message_output import body_problem, body_size
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Column, Output
 from rocketrio.connect import ClientOptions
@@ -87,5 +87,5 @@ def _row(message: MessageExt) -> dict[str, Any]:
         "reconsume_times": message.reconsume_times,
         "store_time": message.store_time,
         "body_size": body_size(message),
-        "body_error": None if message.body_error is None else str(message.body_error),
+        "body_error": body_problem(message),
     }

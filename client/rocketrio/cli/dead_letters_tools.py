@@ -27,7 +27,7 @@ from rocketrio.cli.common import (
     reads,
     run,
 )
-from rocketrio.cli.message_output import body_size, warn_of_unreadable
+from rocketrio.cli.message_output import body_problem, body_size, warn_of_unreadable
 from rocketrio.cli.numbers import Rate
 from rocketrio.cli.output import Column, Output, json_text
 from rocketrio.cli.progress import showing_progress
@@ -184,7 +184,7 @@ def _prepared(directory: Path) -> Path:
 
 
 def _write(message: MessageExt, path: Path, index: TextIO) -> None:
-    problem = message.body_error
+    problem = body_problem(message)
     path.write_bytes(message.body if problem is None else message.stored_body)
     index.write(
         json_text(
@@ -201,7 +201,7 @@ def _write(message: MessageExt, path: Path, index: TextIO) -> None:
                 "queue_offset": message.queue_offset,
                 "properties": dict(message.properties),
                 "body_size": body_size(message),
-                "body_error": None if problem is None else str(problem),
+                "body_error": problem,
                 "body_file": f"bodies/{path.name}",
             }
         )
@@ -313,7 +313,7 @@ def _resent_row(one: Resent) -> dict[str, object]:
         "topic": one.message.topic,
         "store_time": one.message.store_time,
         "outcome": one.outcome,
-        "body_error": None if one.message.body_error is None else str(one.message.body_error),
+        "body_error": body_problem(one.message),
     }
 
 

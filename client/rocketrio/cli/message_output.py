@@ -46,6 +46,11 @@ def body_size(one: MessageExt) -> int | None:
     return len(one.body) if one.body_error is None else None
 
 
+def body_problem(one: MessageExt) -> str | None:
+    """Return why a body cannot be read, as rows have it in `body_error`; None if it can be."""
+    return None if one.body_error is None else str(one.body_error)
+
+
 def warn_of_unreadable(messages: Sequence[MessageExt], template: str | None = None) -> None:
     """Name on standard error the messages whose bodies could not be printed, by a format only if it has the body."""
     if template is None or has_body(template):
