@@ -27,8 +27,8 @@ ON_THE_WAY: Final = 0.5
 COPIED: Final = 3.5
 """Seconds after which progress is committed and known to the slave: each takes a second, and more under load."""
 WRITTEN: Final = 12.0
-"""Seconds after which progress is on the disk: a broker writes that of delayed messages every ten, and a slave to which
-a copy did not come asks again after as many."""
+"""Seconds after which progress is on the disk: a broker writes that of groups every five and that of delayed messages
+every ten, and a slave to which a copy did not come asks again after as many."""
 SETTLED: Final = 10.0
 """Seconds after a story until all is as before it; routes may be older, until clients ask for them again."""
 
@@ -75,7 +75,11 @@ class Faults:
         if loss.costs(self.mode):
             self.exposed.append((since - LAST, trio.current_time() + ON_THE_WAY))
         if loss is Loss.CACHES:
-            self.forgets = WRITTEN
+            self.forget_unwritten()
+
+    def forget_unwritten(self) -> None:
+        """Note that progress is taken from a disk: whoever has it next knows what was written."""
+        self.forgets = WRITTEN
 
     def may_lose(self, answered: float) -> bool:
         """Whether what was answered at this time may be gone."""

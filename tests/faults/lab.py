@@ -183,7 +183,8 @@ class Lab:
             _run("cp", "-a", "--sparse=always", self.brokers[number].store, self._copy(number))
 
     def set_back(self, number: int) -> None:
-        """Put the copy in place of a dead broker's directory."""
+        """Put the copy in place of a dead broker's directory; of progress it has what was written when it was made."""
+        self.faults.forget_unwritten()
         shutil.rmtree(self.brokers[number].store)
         self._copy(number).rename(self.brokers[number].store)
 
