@@ -72,7 +72,7 @@ async def run_slave(addr: str, root: Path, end: int) -> None:
     async with open_message_store(
         config, root, disk=RealDisk(), wall_clock=SystemWallClock()
     ) as store:
-        store.is_slave = True
+        store.begin_replication()
         client = HAClient(
             store, address=MasterAddress(addr), dial=dial_tcp, wall_clock=SystemWallClock()
         )

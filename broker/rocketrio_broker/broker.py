@@ -5,7 +5,7 @@ They start in the order of the indentation in `open_broker`, and stop in the rev
     listeners bound | store recovered | tables loaded and kept | replication | offsets of slaves taken over | serving
     | registered
 
-Invariant: nothing is served before the tables are loaded and the role has begun (`role.py`).
+Invariant: nothing is served before the tables are loaded and the role has begun (`role/service.py`).
 Invariant: tables are written and the store is closed only after every connection has ended: no answer promises more.
 Invariant: the broker registers, so that clients come, only once it answers requests.
 Answers to: BrokerController, BrokerStartup.
@@ -60,7 +60,6 @@ from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.ha.successor import find_successor
 from rocketrio_broker.ha.watch import ReplicationWatch
-from rocketrio_broker.hand_over import HandOver, TakeOver, ask_outcome
 from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
 from rocketrio_broker.metrics.counts import CountedStats
@@ -68,10 +67,15 @@ from rocketrio_broker.metrics.creations import timed_creations
 from rocketrio_broker.open_name_servers import warn_of_open_name_servers
 from rocketrio_broker.processors import processor_table
 from rocketrio_broker.processors.pull import PULL_CODES, PullMessageProcessor
+from rocketrio_broker.processors.role import Roles
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.registration import BrokerRegistration
-from rocketrio_broker.role import RoleService
-from rocketrio_broker.role_file import RoleFile
+from rocketrio_broker.role.file import RoleFile
+from rocketrio_broker.role.hand_over import HandOver, ask_outcome
+from rocketrio_broker.role.service import RoleService
+from rocketrio_broker.role.standing import Followers
+from rocketrio_broker.role.switchboard import Switchboard
+from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_broker.state import BrokerState, Service
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import open_message_store
@@ -132,7 +136,12 @@ class Broker:
     """A broker that serves. Created by `open_broker`."""
 
     def __init__(
-        self, state: BrokerState, connections: set[Channel], tls: Tls, link: LinkSecurity
+        self,
+        state: BrokerState,
+        roles: Roles,
+        connections: set[Channel],
+        tls: Tls,
+        link: LinkSecurity,
     ) -> None:
         self.state = state
         self._link = link
@@ -145,10 +154,8 @@ class Broker:
         """The store of its messages."""
         self.ha_service = state.ha_service
         self.registration = state.registration
-        self.role_service = state.role_service
-        """Runs the current role, and changes it."""
-        self.hand_over = state.hand_over
-        """Makes the broker change places with a slave."""
+        self.roles = roles
+        """What changes its role."""
         self._connections = connections
 
     def __repr__(self) -> str:
@@ -167,7 +174,7 @@ class Broker:
     @property
     def slave(self) -> SlaveReplication | None:
         """The slave's side of replication; None on a master."""
-        return self.role_service.slave
+        return self.state.slave
 
     async def hand_over_before_stop(self) -> None:
         """Change places with a slave, if this is a synchronous master whose settings want that before a stop.
@@ -178,7 +185,7 @@ class Broker:
             return
         with trio.move_on_after(HAND_OVER_LIMIT) as limit:
             try:
-                await self.hand_over.run(None)
+                await self.roles.hand_over.run(None)
             except RefusedError as refusal:
                 logger.warning("stops without a hand-over reason=%s", refusal.remark)
         if limit.cancelled_caught:
@@ -204,7 +211,7 @@ class Broker:
             waits=self.state.waiting_answers.statistics(),
             store=self.store.statistics(),
             ha=self.ha_service.statistics(),
-            slave=self.role_service.slave_statistics(),
+            slave=self.state.slave_statistics(),
             refused_plain=None if server is None else server.refused_plain_count,
             failed_handshakes=None if server is None else server.failed_handshake_count,
             connection_faults=self.state.faults.count,
@@ -295,7 +302,7 @@ async def open_broker(
             if watched is not None:
                 await nursery.start(watched.run)
             _add_connections(state, addresses, pool, unsigned_pool.call, security)
-            await _add_role(
+            roles = await _add_role(
                 state,
                 pool,
                 secured_dial(dial, security),
@@ -303,7 +310,7 @@ async def open_broker(
                 is_proved=security.is_proof_asked,
                 is_first=is_first,
             )
-            for service in _services(state):
+            for service in _services(state, roles.service):
                 await nursery.start(service.run)
             observer = _Observer(state)
             if addresses.metrics is not None:
@@ -311,15 +318,15 @@ async def open_broker(
             await nursery.start(tls.run)
             if security.files is not None:
                 nursery.start_soon(security.files.run)
-            await nursery.start(_serve, state, addresses, observer, tls.server)
+            await nursery.start(_serve, state, roles, addresses, observer, tls.server)
             await nursery.start(state.registration.run)
-            await state.role_service.ready.wait_reached(1)
+            await state.standing.served.wait_reached(1)
             if access is not None:
                 name_servers = config.name_servers
                 nursery.start_soon(warn_of_open_name_servers, unsigned_pool.call, name_servers)
             role = state.config.broker.role
             logger.info("serving role=%s address=%s", role, state.address)
-            yield Broker(state, observer.connections, tls, security)
+            yield Broker(state, roles, observer.connections, tls, security)
 
 
 def _add_connections(
@@ -399,8 +406,8 @@ async def _add_role(
     role_file: RoleFile,
     is_proved: bool,
     is_first: bool,
-) -> None:
-    """Add the role, and what changes or checks it, to the state.
+) -> Roles:
+    """Return what runs and changes the role, and add to the state what checks it.
 
     `ha_dial` connects to replication ports, and verifies the peer if `is_proved`.
     """
@@ -423,8 +430,19 @@ async def _add_role(
         rng=state.rng,
     )
     await _begin_epochs(opener)
-    state.role_service = role = RoleService(
+    switchboard = Switchboard(
+        state.standing,
+        config=state.config,
+        store=store,
+        gate_keeper=state.gate_keeper,
+        group_transfer=state.group_transfer,
+        registration=state.registration,
+        queue_locks=state.queue_locks,
+        ha_service=ha_service,
+    )
+    role = RoleService(
         state,
+        switchboard,
         follow=partial(_slave_replication, state, config, pool, ha_dial, is_proved=is_proved),
         fetch=_missing_tail(state, peers, ha_dial, is_first=is_first).fetch,
         opener=opener,
@@ -443,22 +461,25 @@ async def _add_role(
         role_file=role_file,
         followed=known_slaves.followed,
     )
-    state.hand_over = HandOver(state, role_file=role_file, pool=pool)
-    state.take_over = TakeOver(state, role_file=role_file)
     state.slave_ids = SlaveIds(peers, state.live_slaves.introduced)
     state.log_check = LogCheckService(
         store,
         config=state.config,
         disk=state.disk,
         call=pool.call,
-        followed=lambda: None if role.slave is None else role.slave.followed,
+        followed=lambda: None if state.slave is None else state.slave.followed,
         topic_exists=lambda topic: (
             state.topics.topic_config(topic) is not None or state.topics.is_system_topic(topic)
         ),
     )
+    return Roles(
+        role,
+        HandOver(state, role, switchboard, role_file=role_file, pool=pool),
+        TakeOver(state, role, role_file=role_file),
+    )
 
 
-def _services(state: BrokerState) -> Sequence[Service]:
+def _services(state: BrokerState, role: RoleService) -> Sequence[Service]:
     """Return the services of a broker, in the order of their start."""
     ha_service, waiting = state.ha_service, state.waiting_answers
     return (
@@ -469,7 +490,7 @@ def _services(state: BrokerState) -> Sequence[Service]:
             state.held_pulls,
             PullMessageProcessor(state),
             state.store,
-            leadership=state.leadership,
+            standing=state.standing,
             check_interval=partial(_check_interval, state),
         ),
         state.client_housekeeping,
@@ -478,7 +499,7 @@ def _services(state: BrokerState) -> Sequence[Service]:
         SlaveListing(state.live_slaves, accepted=ha_service.accepted, peers=state.peers),
         state.known_slaves,
         state.held_writes,
-        state.role_service,
+        role,
         ReplicationWatch(ha_service.statistics, lambda: waiting.statistics().answered),
         state.log_check,
     )
@@ -501,12 +522,13 @@ def _slaves_refusal(state: BrokerState) -> str:
 
     The log of a former master may end differently from its successor's until it has been compared with that.
     """
-    slave = state.role_service.slave
-    if slave is not None and slave.client.state is HAClientState.FOLLOWING:
-        return ""
-    if state.leadership.is_sole:
-        return ""
-    return f"No slave may follow this broker now: {state.leadership.reason}"
+    standing, slave = state.standing, state.slave
+    followers = standing.now.followers
+    if followers is Followers.IF_FOLLOWING:
+        may_follow = slave is not None and slave.client.state is HAClientState.FOLLOWING
+    else:
+        may_follow = followers is Followers.ANY
+    return "" if may_follow else f"No slave may follow this broker now: {standing.reason}"
 
 
 def _check_interval(state: BrokerState) -> float:
@@ -651,6 +673,7 @@ def _missing_tail(
 
 async def _serve(
     state: BrokerState,
+    roles: Roles,
     addresses: BrokerAddresses,
     observer: _Observer,
     tls: ServerTls | None,
@@ -661,7 +684,7 @@ async def _serve(
 
     With access control the guard sees every request first, also those of codes that no processor answers.
     """
-    table = processor_table(state)
+    table = processor_table(state, roles)
     if isinstance(state.stats, CountedStats):
         table = timed_creations(table, state.stats)
     table = state.audit.over(table, broker_changes(state))

@@ -31,7 +31,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.role.standing import CurrentStanding
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
@@ -237,13 +237,13 @@ class PullRequestHoldService:
         executor: PullExecutor,
         store: MessageStore,
         *,
-        leadership: Leadership,
+        standing: CurrentStanding,
         check_interval: Callable[[], float] = lambda: CHECK_INTERVAL,
     ) -> None:
         self._held = held
         self._executor = executor
         self._store = store
-        self._leadership = leadership
+        self._standing = standing
         self._check_interval = check_interval
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -251,7 +251,7 @@ class PullRequestHoldService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_arrivals)
             nursery.start_soon(self._watch_time)
-            nursery.start_soon(self._watch_leadership)
+            nursery.start_soon(self._watch_standing)
             task_status.started()
 
     async def _watch_arrivals(self) -> None:
@@ -286,12 +286,12 @@ class PullRequestHoldService:
                 await self._act_on(list(held), self._wake_if_grown)
                 next_check = now + self._check_interval()
 
-    async def _watch_leadership(self) -> None:
+    async def _watch_standing(self) -> None:
         """Execute all pulls again when another master is found, so that their readers go there."""
-        seen = self._leadership.changes.value
+        seen = self._standing.changes.value
         while True:
-            seen = await self._leadership.changes.wait_past(seen)
-            if self._leadership.other is not None:
+            seen = await self._standing.changes.wait_past(seen)
+            if not self._standing.now.serves:
                 await self._act_on(list(self._held), self._wake)
 
     async def _act_on(self, pulls: Iterable[HeldPull], examine: Examine) -> None:

@@ -12,7 +12,7 @@ Answers to: the fields of BrokerController.
 import random
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -40,10 +40,9 @@ from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.service import HAService
+from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
-from rocketrio_broker.held_writes import HeldWrites
 from rocketrio_broker.kept_tables import keep_tables
-from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.long_polling import HeldPulls
 from rocketrio_broker.metrics.counts import CountedAnswers, CountedStats
@@ -56,6 +55,8 @@ from rocketrio_broker.offsets.reader_places import ReaderPlaces
 from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.role.held_writes import HeldWrites
+from rocketrio_broker.role.standing import CurrentStanding
 from rocketrio_broker.schedule import ScheduleMessageService
 from rocketrio_broker.sql_expressions import SqlExpressions, load_parser
 from rocketrio_broker.store.disk import Disk
@@ -69,13 +70,6 @@ from rocketrio_broker.waiting_answers import WaitingAnswers
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import WallClock
-
-if TYPE_CHECKING:
-    # Both take this state as a whole, and processors call both through it. A protocol for each would repeat all its
-    # members, and handing them a dozen parts one by one would only move the list into `open_broker`.
-    from rocketrio_broker.hand_over import HandOver, TakeOver
-    from rocketrio_broker.role import RoleService
-
 
 LONG_ANSWERS_AT_ONCE: Final = 8
 """Answers that are joined from steps at the same time, for all connections: 128 MiB if each fills a frame."""
@@ -95,11 +89,6 @@ class BrokerState:
     peers: Peers
     """The other brokers of its name."""
     known_slaves: KnownSlaves
-    role_service: "RoleService"
-    """Runs the current role, and changes it."""
-    hand_over: "HandOver"
-    """Makes the broker change places with a slave."""
-    take_over: "TakeOver"
     slave_ids: SlaveIds
     log_check: LogCheckService
     second_history: SecondHistory
@@ -141,7 +130,10 @@ class BrokerState:
         self.store_host = addresses.store_host
         """`address` in the form that stored messages and their ids contain."""
         self.config = LiveConfig(config, wall_clock=wall_clock, configured=configured)
-        self.leadership = Leadership()
+        self.standing = CurrentStanding()
+        """What this broker is among those of its name."""
+        self.slave: SlaveReplication | None = None
+        """The slave's side of replication; None on a master."""
         self.held_writes = HeldWrites()
 
         def file(name: str) -> ConfigFile:
@@ -253,6 +245,10 @@ class BrokerState:
 
     def __repr__(self) -> str:
         return f"<BrokerState of {self.address}>"
+
+    def slave_statistics(self) -> SlaveStatistics | None:
+        """Return a slave's replication state, or None on a master."""
+        return None if self.slave is None else self.slave.statistics()
 
     def load(self) -> None:
         """Load the tables from their files."""

@@ -97,8 +97,8 @@ def unclassified(codes: set[int], changes: set[int]) -> set[str]:
 
 async def test_every_request_that_changes_something_is_audited() -> None:
     async with asking() as one:
-        state = one.broker.state
-        codes, changes = set(processor_table(state)), broker_changes(state)
+        state, roles = one.broker.state, one.broker.roles
+        codes, changes = set(processor_table(state, roles)), broker_changes(state)
         assert not unclassified(codes, set(changes))
         without_access = {code for code in changes if not Code(code).name.startswith("AUTH_")}
         acl = {
@@ -161,7 +161,7 @@ async def test_request_that_cannot_be_read_leaves_a_line_too(
 ) -> None:
     async with asking() as one:
         state = one.broker.state
-        table = state.audit.over(processor_table(state), broker_changes(state))
+        table = state.audit.over(processor_table(state, one.broker.roles), broker_changes(state))
         sometimes = {Code.UPDATE_CONSUMER_OFFSET, Code.HAND_OVER, Code.CHECK_LOG}
         seen = []
         for code in broker_changes(state).keys() & table.keys() - sometimes:
@@ -301,7 +301,7 @@ async def test_file_gets_each_line_once_even_if_its_disk_was_full(
     async with asking() as one:
         audit = Audit("h:1", wall_clock=SystemWallClock(), disk=disk, path=path)
         state = one.broker.state
-        table = audit.over(processor_table(state), broker_changes(state))
+        table = audit.over(processor_table(state, one.broker.roles), broker_changes(state))
         async with trio.open_nursery() as nursery:
             await nursery.start(audit.run)
             for key in ("deleteWhen", "fileReservedTime"):

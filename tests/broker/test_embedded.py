@@ -208,7 +208,7 @@ async def test_members_return_to_the_roles_that_they_held(
         with trio.fail_after(HANGS):
             while True:
                 with suppress(RefusedError):  # Until the slave follows.
-                    await cluster.master.broker.hand_over.run(None)
+                    await cluster.master.broker.roles.hand_over.run(None)
                     break
                 await trio.sleep(0.1)
     caplog.clear()

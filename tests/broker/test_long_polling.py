@@ -12,7 +12,6 @@ from tests.support.stores import opened, put_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.long_polling import (
     SUSPEND_LIMIT,
     TURN_PULLS,
@@ -20,6 +19,7 @@ from rocketrio_broker.long_polling import (
     HeldPulls,
     PullRequestHoldService,
 )
+from rocketrio_broker.role.standing import CurrentStanding
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -344,7 +344,7 @@ async def test_what_arrived_before_the_service_runs_wakes_pulls(
         held.add(held_pull(queue_id=0, deadline=5, offset=0))
         store.append(put_of(topic="t", queue_id=0))
         await wait_all_tasks_blocked()
-        service = PullRequestHoldService(held, executor, store, leadership=Leadership())
+        service = PullRequestHoldService(held, executor, store, standing=CurrentStanding())
         await nursery.start(service.run)
         await trio.sleep(1)  # The next look without an arrival is later.
         assert executor.woken[0] == 1
@@ -356,7 +356,7 @@ async def test_others_have_their_turn_while_many_pulls_are_woken(
     count = 20 * TURN_PULLS
     async with opened(MemoryDisk()) as store:
         held, executor = HeldPulls(), Executor()
-        service = PullRequestHoldService(held, executor, store, leadership=Leadership())
+        service = PullRequestHoldService(held, executor, store, standing=CurrentStanding())
         await nursery.start(service.run)
         for queue_id, pulls in ((0, count), (1, 1)):
             for _ in range(pulls):

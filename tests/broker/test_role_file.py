@@ -9,7 +9,7 @@ from tests.support.faulty_disk import FaultyDisk
 
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.role_file import FILE_NAME, PendingHandOver, RoleAndId, RoleFile
+from rocketrio_broker.role.file import FILE_NAME, PendingHandOver, RoleAndId, RoleFile
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 DIRECTORY = Path("/data/config")

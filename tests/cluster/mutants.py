@@ -28,10 +28,10 @@ from rocketrio_broker.ha import resync
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
-from rocketrio_broker.leadership import NOT_TAKEN_OVER, Leadership
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.queue_locks import QueueLocks
-from rocketrio_broker.role import RoleService
+from rocketrio_broker.role import standing
+from rocketrio_broker.role.standing import ASIDE, HANDING_OVER, NEXT, CurrentStanding, Standing
 from rocketrio_broker.schedule import _Arrivals
 from rocketrio_broker.store import recovery
 from rocketrio_broker.store.acknowledged import Acknowledgement
@@ -55,21 +55,16 @@ def show_everything(patch: pytest.MonkeyPatch) -> None:
 
 def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
     """A former master that comes back moves its readers and takes their commits, and they believe it."""
-    stand_aside = Leadership.stand_aside
+    beside = attrs.evolve(ASIDE, name="beside", label="leads", locks=True, serves=True)
 
-    def lead(
-        self: Leadership,
-        reason: str = NOT_TAKEN_OVER,
-        *,
-        other: str | None = None,
-        is_sole: bool = False,
-    ) -> None:
-        if other is None:
-            stand_aside(self, reason, is_sole=is_sole)
-        else:
-            self.lead()
+    def other(one: Standing) -> Standing:
+        return beside if one is ASIDE else one
 
-    patch.setattr(Leadership, "stand_aside", lead)
+    changed = {
+        event: {other(before): other(after) for before, after in row.items()}
+        for event, row in NEXT.items()
+    }
+    patch.setattr(standing, "NEXT", changed)
     patch.setattr(fetch, "is_still_master", _answering(True))
 
 
@@ -98,7 +93,11 @@ def expect_no_slaves(patch: pytest.MonkeyPatch) -> None:
 
 def claim_in_a_hand_over(patch: pytest.MonkeyPatch) -> None:
     """A master says that it leads while its follower may have taken over."""
-    patch.setattr(RoleService, "claims", property(lambda self: self._claims))
+    patch.setattr(
+        CurrentStanding,
+        "claims",
+        property(lambda self: self.now.claims or self.now is HANDING_OVER),
+    )
 
 
 def leave_readers_ahead(patch: pytest.MonkeyPatch) -> None:

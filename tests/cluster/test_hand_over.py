@@ -15,9 +15,11 @@ from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
-from rocketrio_broker.hand_over import CATCH_UP_LIMIT, HandOver, State, TakeOver
 from rocketrio_broker.processors.ha_status import HAStatusProcessor
-from rocketrio_broker.role_file import FILE_NAME
+from rocketrio_broker.role.file import FILE_NAME
+from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOver, State
+from rocketrio_broker.role.standing import FOLLOWING
+from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -396,7 +398,7 @@ async def test_former_master_that_cannot_store_the_outcome_follows(
         await pair.second.kill()
         await pair.first.start()
         await trio.sleep(1)
-        assert pair.first.broker.state.role_service.problem is None  # It asks nobody.
+        assert pair.first.broker.state.standing.now is FOLLOWING  # It asks nobody.
         await pair.second.start()
         await trio.sleep(10)
         assert role_of(pair.first) == ("slave", 1)

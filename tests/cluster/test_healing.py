@@ -12,7 +12,7 @@ from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.processors.role import RoleProcessor
-from rocketrio_broker.role_file import FILE_NAME
+from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_protocol.bodies.java_properties import parse_properties
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.commands.admin import (

@@ -14,7 +14,7 @@ from tests.support.replication import log_bytes, secret_file
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClientState
-from rocketrio_broker.role import ROOM_CHECK_INTERVAL
+from rocketrio_broker.role.service import ROOM_CHECK_INTERVAL
 from rocketrio_broker.store.refusals import Refuser
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -65,10 +65,10 @@ async def be_slave_for_a_moment(pair: Pair) -> None:
 ACTS: list[tuple[Act, set[Refuser]]] = [
     (change_the_mode, {Refuser.EPOCH}),
     (change_the_mode_twice, {Refuser.EPOCH}),
-    (hand_over_with_a_full_disk, {Refuser.HAND_OVER}),
+    (hand_over_with_a_full_disk, {Refuser.STANDING}),
     (
         be_slave_for_a_moment,
-        {Refuser.ROLE, Refuser.REPLICATION, Refuser.EPOCH, Refuser.MISSING_TAIL},
+        {Refuser.STANDING, Refuser.REPLICATION, Refuser.EPOCH, Refuser.MISSING_TAIL},
     ),
 ]
 """What an operator does, and whose refusals are its own."""

@@ -137,7 +137,7 @@ async def test_slave_killed_in_the_middle_of_a_record_continues(autojump_clock: 
     async with master(messages=30) as leader:
         log = log_bytes(leader.store)
         async with opened(switch.disk(disk)) as half:
-            half.is_slave = True
+            half.begin_replication()
             half.append_raw(0, log[: len(log) - 50])
             await wait_all_tasks_blocked()
             torn = half.dispatched.value

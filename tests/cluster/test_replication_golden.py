@@ -62,7 +62,7 @@ async def test_recorded_transfers_build_the_slave_s_log_to_the_byte(
     network = MemoryNetwork()
     listener = await network.host(MASTER).listen(MASTER_HA)
     async with opened(MemoryDisk(), RECORDED_STORE) as store, trio.open_nursery() as nursery:
-        store.is_slave = True
+        store.begin_replication()
         client = HAClient(
             store,
             address=MasterAddress(MASTER_HA),

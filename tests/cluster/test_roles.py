@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
-from rocketrio_broker.role import OTHER_MASTER_CHECK_INTERVAL
+from rocketrio_broker.role.service import OTHER_MASTER_CHECK_INTERVAL
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
@@ -292,7 +292,7 @@ async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
         nursery.start_soon(order)
         await trio.sleep(10)
         assert (await listed(cluster))[0] == successor.broker.address
-        copies = former.state.role_service.slave_statistics()
+        copies = former.state.slave_statistics()
         assert copies is not None
         assert copies.tables.master_addr == successor.broker.address
         assert "does not lead" in (copies.tables.last_problem or "")

@@ -17,6 +17,7 @@ import trio
 from tests.support.caller import COMMIT, SUBSCRIPTION, Caller, caller_of, messages
 from tests.support.clients import client_of
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.standings import force
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -32,6 +33,7 @@ from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.processors.pull import PullMessageProcessor
+from rocketrio_broker.role.standing import LEADING, PREPARING
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.names import retry_topic
@@ -78,7 +80,7 @@ async def lose_the_end(
 
 
 async def promote(broker: Broker) -> None:
-    await broker.role_service.change("async-master", 0)
+    await broker.roles.service.change("async-master", 0)
 
 
 class Handled:
@@ -389,14 +391,14 @@ async def test_master_that_has_not_taken_over_confirms_no_position(
     async with pair() as (cluster, caller):
         master = cluster.master.broker
         beyond = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, 0, SHARED + 1)
-        master.state.leadership.stand_aside()
+        force(master, PREPARING)
         answer = await caller.pull(master.address, SHARED, limited_by_bytes=True)
         assert "rocketrioEpoch" not in answer.ext_fields
         refused = await caller.pool.call(master.address, beyond)
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         await caller.commit(master.address, SHARED)
         assert await caller.committed(master.address) == SHARED
-        master.state.leadership.lead()
+        force(master, LEADING)
         answer = await caller.pull(master.address, SHARED, limited_by_bytes=True)
         assert "rocketrioEpoch" in answer.ext_fields
         # What is committed to a master that leads is believed.

@@ -10,6 +10,7 @@ import trio
 from tests.cluster.test_roles import listed, rival_of
 from tests.support.caller import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from tests.support.clients import client_of
+from tests.support.standings import force
 from tests.support.waiting import eventually
 from trio.testing import MockClock
 
@@ -18,7 +19,8 @@ from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.producing.produce import open_producer
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
-from rocketrio_broker.role import OTHER_MASTER_CHECK_INTERVAL
+from rocketrio_broker.role.service import OTHER_MASTER_CHECK_INTERVAL
+from rocketrio_broker.role.standing import ASIDE, LEADING, LOOKING
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketrio_protocol.bodies.queues import LockBatch, QueueName
@@ -200,7 +202,7 @@ async def test_clients_ignore_a_lower_offset_from_a_former_master(
         await wait_given(given, 160)
         await trio.sleep(1)
         await pair.bring_back()
-        pair.former.state.leadership.lead()
+        force(pair.former, LEADING)
         pair.forget_the_new_route()
         with trio.fail_after(GOES_ON_WITHIN):
             await pair.send(160, 10)
@@ -223,7 +225,7 @@ async def test_held_pulls_are_answered_when_another_master_is_found(
         nursery.start_soon(pull)
         await trio.sleep(1)
         assert not answers
-        pair.former.state.leadership.stand_aside("another", other=pair.master.address)
+        force(pair.former, ASIDE, "another", other=pair.master.address)
         await eventually(lambda: answers, 0.1, interval=0.01)
         assert answers[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -309,7 +311,7 @@ async def test_no_name_server_lists_a_master_that_does_not_lead(autojump_clock: 
             is_listed = (await listed(cluster)).get(0) == rival.broker.address
             was_listed = was_listed or is_listed
             assert rival.broker.store.writable or not is_listed
-            if not rival.broker.state.leadership.leads:
+            if not rival.broker.state.standing.leads:
                 answer = await call.pull(rival.broker.address, 1)
                 assert answer.code != ResponseCode.PULL_OFFSET_MOVED
         assert was_listed
@@ -324,7 +326,7 @@ async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothin
         await pair.cluster.master.kill()
         await pair.cluster.master.start()
         pool, addr = pair.call.pool, pair.former.address
-        assert pair.former.state.leadership.stands_aside
+        assert pair.former.state.standing.stands_aside
         assert len(bodies(await pair.call.pull(addr, 90))) == 10
         for offset in (100, 160):
             answer = await pair.call.pull(addr, offset)
@@ -390,16 +392,16 @@ async def test_former_master_sends_its_slaves_nothing_more_once_it_finds_its_suc
         answer = await call.change_role(successor.broker.address, "async-master", 0)
         assert answer.code == 0, answer.remark
         await trio.sleep(2)
-        assert former.state.leadership.leads
+        assert former.state.standing.leads
         assert [each.member for each in former.state.ha_service.connections] == [
             third.broker.store.epochs.member
         ]
         for host in (successor.host, NAME_SERVER_HOST):
             network.reconnect(master.host, host)
         with trio.fail_after(60):
-            await eventually(lambda: former.state.leadership.stands_aside)
+            await eventually(lambda: former.state.standing.stands_aside)
         await trio.sleep(10)
-        assert former.state.leadership.other == successor.broker.address
+        assert former.state.standing.other == successor.broker.address
         assert not former.state.ha_service.connections
 
 
@@ -409,13 +411,13 @@ async def test_refused_slaves_follow_soon_after_the_master_knows_that_it_may_lea
     async with EmbeddedCluster(slaves=1) as cluster:
         master, slave = cluster.master.broker, cluster.slaves[0].broker
         await trio.sleep(2)
-        master.state.leadership.is_sole = False
+        force(master, LOOKING)
         master.state.ha_service.end_followers()
         await trio.sleep(10)
-        copies = slave.state.role_service.slave_statistics()
+        copies = slave.state.slave_statistics()
         assert copies is not None
         assert "No slave may follow" in (copies.log.last_problem or "")
         assert copies.log.connected_since_ms is None
-        master.state.leadership.is_sole = True
+        force(master, LEADING)
         with trio.fail_after(1):
-            await slave.state.role_service.slave.client.followed.wait_past(1)
+            await slave.state.slave.client.followed.wait_past(1)

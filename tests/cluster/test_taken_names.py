@@ -156,7 +156,7 @@ async def test_master_in_service_does_not_give_way_to_a_stranger_with_its_name(
         while trio.current_time() < end:
             await trio.sleep(0.5)
             assert master.store.writable
-            assert master.state.leadership.leads
+            assert master.state.standing.leads
             if trio.current_time() < end - 20:  # It is not heard of for two minutes in the end.
                 await register(stranger, cluster.name_server.addr)
         assert (await listed(cluster))[0] == STRANGER_ADDR
@@ -232,7 +232,7 @@ async def test_proven_slave_reports_which_one_was_promoted(
         cluster.memory_network.partition(first.host, second.host)
         await trio.sleep(45)
         assert not first.broker.store.writable
-        assert first.broker.state.leadership.other == second.broker.address
+        assert first.broker.state.standing.other == second.broker.address
 
 
 async def test_promoted_slave_of_apache_is_trusted_without_a_secret(

@@ -13,7 +13,7 @@ import trio
 from rocketrio_broker.cli import main
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.history import last_boundary
-from rocketrio_broker.role import RoleService
+from rocketrio_broker.role.service import RoleService
 
 
 def _half_log() -> None:

@@ -149,7 +149,7 @@ async def _be_master(way: str, data: bytes) -> None:
     async with opened(MemoryDisk()) as store, background_nursery() as nursery:
         await _write(store)
         log = log_bytes(store)
-        store.is_slave = True
+        store.begin_replication()
         listener = await network.host(MASTER).listen(MASTER_HA)
         dial = network.host(SLAVE).dial
 

@@ -15,5 +15,5 @@ def tell_cpu_time(channel: Channel, request: RemotingCommand) -> RemotingCommand
 
 if __name__ == "__main__":
     real = broker.processor_table
-    broker.processor_table = lambda state: {**real(state), CPU_TIME: tell_cpu_time}
+    broker.processor_table = lambda *parts: {**real(*parts), CPU_TIME: tell_cpu_time}
     cli.main()

@@ -222,7 +222,7 @@ async def slave(
 ) -> AsyncGenerator[Slave]:
     """A slave that follows the master at `master_addr`."""
     async with opened(disk or MemoryDisk()) as store, background_nursery() as nursery:
-        store.is_slave = True
+        store.begin_replication()
         address = MasterAddress(master_addr)
         client = HAClient(
             store,

@@ -205,7 +205,7 @@ class MissingTail:
         """Compare the end of this log with theirs, even if they are not longer, and repair what is damaged here."""
         store = self._store
         store.refusals.refuse(Refuser.MISSING_TAIL, _FETCHING)
-        store.is_slave = True
+        store.begin_replication()
         try:
             await self._torn_end.compare(
                 [PeerLog(slave.ha_addr, slave.end, slave.knows_epochs) for slave in slaves]
@@ -213,7 +213,7 @@ class MissingTail:
         except (Error, OSError) as error:
             logger.error("the end of this log was not repaired reason=%s", error)
         finally:
-            store.is_slave = False
+            store.end_replication()
             store.refusals.lift(Refuser.MISSING_TAIL)
 
     # --- following ---------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class MissingTail:
         )
         problem: list[Error] = []
         store.refusals.refuse(Refuser.MISSING_TAIL, _FETCHING)
-        store.is_slave = True
+        store.begin_replication()
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(client.run)
@@ -249,7 +249,7 @@ class MissingTail:
                 nursery.cancel_scope.cancel()
         finally:
             # The end of the slave's role completes the queues and cuts off a partial record.
-            store.is_slave = False
+            store.end_replication()
             store.refusals.lift(Refuser.MISSING_TAIL)
         fetched = store.max_physical_offset - begin
         if fetched > 0:

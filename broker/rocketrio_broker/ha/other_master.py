@@ -1,4 +1,4 @@
-"""Searches for another master of this broker's name; called twice before a broker takes writes, see `role.py`.
+"""Searches for another master of this broker's name; called twice before a broker takes writes, see `role/service.py`.
 
 Each name server is asked (106) which brokers of the name it lists, and each of those whether it is a master, and if it
 leads (71003; Apache's 26 and 907). Only a broker that answers this itself counts: a broker that a name server lists

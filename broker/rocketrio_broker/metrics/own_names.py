@@ -166,7 +166,7 @@ def node(
     config = broker.config.broker
     what = {"version": version, "role": config.role, "broker_id": config.broker_id}
     yield INFO.alone(labels(**what, address=broker.address), 1)
-    takes_writes = not config.is_slave and broker.leadership.leads and broker.store.writable
+    takes_writes = not config.is_slave and broker.standing.leads and broker.store.writable
     yield TAKES_WRITES.alone(labels(), int(takes_writes))
     yield CONNECTIONS.alone(labels(), connections)
     yield FAULTS.alone(labels(), broker.faults.count)
@@ -224,7 +224,7 @@ def _seconds_behind(broker: "BrokerState", begin: int, end: int) -> float | None
 
 def following(broker: "BrokerState", labels: Named) -> Iterator[str]:
     """Yield how a slave follows its master."""
-    slave = broker.role_service.slave_statistics()
+    slave = broker.slave_statistics()
     if slave is None:
         return
     yield HA_STATE.head()

@@ -80,11 +80,11 @@ def _healthy() -> Page:
 
 def unready(broker: BrokerState) -> str:
     """Return why clients cannot use the broker yet; empty if they can."""
-    if not broker.role_service.ready.value:
+    if not broker.standing.served.value:
         return "the role has not begun"
     if broker.config.broker.name_servers and not broker.registration.listings.value:
         return "not registered at a name server"
-    slave = broker.role_service.slave_statistics()
+    slave = broker.slave_statistics()
     if slave is not None and slave.log.state not in _FOLLOWS:
         return f"the slave is {slave.log.state.value}"
     return ""

@@ -26,7 +26,7 @@ from rocketrio_broker.processors.pull import PullMessageProcessor
 from rocketrio_broker.processors.query import QueryMessageProcessor
 from rocketrio_broker.processors.queue_locks import QueueLockProcessor
 from rocketrio_broker.processors.reply import ReplyMessageProcessor
-from rocketrio_broker.processors.role import RoleProcessor
+from rocketrio_broker.processors.role import RoleProcessor, Roles
 from rocketrio_broker.processors.send import SendMessageProcessor
 from rocketrio_broker.processors.send_back import SendBackProcessor
 from rocketrio_broker.processors.topic_admin import TopicAdminProcessor
@@ -70,16 +70,16 @@ PROCESSORS: Final[tuple[Callable[[BrokerState], RequestFamily], ...]] = (
     InspectionProcessor,
     HAStatusProcessor,
     LogCheckProcessor,
-    RoleProcessor,
     AccessAdminProcessor,
 )
 
 
-def processor_table(broker: BrokerState) -> dict[int, Processor]:
+def processor_table(broker: BrokerState, roles: Roles) -> dict[int, Processor]:
     """Return the processors of all requests by code; they refuse what only a leading broker may answer."""
     table: dict[int, Processor] = {}
-    for family in PROCESSORS:
-        processors = family(broker).processors()
+    families = [*(family(broker) for family in PROCESSORS), RoleProcessor(broker, roles)]
+    for family in families:
+        processors = family.processors()
         assert not table.keys() & processors.keys(), f"{family} answers a code of another family"
         table |= processors
-    return only_while_leading(table, broker.leadership)
+    return only_while_leading(table, broker.standing)

@@ -83,7 +83,7 @@ class BrokerAdminProcessor:
                 replication=EXCHANGE_VERSION,
                 log_end_offset=broker.store.max_physical_offset,
                 role=config.role,
-                claims=None if config.is_slave else broker.role_service.claims,
+                claims=None if config.is_slave else broker.standing.claims,
             )
         )
 
@@ -129,7 +129,7 @@ class BrokerAdminProcessor:
 
     def _slave_table(self) -> dict[str, str]:
         """Return rocketrio's keys about how a slave follows, and how far a long copy is."""
-        slave = self._broker.role_service.slave_statistics()
+        slave = self._broker.slave_statistics()
         if slave is None:
             return {}
         table = {

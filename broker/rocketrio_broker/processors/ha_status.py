@@ -10,6 +10,8 @@ import attrs
 from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_broker.ha.slave import SlaveStatistics
+from rocketrio_broker.role.service import alarm
+from rocketrio_broker.role.standing import UNRESOLVED
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import store_timestamp_from
 from rocketrio_broker.waiting_answers import WaitingStatistics
@@ -47,7 +49,7 @@ class HAStatusProcessor:
 
     def status(self) -> HARuntimeInfo:
         """Return the body of the answer."""
-        slave = self._broker.role_service.slave_statistics()
+        slave = self._broker.slave_statistics()
         end = self._broker.store.max_physical_offset
         connections = [
             self._connection(one, end) for one in self._broker.ha_service.statistics().connections
@@ -77,16 +79,16 @@ class HAStatusProcessor:
         gate = self._broker.gate_keeper.statistics()
         waits = self._broker.waiting_answers.statistics()
         epoch = store.epochs.lines[-1] if store.epochs.lines else None
-        slave = self._broker.role_service.slave_statistics()
+        slave = self._broker.slave_statistics()
         return OwnStatus(
             role=config.role,
             broker_id=config.broker_id,
-            claims=None if config.is_slave else self._broker.role_service.claims,
+            claims=None if config.is_slave else self._broker.standing.claims,
             configured_role=self._broker.config.configured.role,
             configured_broker_id=self._broker.config.configured.broker_id,
             refusal=None if config.is_slave else store.refusal or None,
-            standing=self._broker.leadership.standing,
-            stands_aside_for=self._broker.leadership.other,
+            standing=self._broker.standing.now.label,
+            stands_aside_for=self._broker.standing.other,
             flushed_offset=store.flushed.value,
             min_offset=store.min_physical_offset,
             max_offset=store.max_physical_offset,
@@ -114,8 +116,18 @@ class HAStatusProcessor:
             *broker.store.problems(),
             *broker.log_check.problems(),
             *broker.second_history.problems(),
-            *broker.role_service.problems(),
+            *self._other_masters(),
         ]
+
+    def _other_masters(self) -> list[str]:
+        """Return which masters name servers list instead of this one, which leads."""
+        broker = self._broker
+        others = broker.registration.other_masters if broker.standing.leads else {}
+        return [alarm(other) for other in sorted(set(others.values()))]
+
+    def _unresolved(self) -> str:
+        standing = self._broker.standing
+        return standing.reason if standing.now is UNRESOLVED else ""
 
     def _connection(self, one: HAConnectionStatistics, end: int) -> HAConnectionRuntimeInfo:
         # A slave cannot lack bytes that are deleted here: an empty one is sent the log from its first byte.
@@ -161,7 +173,7 @@ class HAStatusProcessor:
             rocketrio_verified_offset=log.verified_offset,
             rocketrio_level_age=None if level is None else level / 1000,
             rocketrio_bytes_received=log.bytes_received,
-            rocketrio_last_problem=self._broker.role_service.problem or log.last_problem,
+            rocketrio_last_problem=self._unresolved() or log.last_problem,
             rocketrio_copied_bytes=None if slave.copy is None else slave.copy.copied,
             rocketrio_copy_bytes=None if slave.copy is None else slave.copy.total,
             rocketrio_copy_rate=None if slave.copy is None else round(slave.copy.rate),

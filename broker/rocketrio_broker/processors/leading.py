@@ -17,8 +17,8 @@ Answers to: nothing of 4.x; a 5.x broker whose `isIsolated` is set leaves the ro
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.standing import CurrentStanding
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import Channel
@@ -60,33 +60,35 @@ code."""
 
 
 def only_while_leading(
-    table: Mapping[int, Processor], leadership: Leadership
+    table: Mapping[int, Processor], standing: CurrentStanding
 ) -> dict[int, Processor]:
     """Return the same table with processors that refuse what a broker that stands aside must not answer."""
     return {
-        code: _guarded(processor, leadership, is_leaders_only=code in LEADERS_ONLY)
+        code: _guarded(processor, standing, is_leaders_only=code in LEADERS_ONLY)
         if code in NOT_BESIDE_A_MASTER
         else processor
         for code, processor in table.items()
     }
 
 
-def refuse_beside_a_master(leadership: Leadership) -> None:
+def refuse_beside_a_master(standing: CurrentStanding) -> None:
     """Raise RefusedError while the broker stands aside for another live master."""
-    if leadership.other is not None:
-        raise _refusal(leadership)
+    if not standing.now.serves:
+        raise _refusal(standing)
 
 
-def _guarded(processor: Processor, leadership: Leadership, *, is_leaders_only: bool) -> Processor:
+def _guarded(
+    processor: Processor, standing: CurrentStanding, *, is_leaders_only: bool
+) -> Processor:
     def process(channel: Channel, request: RemotingCommand) -> Answer | Coroutine[Any, Any, Answer]:
-        if leadership.other is not None or (is_leaders_only and leadership.stands_aside):
-            raise _refusal(leadership)
+        if not standing.now.serves or (is_leaders_only and standing.stands_aside):
+            raise _refusal(standing)
         return processor(channel, request)
 
     return process
 
 
-def _refusal(leadership: Leadership) -> RefusedError:
+def _refusal(standing: CurrentStanding) -> RefusedError:
     return RefusedError(
-        ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stands aside: {leadership.reason}"
+        ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker stands aside: {standing.reason}"
     )

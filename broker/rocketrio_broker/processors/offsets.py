@@ -47,7 +47,7 @@ class OffsetProcessor:
         self._consumer_offsets = broker.consumer_offsets
         self._level_clock = broker.level_clock
         self._absence = broker.absence
-        self._leadership = broker.leadership
+        self._standing = broker.standing
         self._epochs = broker.reader_epochs
         self._places = broker.reader_places
 
@@ -122,7 +122,7 @@ class OffsetProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
             )
         self._refuse_unknown_queue(header.topic, header.queue_id)
-        if self._leadership.stands_aside:
+        if self._standing.stands_aside:
             self._refuse_beyond_the_end(header)
         commit = self._versioned_commit(header)
         kept = commit or Commit(header.commit_offset)
@@ -185,7 +185,7 @@ class OffsetProcessor:
         if header.commit_offset > end:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"{self._leadership.reason}, and queue {header.queue_id} of {header.topic} ends at {end}",
+                f"{self._standing.reason}, and queue {header.queue_id} of {header.topic} ends at {end}",
             )
 
     def _refuse_reset_beyond_the_end(

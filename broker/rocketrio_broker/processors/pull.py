@@ -112,7 +112,7 @@ class PullMessageProcessor:
         self._live_slaves = broker.live_slaves
         self._level_clock = broker.level_clock
         self._pull_offsets = broker.pull_offsets
-        self._leadership = broker.leadership
+        self._standing = broker.standing
         self._epochs = broker.reader_epochs
         self._places = broker.reader_places
         self._sql = broker.sql_expressions
@@ -138,7 +138,7 @@ class PullMessageProcessor:
             execute = partial(self.execute_held, pull)
             pull.channel.reply_in_turn(partial(answer_of, pull.channel, pull.request, execute))
             return None
-        refuse_beside_a_master(self._leadership)
+        refuse_beside_a_master(self._standing)
         if self._guard is not None:
             self._guard.check_again(pull.channel, pull.request.user, pull_needs(pull.header))
         return self._pull(pull.channel, pull.request, pull.header, is_first=False)
@@ -169,11 +169,7 @@ class PullMessageProcessor:
         )
         code = code_of_status(result.status, header.queue_offset)
         is_slave = self._store.is_slave
-        if (
-            self._leadership.stands_aside
-            and code is not ResponseCode.SUCCESS
-            and code is not _RETRY
-        ):
+        if self._standing.stands_aside and code is not ResponseCode.SUCCESS and code is not _RETRY:
             code = _NOT_FOUND
             result.next_begin_offset = header.queue_offset
         if (
@@ -229,7 +225,7 @@ class PullMessageProcessor:
             answer.level_millis = self._level_clock.age_millis()
         # Only a rocketrio client uses the epoch, and only for a position that was checked.
         is_beyond = is_slave and (parted or result.next_begin_offset > result.max_offset)
-        if header.limited_by_bytes and not (self._leadership.stands_aside or is_beyond):
+        if header.limited_by_bytes and not (self._standing.stands_aside or is_beyond):
             answer.epoch = place
         channel.reply(
             pull_answer_frame(

@@ -3,16 +3,20 @@
     71001   an operator gives the broker another role
     71011   a broker asks for an id, to follow this one
     71012   an operator makes this master change places with a slave
-    71013   a master makes this slave take over, step by step (hand_over.py)
+    71013   a master makes this slave take over, step by step (`role/hand_over.py`)
 
 Answers to: nothing of 4.x; 5.x's controller sends NOTIFY_BROKER_ROLE_CHANGED (1008).
 """
 
 from typing import Final, cast
 
+import attrs
 import trio
 
 from rocketrio_broker.config import ROLES, Role
+from rocketrio_broker.role.hand_over import HandOver
+from rocketrio_broker.role.service import RoleService
+from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -32,11 +36,21 @@ CHANGE_LIMIT: Final = 60.0
 """Seconds after which the sender is answered even if the new role does not serve yet; the change continues."""
 
 
+@attrs.frozen
+class Roles:
+    """What changes the role of a broker."""
+
+    service: RoleService
+    hand_over: HandOver
+    take_over: TakeOver
+
+
 class RoleProcessor:
     """Answers requests to change the role, and gives ids to brokers that want to follow."""
 
-    def __init__(self, broker: BrokerState) -> None:
+    def __init__(self, broker: BrokerState, roles: Roles) -> None:
         self._broker = broker
+        self._roles = roles
 
     def processors(self) -> dict[int, Processor]:
         """Return the methods of this processor by request code."""
@@ -56,7 +70,7 @@ class RoleProcessor:
             )
         try:
             with trio.move_on_after(CHANGE_LIMIT) as waiting:
-                await self._broker.role_service.change(cast(Role, header.role), header.broker_id)
+                await self._roles.service.change(cast(Role, header.role), header.broker_id)
         except ConfigError as error:
             return request.response(code=ResponseCode.INVALID_PARAMETER, remark=str(error))
         if waiting.cancelled_caught:
@@ -74,7 +88,7 @@ class RoleProcessor:
                 code=ResponseCode.INVALID_PARAMETER,
                 remark=f"this is a broker of {name}, not of {header.broker_name}",
             )
-        if not self._broker.leadership.leads:
+        if not self._broker.standing.leads:
             return request.response(
                 code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="this broker does not take writes"
             )
@@ -85,11 +99,11 @@ class RoleProcessor:
     async def hand_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(HandOverRequestHeader)
         return request.response(
-            await self._broker.hand_over.run(header.to_id, dry_run=header.dry_run)
+            await self._roles.hand_over.run(header.to_id, dry_run=header.dry_run)
         )
 
     async def take_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(TakeOverRequestHeader)
         return request.response(
-            TakeOverResponseHeader(await self._broker.take_over.step(header, request.body))
+            TakeOverResponseHeader(await self._roles.take_over.step(header, request.body))
         )

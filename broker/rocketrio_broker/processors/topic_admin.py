@@ -180,7 +180,7 @@ class TopicAdminProcessor:
         if VERSION_5 <= request.version <= VERSION_5_3_3:
             wrapper = _without_attributes(wrapper)
         # A slave copies no tables from a master that has not joined them with that slave's yet.
-        header = admin.GetAllTopicConfigResponseHeader(self._broker.leadership.stands_aside or None)
+        header = admin.GetAllTopicConfigResponseHeader(self._broker.standing.stands_aside or None)
         return request.response(header, body=fastjson.dumps(with_mappings(wrapper)))
 
     def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

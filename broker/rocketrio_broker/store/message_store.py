@@ -319,16 +319,17 @@ class MessageStore:
         """Whether the log is written by replication; a slave refuses appends."""
         return self._is_slave
 
-    @is_slave.setter
-    def is_slave(self, is_slave: bool) -> None:
-        if self._is_slave and not is_slave:
+    def begin_replication(self) -> None:
+        """Let replication write the log, and refuse appends."""
+        self._is_slave = self._reader.is_slave = True
+        self.refusals.refuse(Refuser.REPLICATION, "this broker is a slave")
+
+    def end_replication(self) -> None:
+        """Complete the queues, cut off a record that is incomplete, and let appends write the log again."""
+        if self._is_slave:
             self._replicated.end_replication()
-        self._is_slave = is_slave
-        if is_slave:
-            self.refusals.refuse(Refuser.REPLICATION, "this broker is a slave")
-        else:
-            self.refusals.lift(Refuser.REPLICATION)
-        self._reader.is_slave = is_slave
+        self._is_slave = self._reader.is_slave = False
+        self.refusals.lift(Refuser.REPLICATION)
 
     @property
     def writable(self) -> bool:

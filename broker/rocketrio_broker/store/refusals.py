@@ -21,16 +21,14 @@ class Refuser(Enum):
     """A store that is being closed."""
     SECOND_HISTORY = auto()
     """A new log beside an older one of its name, until the broker is restarted or follows another log."""
-    HAND_OVER = auto()
-    """A hand-over, until it has failed or this broker is a slave."""
     MISSING_TAIL = auto()
     """A new master that gets what it lacks of a slave's log."""
     REPLICATION = auto()
     """A log that replication writes."""
     EPOCH = auto()
     """A master without an epoch for what it would write."""
-    ROLE = auto()
-    """Each broker but a master that has taken over."""
+    STANDING = auto()
+    """Each broker but a master that has taken over, and does not hand over (`role/standing.py`)."""
     DISK = auto()
     """A disk that is nearly full."""
 

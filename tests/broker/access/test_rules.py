@@ -306,7 +306,7 @@ def test_request_about_the_broker_needs_the_cluster(codes: Sequence[int], action
 
 async def test_every_code_that_a_broker_answers_has_a_rule_and_no_other(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
-        answered = set(processor_table(here.broker.state))
+        answered = set(processor_table(here.broker.state, here.broker.roles))
     extra = {RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, RequestCode.GET_ALL_USERS}
     assert answered | extra == set(BROKER_RULES)
 

@@ -89,7 +89,7 @@ async def test_slave_reports_the_position_of_its_copy(
     caplog.set_level(logging.INFO)
     answers = Answers()
     async with slave(MemoryNetwork(), master_addr=None) as ours, trio.open_nursery() as nursery:
-        ours.store.is_slave = False
+        ours.store.end_replication()
         watch = await copying(ours, answers, nursery)
         answers.end = END
         ours.client.connected.advance(1)
@@ -137,7 +137,7 @@ async def test_short_way_and_silent_master_are_no_copy(
     caplog.set_level(logging.INFO)
     answers = Answers()
     async with slave(MemoryNetwork(), master_addr=None) as ours, trio.open_nursery() as nursery:
-        ours.store.is_slave = False
+        ours.store.end_replication()
         watch = await copying(ours, answers, nursery)
         for end in (None, 1000):
             answers.end = end

@@ -58,7 +58,7 @@ async def mend(store: MessageStore, welcome: Welcome) -> None:
 async def cut(disk: FaultyDisk, welcome: Welcome) -> None:
     async with opened(disk) as store:
         await begin(store)
-        store.is_slave = True
+        store.begin_replication()
         await mend(store, welcome)
 
 
@@ -93,7 +93,7 @@ async def test_power_cut_at_any_step_loses_nothing_and_is_gone_over_again(
             # What is not in the log any more is in a file, and whole.
             assert end == boundary + len(tail) or tail in kept_tails(found)
             assert log_bytes(store)[boundary:] == tail[: end - boundary]
-            store.is_slave = True
+            store.begin_replication()
             await mend(store, welcome)
             assert store.max_physical_offset == boundary
             assert [line.number for line in store.epochs.lines] == [1, 3]

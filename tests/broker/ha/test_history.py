@@ -111,7 +111,7 @@ async def test_boundary_in_a_record_that_is_not_whole_yet() -> None:
     async with a_store() as store:
         data, place = log_bytes(store), starts_of(store)[100]
     async with opened(MemoryDisk()) as store:
-        store.is_slave = True
+        store.begin_replication()
         store.append_raw(0, data[: place + 50])
         assert last_boundary(store.commit_log, 1, place + 40) == place
 

@@ -61,7 +61,7 @@ async def test_damaged_greeting_of_a_master_does_not_end_a_slave(autojump_clock:
             await store.epochs.open(own[-1])
             fill(store, 2)
         end, log = store.max_physical_offset, log_bytes(store)
-        store.is_slave = True
+        store.begin_replication()
 
         async def knows_epochs() -> bool:
             return True

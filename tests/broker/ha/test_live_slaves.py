@@ -171,11 +171,11 @@ async def test_live_slaves_follow_a_change_of_roles(autojump_clock: MockClock) -
         await trio.sleep(11)  # The tables are copied.
         await cluster.master.stop()
         successor = cluster.slaves[0].broker
-        await successor.role_service.change("async-master", 0)
+        await successor.roles.service.change("async-master", 0)
         await trio.sleep(40)  # The other slave hears of the new master with its next registration.
         assert list(successor.state.live_slaves.ids(NAMED, max_physical_offset=0)) == [2]
         assert await suggestion(caller, successor.address) == 2
-        await successor.role_service.change("slave", 1)
+        await successor.roles.service.change("slave", 1)
         assert await suggestion(caller, successor.address) == 1  # A slave keeps its readers.
 
 

@@ -291,9 +291,9 @@ async def test_master_that_gets_its_end_back_is_followed(autojump_clock: MockClo
         await trio.sleep(15)
         assert follower.client.state is HAClientState.AHEAD
         end = leader.store.max_physical_offset
-        leader.store.is_slave = True
+        leader.store.begin_replication()
         leader.store.append_raw(end, log_bytes(follower.store, end))
-        leader.store.is_slave = False
+        leader.store.end_replication()
         fill(leader.store, 10)
         await level(leader, follower)
         assert follower.client.statistics().last_problem is None

@@ -133,7 +133,7 @@ async def test_slave_fed_by_replication_builds_the_masters_files(run: str, tmp_p
     end = store_end(log)
     own = tmp_path / "slave"
     async with opened(InlineDisk(), attrs.evolve(APACHE), root=own) as store:
-        store.is_slave = True
+        store.begin_replication()
         for start in range(0, end, 777):
             store.append_raw(start, log[start : min(start + 777, end)])
         await store.dispatched.wait_reached(end)

@@ -161,12 +161,12 @@ async def test_refused_append_changes_nothing() -> None:
 async def test_slave_and_full_disk_refuse() -> None:
     disk = MemoryDisk()
     async with opened(disk) as store:
-        store.is_slave = True
+        store.begin_replication()
         refused = store.append(put_of())
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert "slave" in refused.remark
         assert not store.writable
-        store.is_slave = False
+        store.end_replication()
         assert store.writable
         stored(store.append(put_of()))
 

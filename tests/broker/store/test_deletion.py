@@ -61,7 +61,7 @@ async def test_slave_drops_an_incarnation_once_the_deletion_is_in_its_log(
         opened(MemoryDisk(), LARGE) as master,
         opened(MemoryDisk(), LARGE, root=ROOT / "2") as slave,
     ):
-        slave.is_slave = True
+        slave.begin_replication()
         put(master, *[b"earlier"] * count)
         put(master, *[b"other"] * count, topic="other")
         copy(master, slave)
@@ -72,7 +72,7 @@ async def test_slave_drops_an_incarnation_once_the_deletion_is_in_its_log(
         await trio.sleep(1)
         assert slave.queue_bounds("orders", 0) is None
         assert slave.dispatcher.take_deletions() == [Deletion("orders", "3.1")]
-        slave.is_slave = False
+        slave.end_replication()
         put(slave, b"later")
         assert bodies(slave) == [b"later"]
         assert bodies(slave, "other") == [b"other"] * count
@@ -86,7 +86,7 @@ async def test_incarnations_that_arrive_together_are_kept_separate(
         opened(MemoryDisk(), LARGE) as master,
         opened(MemoryDisk(), LARGE, root=ROOT / "2") as slave,
     ):
-        slave.is_slave = True
+        slave.begin_replication()
         put(master, *[b"earlier"] * count)
         delete(master)
         put(master, *[b"later"] * (count + 1))
@@ -160,7 +160,7 @@ async def test_deletion_that_is_cut_off_gives_the_queues_back(autojump_clock: Mo
         end = slave.max_physical_offset
         delete(slave)
         put(slave, b"of a life that never was")
-        slave.is_slave = True
+        slave.begin_replication()
         await slave.checkpoint()
         slave.truncate_to(end)
         checkpoint = disk.open(ROOT / "checkpoint").pread(4096, 0)

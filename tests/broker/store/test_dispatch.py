@@ -198,7 +198,7 @@ async def test_no_topic_of_a_master_leads_out_of_the_folder(
         assert log is not None
         root = tmp_path / "data" / "broker"
         async with opened(InlineDisk(), config, root=root) as slave:
-            slave.is_slave = True
+            slave.begin_replication()
             slave.append_raw(0, log)
             await trio.sleep(70)
             assert slave.queues().keys() == {"orders"}

@@ -44,7 +44,7 @@ async def test_slave_serves_what_lies_before_damage_and_takes_nothing_more(
     log, starts = await log_of(20)
     log[starts[12] + MAGIC_AT] ^= 0xFF
     async with opened(MemoryDisk()) as store:
-        store.is_slave = True
+        store.begin_replication()
         store.append_raw(0, log[:-10])
         await trio.sleep(1)
         assert store.health.damage is not None
@@ -70,12 +70,12 @@ async def test_next_start_cuts_the_damage_off_and_replication_continues(
     damaged[starts[12] + MAGIC_AT] ^= 0xFF
     disk = MemoryDisk()
     async with opened(disk) as store:
-        store.is_slave = True
+        store.begin_replication()
         store.append_raw(0, damaged)
         await trio.sleep(120)  # a checkpoint comes in between
     assert ABORT in disk.files
     async with opened(disk) as store:
-        store.is_slave = True
+        store.begin_replication()
         assert store.max_physical_offset == starts[12]
         assert store.health.is_good
         store.append_raw(starts[12], log[starts[12] :])
@@ -121,10 +121,10 @@ async def test_cutting_the_damage_off_opens_the_store_again(autojump_clock: Mock
     log[starts[12] + MAGIC_AT] ^= 0xFF
     disk = MemoryDisk()
     async with opened(disk) as store:
-        store.is_slave = True
+        store.begin_replication()
         store.append_raw(0, log)
         await trio.sleep(1)
-        store.is_slave = False  # what it cannot read it gives up
+        store.end_replication()  # what it cannot read it gives up
         assert store.max_physical_offset == starts[12]
         stored(store.append(put_of(b"mine", properties=b"KEYS\1k")))
         await trio.sleep(1)
@@ -150,7 +150,7 @@ async def test_damaged_bytes_of_a_master_do_not_end_a_slave(
     whole = sum(1 for start in starts[1:] if start <= first)
     disk = MemoryDisk()
     async with opened(disk) as store:
-        store.is_slave = True
+        store.begin_replication()
         for start in range(0, len(log), 700):
             try:
                 store.append_raw(start, log[start : start + 700])

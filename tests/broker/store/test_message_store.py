@@ -199,7 +199,7 @@ async def test_slave_builds_the_same_queues_from_any_chunks(
 ) -> None:
     masters, slaves = MemoryDisk(), MemoryDisk()
     async with opened(masters) as master, opened(slaves) as slave:
-        slave.is_slave = True
+        slave.begin_replication()
         for _ in range(3):
             put_many(master, 40)
             await replicate(master, slave, step)
@@ -215,7 +215,7 @@ async def test_unfinished_record_waits_and_is_cut_at_promotion(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     async with opened(MemoryDisk()) as master, opened(MemoryDisk()) as slave:
-        slave.is_slave = True
+        slave.begin_replication()
         put_many(master, 2)
         data = master.read_log(0, 1 << 20)
         assert data is not None
@@ -223,7 +223,7 @@ async def test_unfinished_record_waits_and_is_cut_at_promotion(
         await trio.sleep(10)
         assert slave.dispatched.value == len(data) // 2
         assert slave.queue_bounds("orders", 1) is None
-        slave.is_slave = False
+        slave.end_replication()
         assert slave.max_physical_offset == len(data) // 2
         assert stored(slave.append(put_of(b"own", queue_id=1))).queue_offset == 0
 
@@ -235,10 +235,10 @@ async def test_unfinished_record_is_cut_by_a_restart(autojump_clock: trio.abc.Cl
         data = master.read_log(0, 1 << 20)
         assert data is not None
         async with opened(disk) as slave:
-            slave.is_slave = True
+            slave.begin_replication()
             slave.append_raw(0, data[:-5])
         async with opened(disk) as slave:
-            slave.is_slave = True
+            slave.begin_replication()
             assert slave.max_physical_offset == len(data) // 2
             await replicate(master, slave, 1000)
             assert len(read_all(slave, "orders", 1)) == 1
@@ -256,7 +256,7 @@ async def test_slave_may_begin_at_any_address(late: bool, autojump_clock: trio.a
             begin = entry[0]
         for restart in (True, False):
             async with opened(disk) as slave:
-                slave.is_slave = True
+                slave.begin_replication()
                 offset = begin if restart else slave.max_physical_offset
                 while (data := master.read_log(offset, 1000)) is not None:
                     slave.append_raw(offset, data)
@@ -275,7 +275,7 @@ async def test_slave_may_begin_at_any_address(late: bool, autojump_clock: trio.a
 
 async def test_nothing_is_stored_behind_bytes_that_make_no_record() -> None:
     async with opened(MemoryDisk()) as store:
-        store.is_slave = True
+        store.begin_replication()
         store.append_raw(0, b"\xff" * 100)
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(StoreDamagedError, match="damaged at 0"):
@@ -304,7 +304,7 @@ async def test_padding_with_garbage_is_copied_as_it_is() -> None:
     disk = MemoryDisk()
     rest = SMALL.mapped_file_size_commit_log
     async with opened(disk) as store:
-        store.is_slave = True
+        store.begin_replication()
         data = encode_padding(rest) + b"g" * (rest - 8)
         store.append_raw(0, data)
         assert store.max_physical_offset == rest

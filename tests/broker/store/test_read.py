@@ -43,12 +43,12 @@ async def test_slave_does_not_move_its_readers(offset: int) -> None:
     async with opened(MemoryDisk(), BIG) as store:
         put_many(store, 5)
         store.queue_table.queue("orders", 0).min_offset = 2
-        store.is_slave = True
+        store.begin_replication()
         assert store.get_message("orders", 0, offset, 32).next_begin_offset == offset
     checking = attrs.evolve(BIG, offset_check_in_slave=True)
     async with opened(MemoryDisk(), checking) as store:
         put_many(store, 5)
-        store.is_slave = True
+        store.begin_replication()
         assert store.get_message("orders", 0, 9, 32).next_begin_offset == 5
 
 
@@ -195,7 +195,7 @@ async def test_missing_queue_file_leads_to_the_next() -> None:
         queue._files.unlink(queue._path(0))
         result = store.get_message("orders", 0, 3, 32)
         assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 20)
-        store.is_slave = True
+        store.begin_replication()
         assert store.get_message("orders", 0, 3, 32).next_begin_offset == 3
 
 

@@ -52,8 +52,8 @@ async def test_second_reason_of_one_part_replaces_its_first(refuser: Refuser) ->
 async def test_end_of_replication_lifts_no_other_refusal(refuser: Refuser) -> None:
     async with opened(MemoryDisk()) as store:
         store.refusals.refuse(refuser, "held")
-        store.is_slave = True
-        store.is_slave = False
+        store.begin_replication()
+        store.end_replication()
         assert store.refusal == "held"
         store.refusals.lift(refuser)
 

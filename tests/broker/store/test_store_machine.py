@@ -134,7 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
         slave = MessageStore(CONFIG, ROOT, disk=disk, wall_clock=self.clock)
         slave.directory.take()
         slave.recover()
-        slave.is_slave = True
+        slave.begin_replication()
         offset = 0
         while (data := self.store.read_log(offset, step)) is not None:
             slave.append_raw(offset, data)

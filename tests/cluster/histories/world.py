@@ -425,10 +425,10 @@ class World:
     async def _watch_standing(self, member: Member) -> None:
         """Until it is down; then this waits for nothing."""
         number, broker = self.number(member.host), member.broker
-        leadership = broker.state.leadership
+        standing = broker.state.standing
         while member.is_running and member.broker is broker:
-            seen = leadership.changes.value
-            if leadership.leads:
+            seen = standing.changes.value
+            if standing.leads:
                 for other in self.cluster.members:
                     if other is not member and other.is_running and other.broker.store.writable:
                         self.history.add(
@@ -441,7 +441,7 @@ class World:
                 self.end_reign(member)
             if not broker.config.is_slave:  # One that has taken over is master, whenever it leads.
                 self.keep_role(member)
-            await leadership.changes.wait_past(seen)
+            await standing.changes.wait_past(seen)
 
     def keep_role(self, member: Member) -> None:
         """If an operator has changed its settings, change them to the role it holds: they count at its next start."""

@@ -8,12 +8,13 @@
 
 A role runs in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners continue. A
 master that finds another rocketrio master taking writes becomes its slave, if `ha_return_role` says so. The current
-role is stored in a file (`role_file.py`) for the next start.
+role is stored in a file (`file.py`) for the next start. What is found out is reported as an event (`standing.py`), and
+the standing that follows from it decides what the broker does for others.
 
 A master that starts gives way to any other that it knows of. One that was registered and leads gives way to a broker
 that has taken over, as its epoch shows (`ha/successor.py`); if a name server lists another master, that is only logged.
 
-Invariant: a master begins to take writes only while no other live master of its name is known (leadership.py).
+Invariant: a master begins to take writes only while no other live master of its name is known.
 Invariant: it takes no writes before the reachable name servers have listed it.
 Invariant: it takes no writes before its queues are complete and its slaves were asked for messages and offsets.
 Answers to: BrokerController.changeToMaster, changeToSlave.
@@ -32,13 +33,20 @@ from rocketrio_broker.config_file import ConfigFileError, UnreadableTablesError
 from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
-from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
-from rocketrio_broker.leadership import NOT_TAKEN_OVER
+from rocketrio_broker.ha.slave import SlaveReplication
 from rocketrio_broker.refusal import RefusedError
-from rocketrio_broker.role_file import PendingHandOver, RoleFile
+from rocketrio_broker.role.file import PendingHandOver, RoleFile
+from rocketrio_broker.role.standing import (
+    ASIDE,
+    CLAIMING,
+    LEADING,
+    NOT_TAKEN_OVER,
+    SHORT_OF_ROOM,
+    Event,
+)
+from rocketrio_broker.role.switchboard import Switchboard
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.refusals import Refuser
-from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupportedError
@@ -72,6 +80,9 @@ LEAST_QUEUES: Final = 4
 ROOM_CHECK_INTERVAL: Final = 5.0
 """Seconds until a broker whose disk cannot store its topics, or its role, tries again."""
 
+A_SLAVE: Final = "this broker is a slave"
+BECOMES_A_SLAVE: Final = "this broker becomes a slave"
+
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: the name servers list this master by then."""
 
@@ -96,6 +107,7 @@ class RoleService:
     def __init__(
         self,
         broker: BrokerState,
+        switchboard: Switchboard,
         *,
         follow: Callable[[], SlaveReplication],
         fetch: Callable[[Callable[[str], None], str | None, bool], Awaitable[FetchedTail]],
@@ -118,13 +130,10 @@ class RoleService:
         The argument of `find_masters` is the last known address of another master; `claim_id` asks a master for a
         slave's id. `followed` is the master that this broker followed before it was started.
         """
-        self.slave: SlaveReplication | None = None
-        """The slave's side of replication; None on a master."""
-        self.ready = Watermark()
-        """Counts the times that a role began to serve."""
         self._broker = broker
         self._config: LiveConfig = broker.config
-        self._leadership = broker.leadership
+        self._standing = broker.standing
+        self._switchboard = switchboard
         self._store = broker.store
         self._registration = broker.registration
         self._group_transfer = broker.group_transfer
@@ -149,13 +158,10 @@ class RoleService:
         self._scope = trio.CancelScope()
         self.turn = trio.Lock()
         """Held while a request changes the role."""
-        self.problem: str | None = None
-        """What this broker does not know about its own role, or None."""
-        self.hands_over = False
-        """Whether another broker may already have taken over."""
+        self._between_roles = trio.Lock()
+        """Held from the end of a role until its file has the next one."""
         self._former: str | None = None
         """The master that has handed over to this broker, until this one takes writes."""
-        self._claims = False
         self._epoch_role: Role | None = None
         """The role of this broker when it opened its epoch; None if it still has to open one."""
         self._opening = trio.Lock()
@@ -163,26 +169,14 @@ class RoleService:
     def __repr__(self) -> str:
         return f"<RoleService {self._config.broker.role}>"
 
-    @property
-    def claims(self) -> bool:
-        """Whether it leads or is about to, so that another master must wait for it."""
-        return self._claims and not self.hands_over
-
-    def problems(self) -> list[str]:
-        """Return the problems for the status: masters that name servers list instead of this one, which leads."""
-        others = self._registration.other_masters if self._leadership.leads else {}
-        return [_alarm(other) for other in sorted(set(others.values()))]
-
-    def slave_statistics(self) -> SlaveStatistics | None:
-        """Return a slave's replication state, or None on a master."""
-        return None if self.slave is None else self.slave.statistics()
-
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run in the role of the settings, and in later roles; started once requests of the first may be answered."""
         self._task_status = task_status
         while True:
             with trio.CancelScope() as self._scope:
-                if self._config.broker.is_slave:
+                async with self._between_roles:
+                    is_slave = self._config.broker.is_slave
+                if is_slave:
                     await self._follow()
                 else:
                     await self._lead()
@@ -210,31 +204,26 @@ class RoleService:
                 await self._change_mode(after)
                 await self._keep_role()
                 return
+            served = self._standing.served.value
             if after.is_slave:
-                self._refuse_writes("this broker becomes a slave")
+                async with self._between_roles:
+                    self._end_role(after, BECOMES_A_SLAVE)
+                    await self._keep_role()
             else:
                 self._last_master = self._registration.last_master or self._last_master
                 self._reverts_to = before
-            ready = self.ready.value
-            self._broker.waiting_answers.answer_all()
-            if after.is_slave:
-                self._config.replace(after)
-                await self._keep_role()
-                self._scope.cancel()
-            else:
+                self._broker.waiting_answers.answer_all()
                 self._begin_to_lead(after)
-            await self.ready.wait_past(ready)
+            await self._standing.served.wait_past(served)
             if self._refused is not None:
                 raise self._refused
 
     async def step_down(self, slave: BrokerConfig, master: str, ha_master: str | None) -> None:
         """Become a slave of `master`, which takes over, or may; the caller holds `turn` and writes the file."""
-        ready = self.ready.value
-        self._broker.waiting_answers.answer_all()
-        self._config.replace(slave)
+        served = self._standing.served.value
         self._registration.learn_master(master, ha_master)
-        self._scope.cancel()
-        await self.ready.wait_past(ready)
+        self._end_role(slave, f"{master} takes over")
+        await self._standing.served.wait_past(served)
 
     async def succeed(self, role: Role, *, token: str, former: str) -> None:
         """Become master in place of `former`, which has stopped taking writes; return when that is stored on the disk.
@@ -247,6 +236,19 @@ class RoleService:
             self._former = former
             self._begin_to_lead(after)
 
+    def _end_role(self, slave: BrokerConfig, reason: str) -> None:
+        """End the present role; `slave` is the next one."""
+        if not self._standing.now.copies:
+            self._switchboard.note(Event.STEPS_DOWN, reason)
+        self._broker.waiting_answers.answer_all()
+        self._config.replace(slave)
+        self._scope.cancel()
+
+    async def _note(self, event: Event, reason: str = "", *, other: str | None = None) -> None:
+        """Report what this role has found out, unless it has been ended meanwhile."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._switchboard.note(event, reason, other=other)
+
     def _begin_to_lead(self, master: BrokerConfig) -> None:
         """End the role of a slave. Name servers are not asked to list this broker before it takes writes."""
         self._registration.hold()
@@ -255,20 +257,18 @@ class RoleService:
 
     async def _resolve(self, pending: PendingHandOver) -> None:
         """Ask the follower of a hand-over whether it took over, until it answers; become master again if it did not."""
-        self.problem = f"it is not known whether {pending.to} took over, asking it"
         logger.warning("outcome of a hand-over is not known, asking to=%s", pending.to)
-        try:
-            while True:
-                try:
-                    state = await self._ask_outcome(pending.to, pending.token)
-                    break
-                except Error as error:
-                    logger.debug("not answered to=%s error=%s", pending.to, error)
-                    await trio.sleep(OUTCOME_PAUSE)
-        finally:
-            self.problem = None
+        while True:
+            try:
+                state = await self._ask_outcome(pending.to, pending.token)
+                break
+            except Error as error:
+                logger.debug("not answered to=%s error=%s", pending.to, error)
+                await trio.sleep(OUTCOME_PAUSE)
         logger.warning("outcome of a hand-over to=%s state=%s", pending.to, state)
-        if state == "void":
+        if state != "void":
+            self._switchboard.note(Event.FOLLOWS, A_SLAVE)
+        else:
             master = pending.master
             self._begin_to_lead(
                 attrs.evolve(self._config.broker, role=master.role, broker_id=master.broker_id)
@@ -284,14 +284,14 @@ class RoleService:
         """Begin or stop to wait for slaves; messages that are stored so belong to another epoch."""
         self._broker.waiting_answers.answer_all()
         self._config.replace(after)
-        if not self._store.refusals.of(Refuser.ROLE):
+        if self._standing.now is LEADING:
             try:
                 await self._open_epoch("this master changes its mode")
             except trio.Cancelled:
                 self._scope.cancel()  # It takes over again, in its new mode.
                 raise
         # No message was stored since the epoch began: there was no wait.
-        self._enter_mode()
+        self._switchboard.set_mode()
         logger.info("role changed role=%s", after.role)
         if self._group_transfer.is_required:
             # Rocketrio slaves connect again for the new epoch: sends get SLAVE_NOT_AVAILABLE until they have.
@@ -302,42 +302,37 @@ class RoleService:
             await self._wait_for_slaves()
 
     async def _follow(self) -> None:
-        self._refuse_writes("this broker is a slave")
-        self._store.is_slave = True
-        self._leadership.follow()
-        self._set_gate()
-        self._broker.queue_locks.clear()
-        self._expect_acknowledgements()
+        self._former = None
+        if (pending := self._role_file.pending) is None:
+            self._switchboard.note(Event.FOLLOWS, A_SLAVE)
+        else:
+            reason = f"it is not known whether {pending.to} took over, asking it"
+            self._switchboard.note(Event.OUTCOME_UNKNOWN, reason)
         self._topics_known_to = self._store.epochs.end_of_own
-        self.slave = self._make_slave()
+        self._broker.slave = slave = self._make_slave()
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self.slave.run)
+                await nursery.start(slave.run)
                 self._mark_ready()
-                if (pending := self._role_file.pending) is not None:
+                if pending is not None:
                     nursery.start_soon(self._resolve, pending)
         finally:
-            if (known_to := self.slave.synchronize.topics_known_to) is not None:
+            if (known_to := slave.synchronize.topics_known_to) is not None:
                 self._topics_known_to = known_to
-            self.slave = None
+            self._broker.slave = None
 
     async def _lead(self) -> None:
         """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
-        store, registration = self._store, self._registration
-        # Before the first wait: the setter below completes the queues.
-        if not self._leadership.stands_aside:
-            self._leadership.stand_aside()
-        self._refuse_writes(self._leadership.reason)
+        store, registration, note = self._store, self._registration, self._note
         store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
-        store.is_slave = False
         self._epoch_role = None
         listings = registration.listings.value
-        # It registers only when it takes writes, because clients go to the listed master.
-        registration.hold()
-        self._enter_mode()
         former, self._former = self._former, None
         found = OtherMasters()
         if former is None:
+            is_aside = self._standing.now is ASIDE
+            reason = self._standing.reason if is_aside else NOT_TAKEN_OVER
+            await note(Event.LOOKS, reason, other=self._standing.other if is_aside else None)
             found = await self._find_masters(self._last_master)
             if (other := self._rival(found)) is not None:
                 await self._yield_to(other)
@@ -345,9 +340,9 @@ class RoleService:
             # Before it may answer that it is master while it waits, and before the tables change.
             if not await self._holds_role():
                 return
-        # Only now: readers and slaves get nothing while it looks whether another master is still alive.
-        self._leadership.stand_aside(is_sole=True)
-        self._refuse_writes(NOT_TAKEN_OVER)
+            await note(Event.IS_ALONE, NOT_TAKEN_OVER)
+        else:
+            await note(Event.IS_GIVEN_THE_NAME, NOT_TAKEN_OVER)
         silent: Collection[str] = ()
         known_to = store.epochs.end_of_own
         if self._topics_known_to is not None:
@@ -356,38 +351,36 @@ class RoleService:
         if former is None:
             # Name servers may not list it as a slave yet, though it has more; if it is gone, do not wait for it.
             is_gone = self._last_master in found.silent
-            fetched = await self._fetch(self._serve_reads_only, self._last_master, is_gone)
+            fetched = await self._fetch(self._wait, self._last_master, is_gone)
             silent, followed = fetched.unreachable, None if is_gone else self._last_master
             # Before offsets are gathered: they count messages of epochs.
             await self._opener.recover()
-            self._expect_acknowledgements()
+            self._switchboard.expect_acknowledgements()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent, followed)
             nursery.start_soon(self._opener.ask, former)
         if not await self._has_tables(former):
             return
         self._broker.deleted_topics.follow()
-        try:
-            other = None
-            if former is None:
-                other = await self._claim(found.silent)
-            else:
-                self._claims = True  # The former master has checked that no other does.
-                # The epoch first: slaves connect again when they learn of it.
-                await self._open_epoch()
-                await self._wait_for_slaves()
-                if not await self._holds_role():
-                    return
-            if other is None:
-                await self._restore_topics(known_to)
-                self._topics_known_to = None
-                listed = await self._register(former)
-                other = None if listed is None else OtherMaster(listed, is_listed=True)
-            if other is None:
-                await self._take_over(registration.refusals.value, listings)
-        finally:
-            self._claims = False
-        if other is not None:
+        await note(Event.CLAIMS, NOT_TAKEN_OVER)
+        other = None
+        if former is None:
+            other = await self._others_that_lead(found.silent)
+        else:
+            # The former master has checked that no other leads. The epoch first: slaves connect again when they learn
+            # of it.
+            await self._open_epoch()
+            await self._wait_for_slaves()
+            if not await self._holds_role():
+                return
+        if other is None:
+            await self._restore_topics(known_to)
+            self._topics_known_to = None
+            listed = await self._register(former)
+            other = None if listed is None else OtherMaster(listed, is_listed=True)
+        if other is None:
+            await self._take_over(registration.refusals.value, listings)
+        else:
             await self._yield_to(other)
 
     async def _has_tables(self, former: str | None) -> bool:
@@ -419,13 +412,12 @@ class RoleService:
                 return other
         return None
 
-    async def _claim(self, silent: Collection[str]) -> OtherMaster | None:
-        """Claim to be the master; return another master that claimed it first, or None.
+    async def _others_that_lead(self, silent: Collection[str]) -> OtherMaster | None:
+        """Return another master that claimed the name before this one, or None.
 
         A broker that is just starting, and so was `silent`, searches again too, and finds this claim: unless this one
         is starting too.
         """
-        self._claims = True
         if self._open():
             silent = ()
         found = await self._find_masters(self._last_master, limit=SECOND_SEARCH_LIMIT, but=silent)
@@ -470,8 +462,7 @@ class RoleService:
         async with trio.open_nursery() as nursery:
             for service in self._broker.leading_services():
                 await nursery.start(service.run)
-            self._decide()
-            store.refusals.lift(Refuser.ROLE)
+            await self._note(Event.TAKES_OVER)
             if store.writable:
                 logger.info("writes are taken offset=%d", store.max_physical_offset)
             else:
@@ -481,7 +472,7 @@ class RoleService:
             nursery.start_soon(self._gather_again)
             nursery.start_soon(self._second_history.watch)
             await self._wait_for_successor(refusals, listings)
-            self._refuse_writes(NOT_TAKEN_OVER)
+            await self._note(Event.LOOKS, NOT_TAKEN_OVER)
             nursery.cancel_scope.cancel()
 
     async def _wait_for_successor(self, refusals: int, listings: int) -> None:
@@ -504,15 +495,7 @@ class RoleService:
                 return
             if alarmed != others[0]:
                 alarmed = others[0]
-                logger.error("the name is taken at a name server problem=%s", _alarm(alarmed))
-
-    def _decide(self) -> None:
-        """Lead from now on, unless it already does."""
-        if not self._leadership.leads:
-            self._broker.queue_locks.take_over(
-                now=trio.current_time(), is_new=not self._store.max_physical_offset
-            )
-            self._leadership.lead()
+                logger.error("the name is taken at a name server problem=%s", alarm(alarmed))
 
     async def _yield_to(self, other: OtherMaster) -> None:
         """Let another master continue: revert to a slave, become that one's slave, or stand aside as a master."""
@@ -529,10 +512,12 @@ class RoleService:
             return
         if self._config.broker.ha_return_role == "follow" and await self._become_slave_of(other):
             return
-        self._stand_aside(f"{reason}: stop one of the two, or make it a slave", other.addr)
+        reason = f"{reason}: stop one of the two, or make it a slave"
+        if self._standing.reason != reason:
+            logger.error("no writes are taken reason=%s", reason)
+        await self._note(Event.YIELDS, reason, other=other.addr)
         if other.is_listed:
             # Name servers that accepted the registration would send clients here.
-            self._registration.hold()
             await self._registration.leave()
         self._mark_ready()
         await trio.sleep(OTHER_MASTER_CHECK_INTERVAL if other.leads else RIVAL_CHECK_INTERVAL)
@@ -557,7 +542,7 @@ class RoleService:
         except Error as error:
             logger.info("cannot follow yet master=%s reason=%s", other.addr, error)
             return False
-        self._refuse_writes("this broker becomes a slave")
+        await self._note(Event.STEPS_DOWN, BECOMES_A_SLAVE)
         self._broker.waiting_answers.answer_all()
         self._config.replace(attrs.evolve(self._config.broker, role="slave", broker_id=broker_id))
         await self._keep_role()
@@ -590,33 +575,6 @@ class RoleService:
         await trio.sleep(GATHER_AGAIN_AFTER)
         await self._gather(None, (), None)
 
-    def _enter_mode(self) -> None:
-        """Begin or stop to wait for slaves, and to hide from readers what they lack."""
-        self._expect_acknowledgements()
-        self._set_gate()
-
-    def _expect_acknowledgements(self) -> None:
-        self._group_transfer.change_role(
-            is_required=self._config.broker.role == "sync-master",
-            max_physical_offset=self._store.max_physical_offset,
-        )
-
-    def _set_gate(self) -> None:
-        if self._config.broker.is_slave:
-            self._broker.gate_keeper.follow()
-        elif self._config.broker.gates_readers:
-            self._broker.gate_keeper.begin()
-        else:
-            self._broker.gate_keeper.leave_open()
-
-    def _stand_aside(self, reason: str, other: str) -> None:
-        if self._store.refusals.of(Refuser.ROLE) != reason:
-            logger.error("no writes are taken reason=%s", reason)
-        self._refuse_writes(reason)
-        self._leadership.stand_aside(reason, other=other)
-        self._broker.ha_service.end_followers()
-        self._broker.queue_locks.clear()
-
     async def _restore_topics(self, known_to: int) -> None:
         """Create and store topics; while the disk is full no message can be taken either: only reads are served."""
         while True:
@@ -626,8 +584,7 @@ class RoleService:
                 return
             except ConfigFileError as error:
                 logger.error("no writes are taken reason=%s", error)
-                self._decide()
-                self._serve_reads_only(str(error))
+                self._serve_without_writes(str(error))
                 await trio.sleep(ROOM_CHECK_INTERVAL)
 
     async def _open_epoch(self, why: str = NOT_TAKEN_OVER) -> None:
@@ -645,7 +602,7 @@ class RoleService:
                     reason = f"the epoch file cannot be written: {error}"
                     logger.error("no writes are taken reason=%s", reason)
                     refusals.refuse(Refuser.EPOCH, reason)
-                    self._serve_reads()
+                    self._serve_without_writes(reason)
                     await trio.sleep(ROOM_CHECK_INTERVAL)
             self._epoch_role = role
             refusals.lift(Refuser.EPOCH)
@@ -664,18 +621,16 @@ class RoleService:
                 topic, count,
             )  # fmt: skip
 
-    def _refuse_writes(self, reason: str) -> None:
-        """Refuse writes until this broker has taken over; `_take_over` alone lifts that."""
-        self._store.refusals.refuse(Refuser.ROLE, reason)
+    def _wait(self, reason: str) -> None:
+        """Serve reads, because it takes long to find out what this broker lacks."""
+        if not self._scope.cancel_called:
+            self._switchboard.note(Event.TAKES_LONG, reason)
+            self._mark_ready()
 
-    def _serve_reads_only(self, reason: str) -> None:
-        """Refuse writes for this reason, and serve reads."""
-        self._refuse_writes(reason)
-        self._serve_reads()
-
-    def _serve_reads(self) -> None:
-        """Serve reads, because it may take long until writes can be taken."""
-        self._registration.register_now()
+    def _serve_without_writes(self, reason: str) -> None:
+        """Lead without taking writes, until the disk has room; one that leads refuses them for another reason."""
+        if self._standing.now in (CLAIMING, SHORT_OF_ROOM) and not self._scope.cancel_called:
+            self._switchboard.note(Event.HAS_NO_ROOM, reason)
         self._mark_ready()
 
     def _open(self) -> bool:
@@ -685,15 +640,14 @@ class RoleService:
         return status is not trio.TASK_STATUS_IGNORED
 
     def _mark_ready(self) -> None:
-        """Note that the role serves: wake tasks that wait for that, and register a slave."""
-        if self._config.broker.is_slave:
-            self._registration.register_now()
+        """Note that the role serves."""
         self._reverts_to = None
         self._open()
-        self.ready.advance(self.ready.value + 1)
+        self._switchboard.serve()
 
 
-def _alarm(other: str) -> str:
+def alarm(other: str) -> str:
+    """Say that a name server lists another master than this one, which leads."""
     return (
         f"a name server lists {other} as master instead, and nothing shows that it has taken over: no slave that this "
         "broker knew, and no proof over the replication link; this one continues. If it should not, stop it, or make "

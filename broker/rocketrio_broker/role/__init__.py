@@ -1,0 +1,10 @@
+"""What a broker is among the brokers of its name, and how that changes.
+
+standing      the table: every standing, what it allows, and the events that lead to it
+switchboard   makes store, gate, locks and registration do what the standing allows
+service       RoleService: follows, or takes over and leads; changes between them
+hand_over     a master changes places with a slave: the master's side
+take_over     the slave's side of that
+held_writes   keeps requests that write waiting while a hand-over decides who answers them
+file          stores the role for the next start
+"""
