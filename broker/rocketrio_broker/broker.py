@@ -378,7 +378,11 @@ def _add_connections(
         peers=peers,
         connections=ha_service.connections,
         changes=(ha_service.accepted, ha_service.departed, registration.master_changes),
-        master=lambda: registration.master.addr,
+        # A slave without a master does not forget the last one: it may have to know what became of it.
+        master=lambda: (
+            registration.master.addr
+            or (state.known_slaves.followed if state.config.broker.is_slave else None)
+        ),
     )
     state.peers = attrs.evolve(
         peers, remembered=known_slaves.addrs, connecting=known_slaves.connecting

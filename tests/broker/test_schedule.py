@@ -335,9 +335,9 @@ async def test_progress_is_written_only_for_deliveries_that_are_on_the_disk(
         master = broker.cluster.master
         await broker.send(1, b"late")
         await trio.sleep(0.9)
-        master.broker.store.refusals.refuse(Refuser.ROLE, "for a moment")
+        master.broker.store.refusals.refuse(Refuser.STANDING, "for a moment")
         await trio.sleep(0.5)
-        master.broker.store.refusals.lift(Refuser.ROLE)
+        master.broker.store.refusals.lift(Refuser.STANDING)
         await broker.call.send(broker.addr, b"later and on the disk", queue_id=1)
         master.broker.store.flush_soon()
         await trio.sleep(1.3)
@@ -459,12 +459,12 @@ async def test_full_disk_delays_and_does_not_lose(
     async with delayed() as broker:
         await broker.send(1)
         store = broker.cluster.master.broker.store
-        store.refusals.refuse(Refuser.ROLE, "no room")
+        store.refusals.refuse(Refuser.STANDING, "no room")
         with caplog.at_level(logging.WARNING):
             await trio.sleep(5)
         assert await broker.delivered() == []
         assert caplog.text.count("not delivered, will retry reason=no room") == 1
-        store.refusals.lift(Refuser.ROLE)
+        store.refusals.lift(Refuser.STANDING)
         await trio.sleep(2)
         assert len(await broker.delivered()) == 1
 

@@ -94,9 +94,11 @@ class Caller:
         )
         accepted(await self.pool.call(addr, header, timeout=30.0))
 
-    async def change_role(self, addr: str, role: str, broker_id: int) -> RemotingCommand:
+    async def change_role(
+        self, addr: str, role: str, broker_id: int, *, accept_loss: bool = False
+    ) -> RemotingCommand:
         """Return the broker's answer, which comes once its role has changed."""
-        header = ChangeBrokerRoleRequestHeader(role, broker_id)
+        header = ChangeBrokerRoleRequestHeader(role, broker_id, accept_loss)
         return await self.pool.call(addr, header, timeout=90.0)
 
     async def read(self, addr: str, *, topic: str = "orders") -> list[bytes]:

@@ -125,6 +125,8 @@ class CopyWatch:
         """`master` is the address at which the master answers requests."""
         self.progress: CopyProgress | None = None
         """The copy under way; None if there is none, or if its length is unknown."""
+        self.master_end = 0
+        """Where the log of the present master ended when that last answered; 0 before."""
         self._client = client
         self._store = store
         self._call = call
@@ -188,7 +190,9 @@ class CopyWatch:
         if self._client.state in _NO_COPY:
             return None
         try:
-            return await ask_log_end(self._call, addr)
+            end = await ask_log_end(self._call, addr)
         except Error as error:
             logger.debug("the length of the copy is not known reason=%s", error)
             return None
+        self.master_end = end
+        return end

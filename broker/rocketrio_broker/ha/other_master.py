@@ -58,6 +58,10 @@ class OtherMasters:
     """The other masters; those that lead come first."""
     silent: frozenset[str] = frozenset()
     """Brokers that could not be asked."""
+    slaves: frozenset[str] = frozenset()
+    """Brokers that answered that they are none."""
+    name_servers: int = 0
+    """How many of them answered."""
 
 
 async def find_other_masters(
@@ -82,7 +86,10 @@ async def find_other_masters(
     if peers.own_addr in search.listed:
         masters = [one for one in masters if one.addr in search.listed or not one.leads]
     return OtherMasters(
-        sorted(masters, key=lambda one: (not one.leads, one.addr)), frozenset(search.silent)
+        sorted(masters, key=lambda one: (not one.leads, one.addr)),
+        frozenset(search.silent),
+        frozenset(search.slaves),
+        search.name_servers,
     )
 
 
@@ -95,11 +102,14 @@ class _Search:
         """The brokers that name servers list under id 0."""
         self._peers = peers
         self.silent: set[str] = set()
+        self.slaves: set[str] = set()
+        self.name_servers = 0
         self._asked = {peers.own_addr, *but}
 
     async def ask_name_server(self, name_server: str, nursery: trio.Nursery) -> None:
         with suppress(Error):
             listed = await self._peers.listed(name_server)
+            self.name_servers += 1
             if MASTER_ID in listed:
                 self.listed.add(listed[MASTER_ID])
             for addr in listed.values():
@@ -116,7 +126,9 @@ class _Search:
         with suppress(Error):
             master = await _as_master(self._peers, addr)
             self.silent.discard(addr)
-            if master is not None:
+            if master is None:
+                self.slaves.add(addr)
+            else:
                 self.masters.append(master)
 
 

@@ -61,6 +61,11 @@ class SlaveReplication:
         is_following = self.client.statistics().state is HAClientState.FOLLOWING
         return self._master.value if is_following and self.synchronize.is_master_rocketrio else None
 
+    @property
+    def master_end(self) -> int:
+        """Where the present master's log ended, as far as this slave knows."""
+        return max(self.client.statistics().master_offset, self.copy_watch.master_end)
+
     def statistics(self) -> SlaveStatistics:
         return SlaveStatistics(
             self.client.statistics(), self.synchronize.statistics(), self.copy_watch.progress

@@ -117,6 +117,7 @@ class HAStatusProcessor:
             *broker.log_check.problems(),
             *broker.second_history.problems(),
             *self._other_masters(),
+            *filter(None, [broker.standing.problem]),
         ]
 
     def _other_masters(self) -> list[str]:

@@ -70,7 +70,9 @@ class RoleProcessor:
             )
         try:
             with trio.move_on_after(CHANGE_LIMIT) as waiting:
-                await self._roles.service.change(cast(Role, header.role), header.broker_id)
+                await self._roles.service.change(
+                    cast(Role, header.role), header.broker_id, accept_loss=header.accept_loss
+                )
         except ConfigError as error:
             return request.response(code=ResponseCode.INVALID_PARAMETER, remark=str(error))
         if waiting.cancelled_caught:

@@ -38,7 +38,7 @@ from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.peers import Peers, ask, ask_identity
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role.file import PendingHandOver, RoleAndId, RoleFile
-from rocketrio_broker.role.service import RoleService
+from rocketrio_broker.role.service import FAR_BEHIND, RoleService
 from rocketrio_broker.role.standing import HANDING_OVER, LEADING, Event, Standing
 from rocketrio_broker.role.switchboard import Switchboard
 from rocketrio_broker.state import BrokerState
@@ -66,8 +66,6 @@ HOLD_LIMIT: Final = 2.5
 """Seconds after which waiting writes are answered in any case: less than clients wait (3 s)."""
 LEADS_LIMIT: Final = 5.0
 """Seconds for the follower to begin to take writes."""
-BEHIND_LIMIT: Final = 4 << 20
-"""Bytes that a follower may be behind when a hand-over begins: it gets them while writes wait."""
 ASK_PAUSE: Final = 0.02
 """Seconds between two checks whether the follower takes writes."""
 
@@ -213,8 +211,8 @@ class HandOver:
         if connection is None:
             raise refused("has no replication connection to this master")
         behind = self._broker.store.max_physical_offset - connection.slave_ack_offset
-        if behind > BEHIND_LIMIT:
-            raise refused(f"is {behind} bytes behind, more than {BEHIND_LIMIT}")
+        if behind > FAR_BEHIND:
+            raise refused(f"is {behind} bytes behind, more than {FAR_BEHIND}")
         return Follower(broker_id, addr, identity.ha_addr, connection)
 
     # -------------------------------------------------------------------------------------- the steps

@@ -30,6 +30,7 @@ import trio
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.config_file import ConfigFileError, UnreadableTablesError
+from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
@@ -39,6 +40,7 @@ from rocketrio_broker.role.file import PendingHandOver, RoleFile
 from rocketrio_broker.role.standing import (
     ASIDE,
     CLAIMING,
+    FOLLOWING,
     LEADING,
     NOT_TAKEN_OVER,
     SHORT_OF_ROOM,
@@ -79,6 +81,17 @@ LEAST_QUEUES: Final = 4
 
 ROOM_CHECK_INTERVAL: Final = 5.0
 """Seconds until a broker whose disk cannot store its topics, or its role, tries again."""
+
+NAME_CHECK_INTERVAL: Final = 5.0
+"""Seconds between two checks of a slave that follows no master whether the name has one."""
+
+NOBODY_LEADS_AFTER: Final = 20.0
+"""Seconds without a master of the name before a broker leads again by itself: an operator who swaps two brokers by hand
+takes less."""
+
+FAR_BEHIND: Final = 4 << 20
+"""Bytes of its master's log that a slave may lack and take over: in a hand-over it gets them while writes wait, and
+after a failure of an asynchronous master they are what was on the way."""
 
 A_SLAVE: Final = "this broker is a slave"
 BECOMES_A_SLAVE: Final = "this broker becomes a slave"
@@ -152,6 +165,10 @@ class RoleService:
         self._reverts_to: BrokerConfig | None = None
         """The settings from before an operator's request to become master; None once the broker serves."""
         self._refused: RefusedError | None = None
+        self._master_end = 0
+        """Where the log of the last master ended, as far as it told this broker."""
+        self._accepts_loss = False
+        """Whether the operator has said so, who makes this slave master."""
         self._topics_known_to: int | None = None
         """The topics of older messages are known here, unless they were deleted; None if this broker was not a slave
         since it was started or last took writes."""
@@ -183,12 +200,13 @@ class RoleService:
             if self._scope.cancelled_caught:
                 logger.info("role changed role=%s", self._config.broker.role)
 
-    async def change(self, role: Role, broker_id: int) -> None:
+    async def change(self, role: Role, broker_id: int, *, accept_loss: bool = False) -> None:
         """Take another role, or id; return once it serves, and for a master once the name servers list it.
 
         Raises ConfigError, and changes nothing, for an impossible pair. Raises RefusedError if another master
-        continues, a name server lists one, or the disk cannot store that this broker is master: then the broker remains
-        a slave. After a cancel the change continues.
+        continues, a name server lists one, the disk cannot store that this broker is master, or, without `accept_loss`,
+        it lacks more than `FAR_BEHIND` of its master's log: then the broker remains a slave. After a cancel the change
+        continues.
         """
         async with self.turn:
             before = self._config.broker
@@ -211,7 +229,7 @@ class RoleService:
                     await self._keep_role()
             else:
                 self._last_master = self._registration.last_master or self._last_master
-                self._reverts_to = before
+                self._reverts_to, self._accepts_loss = before, accept_loss
                 self._broker.waiting_answers.answer_all()
                 self._begin_to_lead(after)
             await self._standing.served.wait_past(served)
@@ -316,10 +334,79 @@ class RoleService:
                 self._mark_ready()
                 if pending is not None:
                     nursery.start_soon(self._resolve, pending)
+                nursery.start_soon(self._watch_name, slave)
         finally:
+            self._standing.problem = None
+            self._master_end = max(slave.master_end, self._store.max_physical_offset)
             if (known_to := slave.synchronize.topics_known_to) is not None:
                 self._topics_known_to = known_to
             self._broker.slave = None
+
+    async def _watch_name(self, slave: SlaveReplication) -> None:
+        """Report that the name has no master; lead again if the settings say so and all others are slaves.
+
+        A master that was replaced holds the role of a slave. If its successor then loses its disk or its role file, it
+        starts as the slave of its settings, and both would follow each other for ever.
+        """
+        since = trio.current_time()
+        while True:
+            await trio.sleep(NAME_CHECK_INTERVAL)
+            problem = None
+            # A slave may follow another slave for a while, on a connection from when that one was master.
+            is_following = slave.client.state is HAClientState.FOLLOWING
+            if not is_following or self._registration.master.addr is None:
+                last = self._registration.last_master or self._last_master
+                found = await self._find_masters(last)
+                problem = self._why_nobody_leads(found)
+            if problem is None:
+                since, self._standing.problem = trio.current_time(), None
+            elif trio.current_time() < since + NOBODY_LEADS_AFTER:
+                continue
+            elif self._may_lead_again(found, last):
+                master = self._role_file.configured
+                logger.warning(
+                    "no broker of this name is master, this one leads again as its settings say "
+                    "role=%s slaves=%s",
+                    master.role, ",".join(sorted(found.slaves)),
+                )  # fmt: skip
+                self._last_master = last
+                self._begin_to_lead(
+                    attrs.evolve(self._config.broker, role=master.role, broker_id=master.broker_id)
+                )
+            elif self._standing.problem != problem:
+                self._standing.problem = problem
+                logger.warning("no broker of this name is master problem=%s", problem)
+
+    def _why_nobody_leads(self, found: OtherMasters) -> str | None:
+        """Return what is wrong if no broker that this one knows is master; None if one is."""
+        if found.masters or not (found.slaves or found.silent):
+            return None
+        told = []
+        if found.slaves:
+            told.append(f"slaves are this one and {', '.join(sorted(found.slaves))}")
+        if found.silent:
+            told.append(f"no answer comes from {', '.join(sorted(found.silent))}")
+        return (
+            f"{self._config.broker.broker_name} has no master: {'; '.join(told)}. Bring the master back, or make the "
+            "slave that has most of the log master, with `rocketrio broker role`"
+        )
+
+    def _may_lead_again(self, found: OtherMasters, last: str | None) -> bool:
+        """Return whether this broker is master by its settings, and all that it knows of are slaves of no master.
+
+        An order to be a slave stands until it was carried out: until this broker has followed a master since it led.
+        """
+        configured, lines = self._role_file.configured, self._store.epochs.lines
+        return (
+            self._standing.now is FOLLOWING
+            and not self.turn.locked()
+            and configured.role != "slave"
+            and bool(lines)
+            and lines[-1].member != self._store.epochs.member
+            and not found.silent
+            and last in found.slaves
+            and found.name_servers > 0
+        )
 
     async def _lead(self) -> None:
         """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
@@ -354,6 +441,9 @@ class RoleService:
             fetched = await self._fetch(self._wait, self._last_master, is_gone)
             silent, followed = fetched.unreachable, None if is_gone else self._last_master
             # Before offsets are gathered: they count messages of epochs.
+            if (loss := self._loss()) is not None and self._reverts_to is not None:
+                await self._revert(self._reverts_to, loss)
+                return
             await self._opener.recover()
             self._switchboard.expect_acknowledgements()
         async with trio.open_nursery() as nursery:
@@ -403,6 +493,18 @@ class RoleService:
             raise error
         await self._revert(self._reverts_to, str(error))
         return False
+
+    def _loss(self) -> str | None:
+        """Return what is lost if this broker leads, if that is much and was not accepted; None otherwise."""
+        own = self._store.max_physical_offset
+        lacks = self._master_end - own
+        if self._accepts_loss or lacks <= FAR_BEHIND:
+            return None
+        return (
+            f"it has {own} bytes of a log of which {self._last_master or 'its master'} had {self._master_end}, {lacks} "
+            "more, and no other broker that answers has them: bring that one back, or promote a slave that has more; "
+            "`rocketrio broker role --accept-loss` gives them up"
+        )
 
     def _rival(self, found: OtherMasters) -> OtherMaster | None:
         """Return the master that continues in place of this one, or None."""

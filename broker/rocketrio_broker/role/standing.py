@@ -34,7 +34,7 @@ class Followers(Enum):
 
 
 class Listing(Enum):
-    """What name servers hear of this broker."""
+    """Whether this broker registers at the name servers."""
 
     HELD = auto()
     """Nothing; what they know of this broker stays, because clients go to a listed master."""
@@ -220,6 +220,8 @@ class CurrentStanding:
         """Why it does not take writes; empty while it leads."""
         self.other: str | None = None
         """The live master because of which this broker stands aside; None if it knows of none."""
+        self.problem: str | None = None
+        """What is wrong with the name as a whole, as far as a slave finds out; None if it has a master."""
         self.changes = Watermark()
         """Counts the changes of label and of `other`."""
         self.served = Watermark()

@@ -1076,8 +1076,13 @@ class Admin(Live):
         since_ms = 0 if since is None else epoch_ms("since", since)
         return EventFeed(self.client, self.calls, since_ms, kinds)
 
-    async def change_role(self, addr: str, role: str, broker_id: int) -> None:
+    async def change_role(
+        self, addr: str, role: str, broker_id: int, *, accept_loss: bool = False
+    ) -> None:
         """Make the rocketrio broker at an address `async-master`, `sync-master` (id 0) or `slave` (id 1 or higher).
+
+        A slave that lacks more than 4 MiB of what its master had, and cannot get it from any broker, becomes master
+        only with `accept_loss`; otherwise ServiceNotAvailableError says how much that is.
 
         Returns once it serves in that role and the name servers show it. Raises ConfigError for an impossible pair of
         role and id, RequestCodeNotSupportedError for an Apache broker, SystemBusyError if it takes longer than a minute
@@ -1086,7 +1091,7 @@ class Admin(Live):
         if (role == "slave") == (broker_id == MASTER_ID):
             raise ConfigError(f"{role} with id {broker_id}: a master has id 0, a slave any other")
         try:
-            await self.calls.change_role(addr, role, broker_id)
+            await self.calls.change_role(addr, role, broker_id, accept_loss=accept_loss)
         except RequestCodeNotSupportedError as error:
             raise RequestCodeNotSupportedError(
                 f"The broker at {addr} does not change its role while it runs: Apache's cannot",

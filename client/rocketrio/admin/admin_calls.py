@@ -382,12 +382,14 @@ class AdminCalls:
             return None
         return HARuntimeInfo.from_json(answer.body)
 
-    async def change_role(self, addr: str, role: str, broker_id: int) -> None:
+    async def change_role(
+        self, addr: str, role: str, broker_id: int, *, accept_loss: bool = False
+    ) -> None:
         """Give a rocketrio broker another role; it serves when this returns.
 
         Apache's raise RequestCodeNotSupportedError.
         """
-        header = ChangeBrokerRoleRequestHeader(role, broker_id)
+        header = ChangeBrokerRoleRequestHeader(role, broker_id, accept_loss)
         what = f"role not changed to {role} with id {broker_id}"
         await self.api.call(addr, header, what=what, timeout=ROLE_TIMEOUT)
 

@@ -68,12 +68,18 @@ broker.add_command(clean)
     type=Whole(0),
     help="Broker id: needed for a slave (1 and up, unique within the broker name); a master has 0.",
 )
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Promote a slave though more than 4 MiB of its master's log is lost with that.",
+)
 @changes
 @client_options
 def role(
     broker: str,
     role: str,
     broker_id: int | None,
+    accept_loss: bool,
     dry_run: bool,
     output: Output,
     client: ClientOptions,
@@ -82,10 +88,11 @@ def role(
     """Give the broker at ADDR, or the only one of a NAME, another role, and wait until it serves in it.
 
     A master becomes a slave: it refuses writes, answers the sends that wait, and follows the master of its name. A
-    slave becomes master: it completes its queues and takes writes. If another master of its name is live, or a name
-    server lists one, that is an error, and it remains a slave. The broker keeps the role through restarts until it is
-    given another one, or role or id change in its settings. Apache's brokers cannot change their role while they run.
-    To swap a master and its slave use `hand-over`.
+    slave becomes master: it gets what other brokers have of the log, completes its queues and takes writes. If another
+    master of its name is live, or a name server lists one, that is an error, and it remains a slave; also if it lacks
+    more than 4 MiB of what its master had, unless you add --accept-loss. The broker keeps the role through restarts
+    until it is given another one, or role or id change in its settings. Apache's brokers cannot change their role while
+    they run. To swap a master and its slave use `hand-over`.
 
     \b
     Examples:
@@ -104,7 +111,7 @@ def role(
             if dry_run:
                 await _show_role(admin, output, address, role, wanted)
                 return
-            await admin.change_role(address, role, wanted)
+            await admin.change_role(address, role, wanted, accept_loss=accept_loss)
             status = await admin.calls.ha_status(address)
         own = status and status.rocketrio
         if own and own.refusal:

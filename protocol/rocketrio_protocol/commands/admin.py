@@ -298,11 +298,15 @@ class GetBrokerHAStatusRequestHeader(RequestHeader):
 
 @attrs.define
 class ChangeBrokerRoleRequestHeader(RequestHeader):
-    """Change the broker's role at run time: async-master, sync-master or slave, with the matching broker id."""
+    """Change the broker's role at run time: async-master, sync-master or slave, with the matching broker id.
+
+    `accept_loss` permits a slave that lacks much of its master's log to become master.
+    """
 
     code: ClassVar = RequestCode.CHANGE_BROKER_ROLE
     role: str
     broker_id: int
+    accept_loss: bool = False
 
 
 @attrs.define

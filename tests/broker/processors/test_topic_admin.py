@@ -234,7 +234,7 @@ async def test_deletion_that_cannot_be_logged_changes_nothing(
         await one.ask(create("T"))
         one.put("T", b"a")
         one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 1)
-        one.broker.store.refusals.refuse(Refuser.ROLE, "of a test")
+        one.broker.store.refusals.refuse(Refuser.STANDING, "of a test")
         answer = await one.ask(admin.DeleteTopicInBrokerRequestHeader("T"))
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "of a test")
         assert one.broker.state.topics.topic_config("T") is not None

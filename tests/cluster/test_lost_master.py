@@ -1,0 +1,188 @@
+"""A name loses its master, or its master's disk or role: it has a master again, or each broker says what is missing."""
+
+from typing import Literal
+
+import pytest
+import trio
+from tests.cluster.test_healing import failed_over, level, role_of, store
+from tests.support.caller import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.role.file import FILE_NAME
+from rocketrio_broker.role.service import FAR_BEHIND, NOBODY_LEADS_AFTER
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
+from rocketrio_protocol.ha.status import HARuntimeInfo
+
+SOON = NOBODY_LEADS_AFTER + 20
+"""Seconds in which the pair finds its master."""
+
+
+KNOWN_WITHIN = 5.0
+"""Seconds in which a broker stores whom it follows."""
+
+
+async def problems(call: Caller, member: Member) -> list[str]:
+    answer = await call.pool.call(member.broker.address, GetBrokerHAStatusRequestHeader())
+    own = HARuntimeInfo.from_json(answer.body).rocketrio
+    assert own is not None
+    return own.problems
+
+
+def lose(cluster: EmbeddedCluster, member: Member, what: Literal["disk", "role file"]) -> None:
+    """Take something from a broker that is down."""
+    if what == "disk":
+        member.disk = cluster.make_disk()
+        return
+    for name in (FILE_NAME, f"{FILE_NAME}.bak"):
+        path = member.config.data / "config" / name
+        if member.disk.exists(path):
+            member.disk.unlink(path)
+
+
+@pytest.mark.parametrize("restarted", ["neither", "the former master", "both"])
+@pytest.mark.parametrize("what", ["disk", "role file"])
+async def test_former_master_leads_again_if_its_successor_forgot_that_it_is_master(
+    autojump_clock: MockClock, what: Literal["disk", "role file"], restarted: str
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await failed_over(cluster, call)
+        await first.start()
+        await level(first, second)
+        await trio.sleep(KNOWN_WITHIN)
+        assert role_of(first) == ("slave", 1)
+        await second.kill()
+        lose(cluster, second, what)
+        if restarted != "neither":
+            await first.kill()
+            await first.start()
+        await second.start()
+        if restarted == "both":
+            await second.kill()
+            await second.start()
+        await trio.sleep(SOON)
+        assert role_of(first) == ("async-master", 0)
+        assert role_of(second) == ("slave", 1)
+        await store(call, first, b"three")
+        await level(first, second)
+        assert bodies(await call.pull(first.broker.address, 0)) == [b"one", b"two", b"three"]
+        assert await problems(call, first) == await problems(call, second) == []
+
+
+async def test_former_master_gets_first_what_its_successor_still_has(
+    autojump_clock: MockClock,
+) -> None:
+    """The successor has lost its role file alone, and has messages that the former master lacks."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await failed_over(cluster, call)
+        await first.start()
+        await level(first, second)
+        await trio.sleep(KNOWN_WITHIN)
+        await first.kill()
+        await store(call, second, b"three")
+        await second.kill()
+        lose(cluster, second, "role file")
+        await first.start()
+        await second.start()
+        await trio.sleep(SOON)
+        assert role_of(first) == ("async-master", 0)
+        assert bodies(await call.pull(first.broker.address, 0)) == [b"one", b"two", b"three"]
+
+
+async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_asked(
+    autojump_clock: MockClock,
+) -> None:
+    """It may take writes where this broker does not see it."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await failed_over(cluster, call)
+        await first.start()
+        await level(first, second)
+        await trio.sleep(KNOWN_WITHIN)
+        gone = second.broker.address
+        await second.kill()
+        await trio.sleep(2 * SOON)
+        assert role_of(first) == ("slave", 1)
+        (problem,) = await problems(call, first)
+        assert problem == (
+            f"broker-a has no master: no answer comes from {gone}. Bring the master back, or make the "
+            "slave that has most of the log master, with `rocketrio broker role`"
+        )
+        await second.start()
+        await trio.sleep(SOON)
+        assert await problems(call, first) == []
+
+
+async def test_order_to_be_a_slave_stands_until_another_broker_has_led(
+    autojump_clock: MockClock,
+) -> None:
+    """An operator changes roles by hand, and takes long between the two orders."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = cluster.master, cluster.slaves[0]
+        await trio.sleep(KNOWN_WITHIN)
+        await store(call, first, b"one")
+        await level(first, second)
+        answer = await call.change_role(first.broker.address, "slave", 2)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        await trio.sleep(2 * SOON)
+        assert role_of(first) == ("slave", 2)
+        assert role_of(second) == ("slave", 1)
+        for one, other in ((first, second), (second, first)):
+            (problem,) = await problems(call, one)
+            assert f"slaves are this one and {other.broker.address}" in problem
+        answer = await call.change_role(second.broker.address, "async-master", 0)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        await trio.sleep(SOON)
+        assert role_of(second) == ("async-master", 0)
+        assert await problems(call, first) == await problems(call, second) == []
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+async def test_slave_in_the_middle_of_its_copy_leads_only_if_the_loss_is_accepted(
+    autojump_clock: MockClock, is_accepted: bool
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = cluster.master, cluster.slaves[0]
+        await trio.sleep(KNOWN_WITHIN)
+        await store(call, first, *(b"x" * (1 << 20) for _ in range(10)))
+        end = first.broker.store.max_physical_offset
+        await second.stop()
+        lose(cluster, second, "disk")
+        await second.start()
+        copied = second.broker.store
+        while (
+            copied.max_physical_offset < (2 << 20)
+            or not second.broker.state.slave.copy_watch.master_end
+        ):
+            await trio.lowlevel.checkpoint()
+        await first.kill()
+        await trio.sleep(2)
+        answer = await call.change_role(
+            second.broker.address, "async-master", 0, accept_loss=is_accepted
+        )
+        if is_accepted:
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            assert role_of(second) == ("async-master", 0)
+            return
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        own = copied.max_physical_offset  # It has cut off an incomplete record.
+        assert 0 < own < end - FAR_BEHIND
+        assert f"it has {own} bytes of a log of which" in (answer.remark or "")
+        assert f"had {end}, {end - own} more" in (answer.remark or "")
+        assert role_of(second) == ("slave", 1)
+        # The master has what is missing.
+        await first.start()
+        await level(first, second)
+
+
+async def test_slave_that_lacks_a_little_leads(autojump_clock: MockClock) -> None:
+    """An asynchronous master died with something on the way."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = cluster.master, cluster.slaves[0]
+        await trio.sleep(KNOWN_WITHIN)
+        cluster.partition(first, second)
+        await store(call, first, b"only here")
+        await first.kill()
+        cluster.heal()
+        answer = await call.change_role(second.broker.address, "async-master", 0)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
