@@ -10,6 +10,7 @@ New or changed topics are registered at once and without the others, so that the
     5.x             217 for each: there 103 may be configured to remove the topics that it does not name
 
 Invariant: while registration is held, no name server gets a request about this broker.
+Invariant: after `leave` no name server lists this broker because of a registration that it had not answered.
 Invariant: `registered` reaches the number of a change of the topics only after every reachable name server got it.
 Answers to: BrokerOuterAPI, BrokerController.registerBrokerAll; RocketMQ reference, sections 2.12 and 7.
 Unlike Java: a slave without a master registers every two seconds, and so follows a new one soon.
@@ -88,6 +89,8 @@ class BrokerRegistration:
         """Name servers whose last registration worked, with the last change of the topics that they know."""
         self._versions: dict[str, int] = {}
         """The version of the protocol that each name server speaks."""
+        self._unanswered: dict[str, Channel] = {}
+        """Name servers that have not answered the last registration: one may ask another master first."""
         self._failing: set[str] = set()
         self._remarks: dict[str, str] = {}
         self.registered = Watermark()
@@ -171,6 +174,8 @@ class BrokerRegistration:
 
     async def leave(self) -> None:
         """Unregister from the name servers that know this broker, for a limited time."""
+        for channel in self._unanswered.values():
+            channel.close("this broker leaves")  # Then the name server does not list it.
         with trio.move_on_after(UNREGISTER_GRACE):
             async with trio.open_nursery() as nursery:
                 for name_server in self._reported:
@@ -264,6 +269,7 @@ class BrokerRegistration:
 
     async def _register(self, name_server: str, channel: Channel) -> MasterAddrs:
         body = self._whole_body()
+        self._unanswered[name_server] = channel
         response = await self._call(name_server, channel, self._header(body), body)
         self._versions[name_server] = response.version
         self._note_remark(name_server, response.remark or "")
@@ -275,6 +281,7 @@ class BrokerRegistration:
     ) -> RemotingCommand:
         timeout = self._config.broker.register_broker_timeout
         response = await channel.call(header, body, timeout=timeout)
+        self._unanswered.pop(name_server, None)
         if response.code != ResponseCode.SUCCESS:
             self._refused(name_server, response)
             what = "The name server refused the registration"

@@ -1,16 +1,18 @@
-"""A synchronous master's process is killed under load, its slave takes over, and the old master comes back as slave."""
+"""A synchronous master's process is killed or stopped under load, its slave takes over, and it comes back as slave."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import trio
 from tests.support import wire
 from tests.support.caller import Caller, accepted
-from tests.support.load import Load, numbers_in, ready
+from tests.support.load import Load, numbers_in, ready, stopped
 from tests.support.ours import OurBroker, OurNameServer, OurPair, our_pair
 from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
@@ -133,3 +135,37 @@ async def test_tail_that_no_slave_acknowledged_is_put_aside_by_the_returning_mas
     await trio.to_thread.run_sync(pair.assert_same_logs)
     [cut] = (old.store / "cut").iterdir()
     assert cut.read_bytes().count(b"nobody else has this") == 3
+
+
+async def test_stopped_process_is_replaced_within_the_stop_and_acknowledges_nothing_afterwards(
+    pair: OurPair,
+) -> None:
+    """SIGSTOP: its connections stand, and nothing answers on them. The name server is not restarted."""
+    old, new = pair.master, pair.slave
+    load = Load(old.address)
+    late: list[int] = []
+    async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:
+        call = Caller(pool)
+        await call_until_acknowledged(call, old.address)
+        nursery.start_soon(load.run)
+        await load.continues(100)
+
+        async def send_to_the_stopped_one() -> None:
+            with suppress(Error):
+                late.append((await call.send(old.address, b"too late", timeout=HANGS)).code)
+
+        with stopped(old):
+            for _ in range(5):
+                nursery.start_soon(send_to_the_stopped_one)
+            await promote(call, new)
+            assert await trio.to_thread.run_sync(listed, pair.name_server) == {"0": new.address}
+            load.addr = new.address
+        await call_until_acknowledged(call, new.address)
+        await load.continues(100)  # With the old one for its slave.
+        nursery.cancel_scope.cancel()
+
+    pair.master, pair.slave = new, old
+    await trio.to_thread.run_sync(pair.assert_same_logs)
+    assert load.acknowledged <= numbers_in(new.store)
+    assert ResponseCode.SUCCESS not in late
+    assert set(listed(pair.name_server).values()) == {new.address, old.address}

@@ -5,18 +5,21 @@ Unknown codes are answered too (4.x does not answer them at all).
 Invariant: a registration of many topics is read in steps, one registration at a time, so that no request waits for all
 of it.
 Invariant: names and addresses that brokers register are checked before they are stored, logged or sent to any peer.
+Invariant: a listed master is removed for another one only if it does not answer.
 Answers to: DefaultRequestProcessor, ClientRequestProcessor of the name server; RocketMQ reference, section 2.12.
 """
 
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
 
 from rocketrio_broker.namesrv.host_share import HostShare
 from rocketrio_broker.namesrv.kv import ORDER_TOPIC_NAMESPACE, KVConfigManager
+from rocketrio_broker.namesrv.probes import MasterProbes
 from rocketrio_broker.namesrv.routes import (
     AnotherMasterError,
     BrokerAddr,
@@ -51,6 +54,9 @@ from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.steps import all_at_once
 
 T = TypeVar("T")
+
+Register: TypeAlias = Callable[[], Generator[None, None, Answer]]
+"""Begins to register a broker, in steps. The first one raises AnotherMasterError for a second master."""
 
 LARGE_BODY_SIZE: Final = 256 << 10
 """The size in bytes, inflated, from which on a registration is read in steps: some 2,000 topics in JSON, and 10 ms."""
@@ -106,6 +112,7 @@ class NameServerProcessor:
         """Held while a large registration is being read."""
         self._waiting_sizes = HostShare(WAITING_BODIES_LIMIT)
         """The bytes of the large registrations that wait or are being read."""
+        self._probes = MasterProbes()
         self._list_turn = trio.Lock()
         """Held by the request that iterates over all topics."""
         self._rare_log = RareLog()
@@ -150,9 +157,12 @@ class NameServerProcessor:
             return request.response(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match")
         _check_broker(header)
         size = len(request.body)
-        steps = self._registration_steps(channel, request, header)
+        register = partial(self._registration_steps, channel, request, header)
         if size * (INFLATION_LIMIT if header.compressed else 1) <= LARGE_BODY_SIZE:
-            return all_at_once(steps)
+            try:
+                return all_at_once(register())
+            except AnotherMasterError as error:
+                return self._register_in_place_of(error, channel, request, register)
         host = split_addr(channel.remote_addr)[0]
         if self._waiting_sizes.room(host) < size:
             return request.response(
@@ -160,16 +170,47 @@ class NameServerProcessor:
                 remark=f"[OVERLOAD]{self._waiting_sizes.used} bytes of registrations wait already, try later",
             )
         self._waiting_sizes.take(host, size)
-        return self._register_in_steps(steps, host, size)
+        return self._register_in_steps(channel, request, register, host, size)
 
     async def _register_in_steps(
-        self, steps: Generator[None, None, Answer], host: str, size: int
+        self, channel: Channel, request: RemotingCommand, register: Register, host: str, size: int
     ) -> Answer:
         try:
             async with self._turn:
-                return await in_steps(steps)
+                return await in_steps(register())
+        except AnotherMasterError as error:
+            return await self._register_in_place_of(error, channel, request, register)
         finally:
             self._waiting_sizes.give_back(host, size)
+
+    async def _register_in_place_of(
+        self,
+        listed: AnotherMasterError,
+        channel: Channel,
+        request: RemotingCommand,
+        register: Register,
+    ) -> Answer:
+        """Register a second master if the listed one does not answer, and refuse it otherwise."""
+        master = cast(Channel, listed.channel)
+        host = split_addr(channel.remote_addr)[0]
+        try:
+            if not await self._probes.is_silent(master, addr=listed.master_addr, asked_by=host):
+                raise listed
+            self._routes.channel_closed(master)
+            async with self._turn:
+                return await in_steps(register())
+        except AnotherMasterError as error:
+            self._log_refusal(channel, error)
+            return request.response(
+                cluster.RegisterBrokerResponseHeader(master_addr=error.master_addr),
+                code=ResponseCode.SYSTEM_ERROR,
+                remark=str(error),
+            )
+
+    def _log_refusal(self, channel: Channel, error: RegistrationRefusedError) -> None:
+        self._rare_log.warning(
+            "registration refused from=%s reason=%s", channel.remote_addr, error.what
+        )
 
     def _registration_steps(
         self,
@@ -185,17 +226,11 @@ class NameServerProcessor:
             result = yield from self._routes.registration_steps(
                 registration, channel=channel, host=host, now=trio.current_time()
             )
+        except AnotherMasterError:
+            raise
         except RegistrationRefusedError as error:
-            self._rare_log.warning(
-                "registration refused from=%s reason=%s", channel.remote_addr, error.what
-            )
-            if not isinstance(error, AnotherMasterError):
-                raise
-            return request.response(
-                cluster.RegisterBrokerResponseHeader(master_addr=error.master_addr),
-                code=ResponseCode.SYSTEM_ERROR,
-                remark=str(error),
-            )
+            self._log_refusal(channel, error)
+            raise
         answer = request.response(
             cluster.RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr),
             self._kv_config.namespace_json(ORDER_TOPIC_NAMESPACE) or b"",

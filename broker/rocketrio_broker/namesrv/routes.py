@@ -11,7 +11,8 @@ Invariant: no step here takes more than some ten milliseconds.
 Answers to: RouteInfoManager; RocketMQ reference, section 2.12.
 Unlike Java: liveness is kept per cluster and address (as in 5.x); an address is removed from an id only if it still has
 it, so a broker that stops late does not remove the entry of its successor.
-Unlike Java: a name has one master; a second one is refused, where Java's list shows the last that registered.
+Unlike Java: a name has one master; a second one is refused while the first answers (`probes.py`), where Java's list
+shows the last that registered.
 Unlike Java: there are limits, and one host gets half of each at most.
 """
 
@@ -129,13 +130,15 @@ class AnotherMasterError(RegistrationRefusedError):
     """A second broker wants to be the master of a name: it is not listed, and should take no writes."""
 
     remedy = (
-        "Stop one of the two, or make it a slave; the name is free a moment after the first has stopped, "
-        "two minutes after its machine was lost"
+        "Stop one of the two, or make it a slave; the name is free a moment after the first has stopped, or when it "
+        "no longer answers the name server"
     )
 
-    def __init__(self, broker_name: str, master_addr: str) -> None:
+    def __init__(self, broker_name: str, master_addr: str, channel: Hashable) -> None:
         super().__init__(f"{broker_name} has a master already, at {master_addr}")
         self.master_addr = master_addr
+        self.channel = channel
+        """The connection over which that one registered."""
 
 
 @attrs.define(eq=False)
@@ -239,8 +242,6 @@ class RouteInfoManager:
             raise RegistrationRefusedError(
                 f"{name} is a broker of the cluster {broker.cluster}, and not of {registration.cluster_name}"
             )
-        if broker is not None and registration.broker_id == MASTER_ID:
-            self._check_only_master(registration, broker)
         if known is None and self._brokers.room(host) <= 0:
             raise RegistrationRefusedError(
                 f"The name server has no room for another broker of {host}: it has {self._brokers.used}, "
@@ -251,13 +252,16 @@ class RouteInfoManager:
             raise RegistrationRefusedError(
                 f"One connection registers {CONNECTION_BROKERS_LIMIT} brokers at most"
             )
+        # Last: a listed master is asked only because of a registration that is otherwise accepted.
+        if broker is not None and registration.broker_id == MASTER_ID:
+            self._check_only_master(registration, broker)
 
-    @staticmethod
-    def _check_only_master(registration: Registration, broker: BrokerData) -> None:
-        """Raise AnotherMasterError for a second master; listed addresses are live, as silent ones are removed."""
+    def _check_only_master(self, registration: Registration, broker: BrokerData) -> None:
+        """Raise AnotherMasterError for a second master."""
         master = broker.broker_addrs.get(MASTER_ID, registration.broker_addr)
         if master != registration.broker_addr:
-            raise AnotherMasterError(registration.broker_name, master)
+            live = self.broker_live_table[BrokerAddr(broker.cluster, master)]
+            raise AnotherMasterError(registration.broker_name, master, live.channel)
 
     @staticmethod
     def _check_may_change(

@@ -7,7 +7,7 @@ import attrs
 import click
 
 from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.cli.asking import address_of, addresses_of
+from rocketrio.cli.asking import address_of, addresses_of, asking
 from rocketrio.cli.broker_drain import drain, undrain
 from rocketrio.cli.broker_show import clean, show, stats
 from rocketrio.cli.commands import Group
@@ -89,10 +89,11 @@ def role(
 
     A master becomes a slave: it refuses writes, answers the sends that wait, and follows the master of its name. A
     slave becomes master: it gets what other brokers have of the log, completes its queues and takes writes. If another
-    master of its name is live, or a name server lists one, that is an error, and it remains a slave; also if it lacks
-    more than 4 MiB of what its master had, unless you add --accept-loss. The broker keeps the role through restarts
-    until it is given another one, or role or id change in its settings. Apache's brokers cannot change their role while
-    they run. To swap a master and its slave use `hand-over`.
+    master of its name answers it, or answers a name server that lists it, that is an error, and it remains a slave; a
+    silent one is replaced after some ten seconds. It also remains one if it lacks more than 4 MiB of what its master
+    had, unless you add --accept-loss. The broker keeps the role through restarts until it is given another one, or role
+    or id change in its settings. Apache's brokers cannot change their role while they run. To swap a master and its slave
+    use `hand-over`.
 
     \b
     Examples:
@@ -105,12 +106,15 @@ def role(
         raise click.UsageError(f"a master has id {MASTER_ID}: leave --id out")
     wanted = broker_id or MASTER_ID
 
+    waiting = f"{broker} becomes slave" if role == "slave" else f"{broker} asks the listed master"
+
     async def work() -> None:
-        async with open_admin(**client) as admin:
+        if dry_run:
+            async with open_admin(**client) as admin:
+                await _show_role(admin, output, await address_of(admin, broker), role, wanted)
+            return
+        async with asking(waiting, client) as admin:
             address = await address_of(admin, broker)
-            if dry_run:
-                await _show_role(admin, output, address, role, wanted)
-                return
             await admin.change_role(address, role, wanted, accept_loss=accept_loss)
             status = await admin.calls.ha_status(address)
         own = status and status.rocketrio

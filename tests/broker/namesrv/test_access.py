@@ -8,6 +8,7 @@ from tests.support.secured_broker import INNER, SECRET, inner_file, ok, refused,
 from trio.testing import MockClock
 
 from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
+from rocketrio_broker.namesrv.probes import PROBE_LIMIT
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -54,6 +55,25 @@ async def test_client_needs_a_user_and_an_operator_the_cluster(tmp_path: Path) -
             assert "Cluster:*" in refused(await operator.ask(wipe, addr=addr))
         async with here.operator() as inner:
             ok(await inner.ask(wipe, addr=addr))
+
+
+async def test_listed_master_is_not_asked_for_a_client_that_may_not_register(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with secured(tmp_path, name_server_access=users(tmp_path)) as here:
+        name_server = here.cluster.name_server
+        second = cluster.RegisterBrokerRequestHeader(
+            "broker-a", "10.0.0.7:1", "DefaultCluster", "10.0.0.7:2", 0
+        )
+        before = name_server.routes.broker_addr_table["broker-a"].broker_addrs
+        here.cluster.memory_network.silence(here.cluster.master.host)
+        async with here.client() as stranger, here.client("reader") as reader:
+            start = trio.current_time()
+            for client in (stranger, reader):
+                refused(await client.ask(second, addr=name_server.addr))
+            assert trio.current_time() == start
+            await trio.sleep(2 * PROBE_LIMIT)
+        assert name_server.routes.broker_addr_table["broker-a"].broker_addrs == before
 
 
 async def test_broker_without_the_inner_account_is_not_in_the_routes(

@@ -86,6 +86,7 @@ ASKING = [
     "cluster health",
     "cluster list",
     "cluster status",
+    "broker role broker-a sync-master",
     "broker show broker-a",
     "broker stats broker-a",
     "dead-letters count --all-groups",
