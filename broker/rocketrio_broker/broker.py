@@ -73,6 +73,7 @@ from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role.file import RoleFile
 from rocketrio_broker.role.hand_over import HandOver, ask_outcome
 from rocketrio_broker.role.service import RoleService
+from rocketrio_broker.role.shared_id import SharedId
 from rocketrio_broker.role.standing import Followers
 from rocketrio_broker.role.switchboard import Switchboard
 from rocketrio_broker.role.take_over import TakeOver
@@ -310,7 +311,7 @@ async def open_broker(
                 is_proved=security.is_proof_asked,
                 is_first=is_first,
             )
-            for service in _services(state, roles.service):
+            for service in _services(state, roles):
                 await nursery.start(service.run)
             observer = _Observer(state)
             if addresses.metrics is not None:
@@ -434,6 +435,8 @@ async def _add_role(
         rng=state.rng,
     )
     await _begin_epochs(opener)
+    configured = role_file.configured.broker_id
+    claim_id = partial(claim_slave_id, peers, configured=configured)
     switchboard = Switchboard(
         state.standing,
         config=state.config,
@@ -461,11 +464,21 @@ async def _add_role(
             dial=ha_dial,
             is_proved=is_proved,
         ),
-        claim_id=partial(claim_slave_id, peers),
+        claim_id=claim_id,
         role_file=role_file,
         followed=known_slaves.followed,
     )
-    state.slave_ids = SlaveIds(peers, state.live_slaves.introduced)
+    state.slave_ids = SlaveIds(
+        peers, state.live_slaves.introduced, met=known_slaves.ids, configured=configured
+    )
+    shared_id = SharedId(
+        config=state.config,
+        registration=state.registration,
+        role=role,
+        role_file=role_file,
+        ask_identity=partial(ask_identity, peers.question),
+        claim_id=claim_id,
+    )
     state.log_check = LogCheckService(
         store,
         config=state.config,
@@ -480,10 +493,11 @@ async def _add_role(
         role,
         HandOver(state, role, switchboard, role_file=role_file, pool=pool),
         TakeOver(state, role, role_file=role_file),
+        shared_id,
     )
 
 
-def _services(state: BrokerState, role: RoleService) -> Sequence[Service]:
+def _services(state: BrokerState, roles: Roles) -> Sequence[Service]:
     """Return the services of a broker, in the order of their start."""
     ha_service, waiting = state.ha_service, state.waiting_answers
     return (
@@ -503,7 +517,8 @@ def _services(state: BrokerState, role: RoleService) -> Sequence[Service]:
         SlaveListing(state.live_slaves, accepted=ha_service.accepted, peers=state.peers),
         state.known_slaves,
         state.held_writes,
-        role,
+        roles.service,
+        roles.shared_id,
         ReplicationWatch(ha_service.statistics, lambda: waiting.statistics().answered),
         state.log_check,
     )

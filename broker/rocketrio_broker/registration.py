@@ -102,6 +102,10 @@ class BrokerRegistration:
         """Counts the changes of `master`: a slave waits on it, then reads `master`."""
         self.other_masters: dict[str, str] = {}
         """Name servers that refuse this broker as master, and the address of the master that each lists instead."""
+        self.id_shared_with: dict[str, str] = {}
+        """Name servers that listed another live broker under this one's id, and the address of that one."""
+        self.id_conflicts = Watermark()
+        """Counts the registrations that found this."""
         self.refusals = Watermark()
         """Counts the refusals."""
         self.listings = Watermark()
@@ -274,6 +278,7 @@ class BrokerRegistration:
         self._versions[name_server] = response.version
         self._note_remark(name_server, response.remark or "")
         answer = response.header(cluster.RegisterBrokerResponseHeader)
+        self._note_displaced(name_server, _usable_addr(answer.displaced_addr))
         return MasterAddrs(*map(_usable_addr, (answer.master_addr, answer.ha_server_addr)))
 
     async def _call(
@@ -293,6 +298,13 @@ class BrokerRegistration:
         if remark and remark != self._remarks.get(name_server):
             logger.warning("registered in part name_server=%s reason=%s", name_server, remark)
         self._remarks[name_server] = remark
+
+    def _note_displaced(self, name_server: str, other: str | None) -> None:
+        if other is None:
+            self.id_shared_with.pop(name_server, None)
+            return
+        self.id_shared_with[name_server] = other
+        self.id_conflicts.advance(self.id_conflicts.value + 1)
 
     def _refused(self, name_server: str, response: RemotingCommand) -> None:
         """Note the master that a rocketrio name server lists instead of this one."""
@@ -363,6 +375,7 @@ class BrokerRegistration:
     def _lost(self, name_server: str, error: Error) -> None:
         """Note a failure; the known master stays, because an unreachable name server does not mean a dead master."""
         self._reported.pop(name_server, None)
+        self.id_shared_with.pop(name_server, None)
         if name_server not in self._failing:
             self._failing.add(name_server)
             logger.warning(

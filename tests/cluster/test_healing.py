@@ -57,9 +57,10 @@ async def test_returning_master_follows_its_successor_and_starts_as_its_slave_ag
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await failed_over(cluster, call)
         await first.start()
-        assert role_of(first) == ("slave", 1)
+        # 1 is the id in the settings of the second.
+        assert role_of(first) == ("slave", 2)
         await level(first, second)
-        assert await listed(cluster) == {0: second.broker.address, 1: first.broker.address}
+        assert await listed(cluster) == {0: second.broker.address, 2: first.broker.address}
         assert bodies(await call.pull(first.broker.address, 0)) == [b"one", b"two"]
         # The settings say master still.
         assert first.config.role == "async-master"
@@ -67,7 +68,7 @@ async def test_returning_master_follows_its_successor_and_starts_as_its_slave_ag
         for _ in range(2):
             await first.stop()
             await first.start()
-            assert role_of(first) == ("slave", 1)
+            assert role_of(first) == ("slave", 2)
             assert not first.broker.store.writable
         await second.start()
         assert role_of(second) == ("async-master", 0)
@@ -84,11 +85,11 @@ async def test_status_and_settings_name_the_held_and_the_configured_role(
         answer = await call.pool.call(address, GetBrokerHAStatusRequestHeader())
         own = HARuntimeInfo.from_json(answer.body).rocketrio
         assert own is not None
-        assert (own.role, own.broker_id) == ("slave", 1)
+        assert (own.role, own.broker_id) == ("slave", 2)
         assert (own.configured_role, own.configured_broker_id) == ("async-master", 0)
         answer = await call.pool.call(address, GetBrokerConfigRequestHeader())
         settings = parse_properties(answer.body)
-        assert (settings["brokerRole"], settings["brokerId"]) == ("SLAVE", "1")
+        assert (settings["brokerRole"], settings["brokerId"]) == ("SLAVE", "2")
         assert settings["configuredBrokerRole"] == "ASYNC_MASTER"
         assert settings["configuredBrokerId"] == "0"
 
@@ -130,7 +131,7 @@ async def test_two_masters_that_start_together_agree_on_the_one_with_more(
             nursery.start_soon(second.start)
         await trio.sleep(10)
         assert role_of(second) == ("async-master", 0)
-        assert role_of(first) == ("slave", 1)
+        assert role_of(first) == ("slave", 2)
         await store(call, second, b"three")
         await level(first, second)
 
@@ -166,8 +167,8 @@ async def test_two_that_come_to_follow_at_once_get_two_ids(autojump_clock: MockC
             nursery.start_soon(first.start)
             nursery.start_soon(rival.start)
         await level(first, second, rival)
-        assert sorted([role_of(first), role_of(rival)]) == [("slave", 1), ("slave", 2)]
-        assert set(await listed(cluster)) == {0, 1, 2}
+        assert sorted([role_of(first), role_of(rival)]) == [("slave", 2), ("slave", 3)]
+        assert set(await listed(cluster)) == {0, 2, 3}
 
 
 async def test_master_that_a_name_server_refuses_takes_no_write(

@@ -1,19 +1,22 @@
 """Remembers in a file which peers this name had recently, for a broker that restarts together with its name servers.
 
-    config/slaves.json      {"slaves": ["10.0.0.11:10911"], "followed": ["10.0.0.10:10911"]}
+    config/slaves.json      {"slaves": ["10.0.0.11:10911"], "followed": ["10.0.0.10:10911"],
+                             "ids": ["1 10.0.0.11:10911", "2 10.0.0.12:10911"]}
 
 `slaves` is the list of the name servers when it was last requested. `followed` is the last master of this broker, if it
-had one; it is removed when this broker has no master and name servers list slaves.
+had one; it is removed when this broker has no master and name servers list slaves. `ids` has the last id of each slave
+that was ever listed, so that no other broker is given it meanwhile (slave_ids.py); the newest comes last.
 
 A name server that has restarted lists no broker until brokers register again. A master that lost the end of its log in
 the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile. A promoted
 slave that loses the end of its log before another broker follows it asks the master that it followed.
 
 Invariant: while slaves are connected, no slave is forgotten because name servers list fewer.
+Invariant: an id in `ids` has one address: the one that was listed with it last.
 Answers to: nothing of Java's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -23,6 +26,7 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
 
 REFRESH_PERIOD: Final = 30.0
@@ -38,6 +42,7 @@ CONNECTED_WITHIN: Final = 10.0
 _FILE: Final = "slaves.json"
 _SLAVES: Final = "slaves"
 _FOLLOWED: Final = "followed"
+_IDS: Final = "ids"
 
 
 class Connection(Protocol):
@@ -73,8 +78,10 @@ class KnownSlaves:
         self._met: dict[str, None] = {}
         self._connecting: dict[str, float] = {}
         self._addrs: list[str] = []
+        self._ids: dict[str, int] = {}
         content = self._file.load_table(dict[str, list[str]]) or {}
         self._take(content.get(_SLAVES, []))
+        self._ids = dict(_ids_in(content.get(_IDS, [])))
         self.followed = next(iter(content.get(_FOLLOWED, [])), None)
         """Where the master answered requests that this broker followed last; None when it is forgotten."""
 
@@ -84,6 +91,10 @@ class KnownSlaves:
     def addrs(self) -> list[str]:
         """Return where the slaves answer requests, or did."""
         return self._addrs
+
+    def ids(self) -> Mapping[str, int]:
+        """Return the last known id of each slave that was ever listed, by its address."""
+        return self._ids
 
     def connecting(self) -> list[str]:
         """Return where the slaves answer requests that have connected within `CONNECTED_WITHIN` seconds."""
@@ -126,16 +137,31 @@ class KnownSlaves:
             back = (addr for addr in self._met if split_addr(addr)[0] in hosts)
             listed.update(self._addrs, back)
         addrs = sorted(listed)[:SLAVES_LIMIT]
-        if (addrs, followed) == (self._addrs, self.followed):
+        ids = self._ids_with(answers)
+        if (addrs, followed, ids) == (self._addrs, self.followed, self._ids):
             return
-        content = {_SLAVES: addrs} if followed is None else {_SLAVES: addrs, _FOLLOWED: [followed]}
+        content = {_SLAVES: addrs, _IDS: [f"{id_} {addr}" for addr, id_ in ids.items()]}
+        if followed is not None:
+            content[_FOLLOWED] = [followed]
         try:
             self._file.write(content)
             await self._disk.run(self._file.sync)
         except ConfigFileError:
             return  # The file has logged the error; the next round tries again.
         self._take(addrs)
-        self.followed = followed
+        self.followed, self._ids = followed, ids
+
+    def _ids_with(self, answers: Sequence[Mapping[int, str]]) -> dict[str, int]:
+        """Return the known ids with those that name servers list now."""
+        now = {
+            addr: id_
+            for answer in answers
+            for id_, addr in answer.items()
+            if id_ != MASTER_ID and addr != self._peers.own_addr
+        }
+        before = {addr: id_ for addr, id_ in self._ids.items() if id_ not in now.values()}
+        newest_last = [*(before | now).items()]
+        return dict(newest_last[-SLAVES_LIMIT:])
 
     def _take(self, addrs: list[str]) -> None:
         self._addrs = addrs
@@ -145,3 +171,11 @@ class KnownSlaves:
         }
         for addr in [*self._met][:-SLAVES_LIMIT]:
             del self._met[addr]
+
+
+def _ids_in(entries: Iterable[str]) -> Iterable[tuple[str, int]]:
+    """Return the addresses and ids in a file's list, without what cannot be one."""
+    for entry in entries:
+        id_, _, addr = entry.partition(" ")
+        if id_.isdecimal() and id_.isascii() and is_peer_addr(addr):
+            yield addr, int(id_)

@@ -197,9 +197,14 @@ async def ask_replica(peers: "Peers", addr: str) -> Replica | None:
     return Replica(addr, end, identity.required_ha_addr(addr), identity.is_rocketrio)
 
 
-async def claim_slave_id(peers: "Peers", addr: str) -> int:
-    """Ask the master at an address for an id to follow it. Raises RequestCodeNotSupportedError for an Apache master."""
-    request = ClaimSlaveIdRequestHeader(peers.broker_name, peers.own_addr)
+async def claim_slave_id(
+    peers: "Peers", addr: str, *, configured: int = MASTER_ID, shared: int = MASTER_ID
+) -> int:
+    """Ask the master at an address for an id to follow it. Raises RequestCodeNotSupportedError for an Apache master.
+
+    `configured` is the id in this broker's settings, and `shared` one that another broker has too; 0 if none.
+    """
+    request = ClaimSlaveIdRequestHeader(peers.broker_name, peers.own_addr, configured, shared)
     response = await peers.call(addr, request, timeout=CALL_TIMEOUT)
     check(response, "Asking to follow", broker_addr=addr)
     return response.header(ClaimSlaveIdResponseHeader).broker_id

@@ -232,7 +232,9 @@ class NameServerProcessor:
             self._log_refusal(channel, error)
             raise
         answer = request.response(
-            cluster.RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr),
+            cluster.RegisterBrokerResponseHeader(
+                result.ha_server_addr, result.master_addr, result.displaced
+            ),
             self._kv_config.namespace_json(ORDER_TOPIC_NAMESPACE) or b"",
         )
         if result.left_out:

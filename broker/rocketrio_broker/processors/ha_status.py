@@ -11,6 +11,7 @@ from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.role.service import alarm
+from rocketrio_broker.role.shared_id import shared_id_problems
 from rocketrio_broker.role.standing import UNRESOLVED
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import store_timestamp_from
@@ -118,6 +119,7 @@ class HAStatusProcessor:
             *broker.second_history.problems(),
             *self._other_masters(),
             *filter(None, [broker.standing.problem]),
+            *shared_id_problems(broker.config, broker.registration),
         ]
 
     def _other_masters(self) -> list[str]:

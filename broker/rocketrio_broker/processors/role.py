@@ -16,6 +16,7 @@ import trio
 from rocketrio_broker.config import ROLES, Role
 from rocketrio_broker.role.hand_over import HandOver
 from rocketrio_broker.role.service import RoleService
+from rocketrio_broker.role.shared_id import SharedId
 from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -43,6 +44,8 @@ class Roles:
     service: RoleService
     hand_over: HandOver
     take_over: TakeOver
+    shared_id: SharedId
+    """Gives up an id that another broker has too."""
 
 
 class RoleProcessor:
@@ -94,9 +97,12 @@ class RoleProcessor:
             return request.response(
                 code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="this broker does not take writes"
             )
-        return request.response(
-            ClaimSlaveIdResponseHeader(await self._broker.slave_ids.give(header.broker_addr))
+        broker_id = await self._broker.slave_ids.give(
+            header.broker_addr,
+            configured=header.configured_broker_id,
+            shared=header.shared_broker_id,
         )
+        return request.response(ClaimSlaveIdResponseHeader(broker_id))
 
     async def hand_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(HandOverRequestHeader)

@@ -6,5 +6,6 @@ service       RoleService: follows, or takes over and leads; changes between the
 hand_over     a master changes places with a slave: the master's side
 take_over     the slave's side of that
 held_writes   keeps requests that write waiting while a hand-over decides who answers them
+shared_id     gives up an id that another broker has too
 file          stores the role for the next start
 """

@@ -92,8 +92,8 @@ def role(
     master of its name answers it, or answers a name server that lists it, that is an error, and it remains a slave; a
     silent one is replaced after some ten seconds. It also remains one if it lacks more than 4 MiB of what its master
     had, unless you add --accept-loss. The broker keeps the role through restarts until it is given another one, or role
-    or id change in its settings. Apache's brokers cannot change their role while they run. To swap a master and its slave
-    use `hand-over`.
+    or id change in its settings. Apache's brokers cannot change their role while they run. To swap a master and its
+    slave use `hand-over`.
 
     \b
     Examples:

@@ -316,6 +316,10 @@ class ClaimSlaveIdRequestHeader(RequestHeader):
     code: ClassVar = RequestCode.CLAIM_SLAVE_ID
     broker_name: str
     broker_addr: str
+    configured_broker_id: int = 0
+    """The slave's id in its settings, which it gets if that is free; 0 if they say master."""
+    shared_broker_id: int = 0
+    """An id that it must not get, because another broker has it too; 0 if none."""
 
 
 @attrs.define

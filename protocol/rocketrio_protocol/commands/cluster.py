@@ -31,6 +31,8 @@ class RegisterBrokerResponseHeader(Header):
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    displaced_addr: str | None = None
+    """The live broker that this name server listed under the same id until now; only rocketrio's say that."""
 
 
 @attrs.define

@@ -186,3 +186,49 @@ async def test_number_of_connecting_slaves_is_limited(autojump_clock: MockClock)
     for port in range(1, SLAVES_LIMIT + 10):
         known.note_connection(f"10.0.0.11:{port}", "10.0.0.11:49160")
     assert known.connecting() == [f"10.0.0.11:{port}" for port in range(10, SLAVES_LIMIT + 10)]
+
+
+async def test_ids_are_remembered_for_slaves_that_are_away_and_over_a_power_cut(
+    autojump_clock: MockClock,
+) -> None:
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST, 2: SECOND}})
+    async with story.remembering() as known:
+        await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
+        assert known.ids() == {FIRST: 1, SECOND: 2}
+        story.listed[SERVERS[0]] = {0: SECOND, 1: FIRST}
+        await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
+        story.listed[SERVERS[0]] = None
+        await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
+    story.disk = story.disk.after_cut(seed=1, kept=0.0)
+    assert story.known().ids() == {FIRST: 1, SECOND: 2}
+
+
+async def test_id_belongs_to_the_address_that_was_listed_with_it_last(
+    autojump_clock: MockClock,
+) -> None:
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST, 2: SECOND}})
+    async with story.remembering() as known:
+        await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
+        story.listed[SERVERS[0]] = {0: MASTER, 2: FIRST}
+        await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
+        assert known.ids() == {FIRST: 2}
+
+
+async def test_file_of_an_earlier_version_and_a_damaged_one_have_no_ids() -> None:
+    for ids in ("", ',"ids":["x 10.0.0.11:10911","1","1 nowhere"]'):
+        story = Story({SERVERS[0]: None})
+        file = story.disk.open(Path("/config/slaves.json"), create=True)
+        file.pwrite(f'{{"slaves":["{FIRST}"]{ids}}}'.encode(), 0)
+        known = story.known()
+        assert known.addrs() == [FIRST]
+        assert known.ids() == {}
+
+
+async def test_number_of_remembered_ids_is_limited(autojump_clock: MockClock) -> None:
+    story = Story({SERVERS[0]: None})
+    async with story.remembering() as known:
+        for first in range(1, 4 * SLAVES_LIMIT, SLAVES_LIMIT):
+            ids = range(first, first + SLAVES_LIMIT)
+            story.listed[SERVERS[0]] = {id_: f"10.0.0.11:{20_000 + id_}" for id_ in ids}
+            await trio.sleep(REFRESH_PERIOD + SETTLE_TIME)
+        assert sorted(known.ids().values()) == [*ids]

@@ -13,7 +13,12 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
 
 
-def ids(listed: dict[int, str] | None, *introduced: int) -> SlaveIds:
+def ids(
+    listed: dict[int, str] | None,
+    *introduced: int,
+    met: dict[str, int] | None = None,
+    configured: int = 0,
+) -> SlaveIds:
     """`listed` is what the only name server lists; None: it cannot be reached."""
 
     async def call(
@@ -29,7 +34,7 @@ def ids(listed: dict[int, str] | None, *introduced: int) -> SlaveIds:
     peers = Peers(
         call=call, question=call, name_servers=["ns:1"], broker_name="broker-a", own_addr="m:1"
     )
-    return SlaveIds(peers, lambda: introduced)
+    return SlaveIds(peers, lambda: introduced, met=lambda: met or {}, configured=configured)
 
 
 async def test_given_id_is_the_first_free_one(autojump_clock: MockClock) -> None:
@@ -42,6 +47,31 @@ async def test_slave_that_has_an_id_keeps_it(autojump_clock: MockClock) -> None:
     assert await ids({0: "m:1", 1: "b:1", 5: "a:1"}, 5).give("a:1") == 5
     one = ids({0: "m:1"})
     assert [await one.give(addr) for addr in ("a:1", "b:1", "a:1")] == [1, 2, 1]
+
+
+async def test_id_in_the_masters_settings_and_those_of_slaves_that_are_away_are_not_given(
+    autojump_clock: MockClock,
+) -> None:
+    away = {"b:1": 2, "c:1": 3}
+    assert await ids({0: "m:1"}, met=away, configured=1).give("a:1") == 4
+    assert await ids({0: "m:1"}, met=away, configured=1).give("b:1") == 2, "it is back"
+
+
+async def test_slave_gets_the_id_of_its_settings_if_no_other_broker_has_it(
+    autojump_clock: MockClock,
+) -> None:
+    assert await ids({0: "m:1"}).give("a:1", configured=5) == 5
+    assert await ids({0: "m:1", 5: "b:1"}).give("a:1", configured=5) == 1
+    assert await ids({0: "m:1"}, met={"b:1": 5}).give("a:1", configured=5) == 1
+    assert await ids({0: "m:1"}, configured=5).give("a:1", configured=5) == 1
+    assert await ids({0: "m:1", 2: "a:1"}, 5).give("a:1", configured=5) == 5, "it has introduced"
+
+
+async def test_id_that_is_given_up_is_not_given_again(autojump_clock: MockClock) -> None:
+    one = ids({0: "m:1", 2: "a:1"})
+    assert await one.give("a:1") == 2
+    assert await one.give("a:1", shared=2) == 1
+    assert await one.give("a:1") == 1
 
 
 async def test_two_at_once_get_two(autojump_clock: MockClock) -> None:

@@ -288,6 +288,7 @@ async def test_second_living_slave_of_an_id_is_logged_and_learns_it(
         answer = await second.call(ADDR, *other)
         assert answer.code == ResponseCode.SUCCESS
         assert (answer.remark or "").startswith(f"the id 1 of broker-a was that of {addrs[0]}")
+        assert answer.header(cluster.RegisterBrokerResponseHeader).displaced_addr == addrs[0]
         assert f"id=1 addr={addrs[1]} instead_of={addrs[0]}" in caplog.text
         answer = await first.call(ADDR, *one)
         assert (answer.remark or "").startswith(f"the id 1 of broker-a was that of {addrs[1]}")

@@ -1,0 +1,213 @@
+"""Ids that former masters are given do not meet those in settings; where two live brokers have one id, one changes it.
+
+b0 is the master of the settings, b1 and b2 are the slaves 1 and 2.
+"""
+
+from itertools import permutations
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from rocketrio_broker.role_file import FILE_NAME
+from tests.cluster.test_healing import level, role_of, store
+from tests.cluster.test_roles import listed
+from tests.support.caller import Caller, accepted, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
+from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.remoting.ports import join_addr
+
+PERIOD = 30.0
+"""Seconds between two registrations."""
+
+
+def another_slave(cluster: EmbeddedCluster, broker_id: int, host: str = "10.0.0.22") -> Member:
+    """A slave that no other broker has met, with this id in its settings."""
+    config = attrs.evolve(
+        cluster.master.config,
+        role="slave",
+        broker_id=broker_id,
+        listen=join_addr(host, 10911),
+        ha_listen=None,
+        data=Path(f"/{host}"),
+    )
+    return Member(cluster, config, host)
+
+
+async def promote(call: Caller, member: Member) -> None:
+    accepted(await call.change_role(member.broker.address, "async-master", 0))
+
+
+async def lose_role(member: Member) -> None:
+    """Start it again with its settings, as a machine that was made anew."""
+    await member.kill()
+    member.disk.unlink(member.config.config_directory / FILE_NAME)
+
+
+async def problems(call: Caller, member: Member) -> list[str]:
+    answer = await call.pool.call(member.broker.address, GetBrokerHAStatusRequestHeader())
+    own = HARuntimeInfo.from_json(answer.body).rocketrio
+    assert own is not None
+    return [each for each in own.problems if "has the id" in each]
+
+
+async def each_has_its_own(cluster: EmbeddedCluster, *members: Member) -> None:
+    """The name server lists all of them, each under the id that it has itself, and they have one log."""
+    ids = {member.broker.config.broker_id: member.broker.address for member in members}
+    assert len(ids) == len(members)
+    assert await listed(cluster) == ids
+    await level(*members)
+
+
+async def test_former_master_does_not_get_the_id_in_its_successors_settings(
+    autojump_clock: MockClock,
+) -> None:
+    """b2 is master when b0 comes back, and later starts with its settings again."""
+    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
+        b0, b1, b2 = cluster.members
+        await trio.sleep(2)
+        await store(call, b0, b"one")
+        await level(b0, b1, b2)
+        await b0.kill()
+        await promote(call, b2)
+        await b0.start()
+        assert role_of(b0) == ("slave", 3)
+        await lose_role(b2)
+        await promote(call, b1)
+        await b2.start()
+        await trio.sleep(2 * PERIOD)
+        assert role_of(b2) == ("slave", 2)
+        assert role_of(b0) == ("slave", 3)
+        await each_has_its_own(cluster, b0, b1, b2)
+
+
+async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away(
+    autojump_clock: MockClock,
+) -> None:
+    """b2 was there once, and b1, which has been started again since, remembers it."""
+    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
+        b0, b1, b2 = cluster.members
+        await trio.sleep(2)
+        await store(call, b0, b"one")
+        await level(b0, b1, b2)
+        await b2.kill()
+        await trio.sleep(2 * PERIOD)
+        await b1.kill()
+        await b1.start()
+        await b0.kill()
+        await promote(call, b1)
+        await b0.start()
+        assert role_of(b0) == ("slave", 3)
+        await b2.start()
+        await trio.sleep(2 * PERIOD)
+        assert role_of(b2) == ("slave", 2)
+        await each_has_its_own(cluster, b0, b1, b2)
+
+
+async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
+        b0, b1, b2 = cluster.members
+        await trio.sleep(2)
+        for former, successor in ((b0, b2), (b2, b1), (b1, b0)):
+            await store(call, former, b"one")
+            await level(b0, b1, b2)
+            await former.kill()
+            await promote(call, successor)
+            await former.start()
+            await trio.sleep(PERIOD)
+        assert [role_of(one) for one in (b0, b1, b2)] == [
+            ("async-master", 0),
+            ("slave", 1),
+            ("slave", 2),
+        ]
+        await each_has_its_own(cluster, b0, b1, b2)
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
+    autojump_clock: MockClock, order: tuple[int, int, int]
+) -> None:
+    """b0 was given 2 before the master had ever met b2; they start in every order."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        b0, b1 = cluster.members
+        b2 = another_slave(cluster, 2)
+        await trio.sleep(2)
+        await store(call, b0, b"one")
+        await level(b0, b1)
+        await b0.kill()
+        await promote(call, b1)
+        await b0.start()
+        assert role_of(b0) == ("slave", 2)
+        for member in (b0, b1):
+            await member.kill()
+        async with trio.open_nursery() as nursery:
+            for number in order:
+                nursery.start_soon((b0, b1, b2)[number].start)
+                await trio.sleep(3)
+        await trio.sleep(3 * PERIOD)
+        assert [role_of(one) for one in (b0, b1, b2)] == [
+            ("slave", 3),
+            ("async-master", 0),
+            ("slave", 2),
+        ]
+        await each_has_its_own(cluster, b0, b1, b2)
+        assert [await problems(call, one) for one in (b0, b1, b2)] == [[], [], []]
+        await b0.kill()
+        await b0.start()
+        assert role_of(b0) == ("slave", 3), "it is kept"
+
+
+async def test_two_given_ids_that_are_one_become_two(autojump_clock: MockClock) -> None:
+    """An operator has given both, or two masters have."""
+    async with EmbeddedCluster(slaves=3) as cluster, caller_of(cluster) as call:
+        b0, *slaves = cluster.members
+        await trio.sleep(2)
+        for slave in slaves[:2]:
+            accepted(await call.change_role(slave.broker.address, "slave", 7))
+        await trio.sleep(3 * PERIOD)
+        await store(call, b0, b"one")
+        await each_has_its_own(cluster, b0, *slaves)
+
+
+async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = cluster.slaves[0], another_slave(cluster, 1)
+        await trio.sleep(PERIOD / 2)  # They register in turn.
+        await second.start()
+        await trio.sleep(2 * PERIOD)
+        for one, other in ((first, second), (second, first)):
+            assert role_of(one) == ("slave", 1)
+            [problem] = await problems(call, one)
+            assert problem.startswith(f"{other.broker.address} has the id 1 of this broker too")
+            assert "--id" in problem
+            assert f"the id 1 of broker-a was that of {other.broker.address}" in caplog.text
+        await second.stop()
+        second.config = attrs.evolve(second.config, broker_id=2)
+        await second.start()
+        await trio.sleep(2 * PERIOD)
+        await each_has_its_own(cluster, cluster.master, first, second)
+        assert not await problems(call, first)
+
+
+async def test_given_id_is_not_changed_because_of_the_brokers_own_former_address(
+    autojump_clock: MockClock,
+) -> None:
+    """The same broker has moved, and its former connection seems to stand."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        slave = cluster.slaves[0]
+        accepted(await call.change_role(slave.broker.address, "slave", 7))
+        await trio.sleep(PERIOD)
+        cluster.silence(slave)
+        moved = Member(cluster, attrs.evolve(slave.config, listen="10.0.0.33:10911"), "10.0.0.33")
+        moved.disk = slave.disk
+        await slave.stop()
+        await moved.start()
+        await trio.sleep(3 * PERIOD)
+        assert role_of(moved) == ("slave", 7)
