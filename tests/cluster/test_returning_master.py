@@ -357,7 +357,7 @@ async def test_former_master_that_lost_its_name_server_finds_its_successor(
         await trio.sleep(60)
         await cluster.restart_name_server()
         broker = await old.start()
-        assert (broker.role, broker.config.broker_id) == ("slave", 1)
+        assert (broker.role, broker.config.broker_id) == ("slave", 2)
         assert new.broker.store.writable
         await pair.level(new, old)
         await trio.sleep(60)

@@ -103,8 +103,7 @@ async def test_killed_master_s_slave_takes_over_and_has_all_that_was_acknowledge
 
     await trio.to_thread.run_sync(pair.assert_same_logs)
     assert load.acknowledged <= numbers_in(new.store)
-    # 1 is the id in the settings of the new one.
-    assert listed(pair.name_server) == {"0": new.address, "2": old.address}
+    assert listed(pair.name_server) == {"0": new.address, "1": old.address}
     async with open_channel_pool(dial_tcp) as pool:
         call = Caller(pool)
         await offset_becomes(call, new.address, 5, queue_id=2)
