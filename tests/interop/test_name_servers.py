@@ -13,11 +13,15 @@ import pytest
 import trio
 
 from rocketrio import Message, MessageQueue, open_client, open_consumer, open_producer
-from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
+from rocketrio_protocol.bodies.topics import TopicConfigSerializeWrapper
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
+from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient
 from tests.support import wire
 from tests.support.commit_logs import wait_caught_up
+from tests.support.load import stopped
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.waiting import wait_until
 
@@ -221,6 +225,29 @@ def _connections_to(port: int) -> int:
             _, _, remote, state, *_ = line.split()
             count += remote.endswith(f":{port:04X}") and state == "01"
     return count
+
+
+def test_second_master_is_refused_while_apaches_answers_and_listed_once_it_is_silent(
+    version: str, tmp_path: Path
+) -> None:
+    """Apache's broker answers the question on the connection on which it registered: it does not know the code."""
+    header = RegisterBrokerRequestHeader("apache-a", "127.0.0.1:9", "lab", "127.0.0.1:10", 0)
+    body = encode_register_body(RegisterBrokerBody(TopicConfigSerializeWrapper()))
+
+    def register() -> wire.Answer:
+        return wire.ask(names.address, header.code, header.to_ext_fields(), body, timeout=30.0)
+
+    with (
+        OurNameServer(tmp_path / "names") as names,
+        ApacheBroker(version, tmp_path / "apache", names.address, name="apache-a") as apache,
+    ):
+        refused = register()
+        assert refused.code != ResponseCode.SUCCESS
+        assert refused.ext_fields["masterAddr"] == apache.address
+        with stopped(apache):
+            wait_until(lambda: register().code == ResponseCode.SUCCESS, "the second one", 60.0)
+        # The connection of the second one has ended.
+        wait_until(lambda: wire.is_registered(names.address, apache.address), "back", REGISTERED)
 
 
 # ------------------------------------------------------------------------ what 5.x alone does

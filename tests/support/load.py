@@ -11,6 +11,7 @@ import attrs
 import trio
 from tests.support.caller import Caller
 from tests.support.ours import OurBroker
+from tests.support.server import Server
 from tests.support.waiting import eventually
 
 from rocketrio_protocol.codes import ResponseCode
@@ -34,7 +35,7 @@ async def ready(broker: OurBroker) -> None:
 
 
 @contextmanager
-def stopped(broker: OurBroker) -> Iterator[None]:
+def stopped(broker: Server) -> Iterator[None]:
     """SIGSTOP for the time of the block."""
     assert broker.process is not None
     os.kill(broker.process.pid, signal.SIGSTOP)
