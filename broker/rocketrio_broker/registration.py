@@ -52,6 +52,8 @@ MASTERLESS_PERIOD: Final = 2.0
 """Seconds between registrations of a slave without a known master: only the answers to them name one."""
 CHECK_INTERVAL: Final = 1.0
 """Seconds between checks whether the connection is still open."""
+DISPLACED_LIMIT: Final = 8
+"""The most brokers with this one's id that are remembered."""
 UNREGISTER_GRACE: Final = 3.0
 """Seconds that a stopping broker spends on unregistering."""
 
@@ -102,8 +104,8 @@ class BrokerRegistration:
         """Counts the changes of `master`: a slave waits on it, then reads `master`."""
         self.other_masters: dict[str, str] = {}
         """Name servers that refuse this broker as master, and the address of the master that each lists instead."""
-        self.id_shared_with: dict[str, str] = {}
-        """Name servers that listed another live broker under this one's id, and the address of that one."""
+        self._displaced: dict[str, tuple[int, float]] = {}
+        """Live brokers that a name server listed under this one's id: the id, and when that was last."""
         self.id_conflicts = Watermark()
         """Counts the registrations that found this."""
         self.refusals = Watermark()
@@ -154,6 +156,17 @@ class BrokerRegistration:
             while not self.other_masters and self._oldest_round() < wakeup:
                 await self._asked.wait_past(self._asked.value)
         return min(self.other_masters.values(), default=None)
+
+    def id_shared_with(self) -> list[str]:
+        """Return the addresses of brokers that had this broker's id in the last two periods.
+
+        Each of the two displaces the other one once in a period, and may register twice before the other one does.
+        """
+        since = trio.current_time() - 2 * self._config.broker.register_name_server_period
+        own = self._config.broker.broker_id
+        return sorted(
+            addr for addr, (id_, at) in self._displaced.items() if id_ == own and at >= since
+        )
 
     def _oldest_round(self) -> float:
         return min((self._rounds.get(addr, -1) for addr in self._name_servers), default=inf)
@@ -273,12 +286,14 @@ class BrokerRegistration:
 
     async def _register(self, name_server: str, channel: Channel) -> MasterAddrs:
         body = self._whole_body()
+        sent = self._header(body)
         self._unanswered[name_server] = channel
-        response = await self._call(name_server, channel, self._header(body), body)
+        response = await self._call(name_server, channel, sent, body)
         self._versions[name_server] = response.version
         self._note_remark(name_server, response.remark or "")
         answer = response.header(cluster.RegisterBrokerResponseHeader)
-        self._note_displaced(name_server, _usable_addr(answer.displaced_addr))
+        if (displaced := _usable_addr(answer.displaced_addr)) is not None:
+            self._note_displaced(displaced, sent.broker_id)
         return MasterAddrs(*map(_usable_addr, (answer.master_addr, answer.ha_server_addr)))
 
     async def _call(
@@ -299,11 +314,10 @@ class BrokerRegistration:
             logger.warning("registered in part name_server=%s reason=%s", name_server, remark)
         self._remarks[name_server] = remark
 
-    def _note_displaced(self, name_server: str, other: str | None) -> None:
-        if other is None:
-            self.id_shared_with.pop(name_server, None)
-            return
-        self.id_shared_with[name_server] = other
+    def _note_displaced(self, other: str, broker_id: int) -> None:
+        self._displaced[other] = broker_id, trio.current_time()
+        if len(self._displaced) > DISPLACED_LIMIT:
+            del self._displaced[next(iter(self._displaced))]
         self.id_conflicts.advance(self.id_conflicts.value + 1)
 
     def _refused(self, name_server: str, response: RemotingCommand) -> None:
@@ -375,7 +389,6 @@ class BrokerRegistration:
     def _lost(self, name_server: str, error: Error) -> None:
         """Note a failure; the known master stays, because an unreachable name server does not mean a dead master."""
         self._reported.pop(name_server, None)
-        self.id_shared_with.pop(name_server, None)
         if name_server not in self._failing:
             self._failing.add(name_server)
             logger.warning(

@@ -39,7 +39,7 @@ def shared_id_problems(config: LiveConfig, registration: BrokerRegistration) -> 
     return [
         f"{other} has the id {config.broker.broker_id} of this broker too, and clients know one of the two at a time; "
         f"{remedy}"
-        for other in sorted(set(registration.id_shared_with.values()))
+        for other in registration.id_shared_with()
     ]
 
 
@@ -84,7 +84,7 @@ class SharedId:
             seen = conflicts.value
             own = self._config.broker
             if own.is_slave and not _has_configured_id(self._config):
-                for other in sorted(set(self._registration.id_shared_with.values())):
+                for other in self._registration.id_shared_with():
                     if await self._has_same_id(other, own):
                         await self._change_id(own)
                         break
