@@ -26,7 +26,7 @@ from rocketrio.admin.cluster_status import BrokerStatus
 from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
 from rocketrio.admin.doctor import CODES, Diagnosis
 from rocketrio.admin.doctor_answers import DoctorAnswers
-from rocketrio.admin.drain import WritePermission
+from rocketrio.admin.drain import Held, WritePermission
 from rocketrio.admin.events import BrokerEvent, EventFeed
 from rocketrio.admin.group_check import GroupCheck
 from rocketrio.admin.group_overview import (
@@ -104,6 +104,7 @@ __all__ = [
     "GroupTrack",
     "HandOver",
     "Health",
+    "Held",
     "IdParts",
     "LagReport",
     "LagWindow",

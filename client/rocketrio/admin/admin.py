@@ -56,7 +56,16 @@ from rocketrio.admin.cluster_status import (
 from rocketrio.admin.dead_letters import DeadLetters
 from rocketrio.admin.doctor import Diagnosis, diagnosis_of
 from rocketrio.admin.doctor_answers import DoctorAnswers, ask_doctor
-from rocketrio.admin.drain import WritePermission, set_writable, wait_quiet
+from rocketrio.admin.drain import (
+    CHECK_EVERY,
+    Held,
+    WritePermission,
+    ask_held,
+    master_of,
+    set_writable,
+    unread_at,
+    wait_quiet,
+)
 from rocketrio.admin.events import EventFeed
 from rocketrio.admin.group_check import GroupCheck, check_group
 from rocketrio.admin.health import ClusterAnswers, Health, health_of
@@ -117,7 +126,7 @@ from rocketrio_protocol.names import (
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import join_addr
-from rocketrio_protocol.remoting.tasks import ungrouped
+from rocketrio_protocol.remoting.tasks import every, ungrouped
 
 QUERY_MAX_MESSAGES: Final = 32  # defaultQueryMaxNum
 MAX_QUEUES: Final = 65_535
@@ -1195,6 +1204,30 @@ class Admin(Live):
         Raises RouteNotFoundError if it has no master, NotReachableError if the master does not answer.
         """
         await wait_quiet(self.client, self.calls, name)
+
+    async def wait_drained(self, name: str) -> None:
+        """Drain a broker, and wait until groups have read all of it and nothing more can come.
+
+        Every round drains: a name server that restarted has let producers write again. Then the broker must store
+        nothing for 35 seconds, have no delayed message and no open transaction, and each group must have read
+        everything. Dead letters do not count. A server that goes away meanwhile is waited for. Raises what `drain`
+        raises at first, and BrokerError.
+        """
+        await self.drain(name)
+        async for _ in every(CHECK_EVERY):
+            with suppress(NotReachableError, RouteNotFoundError):
+                await self.drain(name)
+                await self.wait_quiet(name)
+                held, report = await self.held(name), await self.lag(seconds=0)
+                if not held.comes_later and not unread_at(report, name):
+                    return
+
+    async def held(self, name: str) -> Held:
+        """Return what the master of this name stores that groups cannot read: delayed and half messages, dead letters.
+
+        Raises RouteNotFoundError if it has no master, NotReachableError or BrokerError if the master does not answer.
+        """
+        return await ask_held(self.calls, await master_of(self.client, name))
 
     async def change_settings(self, addr: str, settings: Mapping[str, str]) -> dict[str, str]:
         """Change settings of a running broker, under Java's names, until its next start; return all its settings.

@@ -4,6 +4,9 @@ Name servers remove the write permission of the broker's topics from what they t
 30 seconds and choose other brokers; the broker itself still takes what it gets, and consumers read on. A name server
 forgets it when it restarts, and when the broker registers changed topics.
 
+Groups cannot read everything that a broker stores (`Held`): delayed messages are not due yet, transactions are not
+decided, and dead letters are for people.
+
 Answers to: WipeWritePermSubCommand and AddWritePermSubCommand (`mqadmin wipeWritePerm`, `addWritePerm`; 205, 327).
 """
 
@@ -14,10 +17,15 @@ import attrs
 import trio
 
 from rocketrio.admin.admin_calls import AdminCalls
+from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.lag_values import LagReport
+from rocketrio.admin.transactions import ask_transactions
 from rocketrio.client import ClientInstance
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error, RouteNotFoundError
+from rocketrio_protocol.lag import lag_of
+from rocketrio_protocol.names import DEAD_LETTER_PREFIX, SCHEDULE_TOPIC
+from rocketrio_protocol.record.properties import decimal_value
 
 QUIET_SECONDS: Final = 35.0
 """Producers read routes every 30 seconds; a log that has not grown for this long gets no more messages from them."""
@@ -45,6 +53,23 @@ class Unread:
     topic: str
     messages: int | None
     """None if it is unknown."""
+
+
+@attrs.frozen
+class Held:
+    """What a broker stores that groups cannot read, or not yet; a count is None if the broker's numbers contradict."""
+
+    delayed: int | None
+    """Messages that are not due; those that wait for another try are among them."""
+    transactions: int | None
+    """Open transactions; those that were decided within the last minute may be among them."""
+    dead_letters: int | None
+    """All that the broker keeps, also those that were sent again."""
+
+    @property
+    def comes_later(self) -> bool:
+        """Whether groups may still get something of it without anybody's doing."""
+        return self.delayed != 0 or self.transactions != 0
 
 
 def unread_at(report: LagReport, broker_name: str) -> list[Unread]:
@@ -84,16 +109,21 @@ async def set_writable(
     )
 
 
+async def master_of(client: ClientInstance, broker_name: str) -> str:
+    """Return the address of a broker's master. Raises RouteNotFoundError if it has none now."""
+    info = await client.name_servers.cluster_info()
+    broker = info.broker_addr_table.get(broker_name)
+    if broker is None or MASTER_ID not in broker.broker_addrs:
+        raise RouteNotFoundError(f"broker {broker_name!r} has no master now")
+    return broker.broker_addrs[MASTER_ID]
+
+
 async def wait_quiet(client: ClientInstance, calls: AdminCalls, broker_name: str) -> None:
     """Wait until the log of a broker's master has not grown for 35 seconds.
 
     Raises RouteNotFoundError if the broker has no master, NotReachableError if the master does not answer.
     """
-    info = await client.name_servers.cluster_info()
-    broker = info.broker_addr_table.get(broker_name)
-    if broker is None or MASTER_ID not in broker.broker_addrs:
-        raise RouteNotFoundError(f"broker {broker_name!r} has no master now")
-    addr = broker.broker_addrs[MASTER_ID]
+    addr = await master_of(client, broker_name)
     end: str | None = None
     since = trio.current_time()
     while trio.current_time() - since < QUIET_SECONDS:
@@ -101,3 +131,27 @@ async def wait_quiet(client: ClientInstance, calls: AdminCalls, broker_name: str
         if now is None or now != end:
             end, since = now, trio.current_time()
         await trio.sleep(CHECK_EVERY)
+
+
+async def ask_held(calls: AdminCalls, addr: str) -> Held:
+    """Ask a master what it holds. Raises NotReachableError, BrokerError."""
+    runtime = await calls.runtime_info(addr)
+    delayed = [
+        lag_of(max(one.min_offset, _delivered(runtime, queue.queue_id + 1)), one.max_offset)
+        for queue, one in (await calls.topic_stats(addr, SCHEDULE_TOPIC)).offset_table.items()
+    ]
+    dead_letters = [
+        lag_of(one.min_offset, one.max_offset)
+        for topic in await calls.topics(addr)
+        if topic.startswith(DEAD_LETTER_PREFIX)
+        for one in (await calls.topic_stats(addr, topic)).offset_table.values()
+    ]
+    return Held(
+        whole_sum(delayed), (await ask_transactions(calls, addr)).open, whole_sum(dead_letters)
+    )
+
+
+def _delivered(runtime: Mapping[str, str], level: int) -> int:
+    """Return where the deliveries of a delay level are; 0 before the first one, when brokers omit it."""
+    text, _, _ = runtime.get(f"scheduleMessageOffset_{level}", "").partition(",")
+    return decimal_value(text) or 0

@@ -1,12 +1,13 @@
 """The commands `rocketrio broker drain|undrain`."""
 
+from math import inf
 from typing import Final
 
 import click
 import trio
 
 from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.drain import QUIET_SECONDS, Unread, WritePermission, unread_at
+from rocketrio.admin.drain import QUIET_SECONDS, Held, Unread, WritePermission, unread_at
 from rocketrio.cli.commands import Command
 from rocketrio.cli.common import BROKER, changes, client_options, run_in_part, whole_timeout
 from rocketrio.cli.output import Column, Output
@@ -15,11 +16,9 @@ from rocketrio.cli.say import say
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
-from rocketrio_protocol.lag import SAMPLE_EVERY
-from rocketrio_protocol.remoting.tasks import every
 
 WAIT_TIMEOUT: Final = 600.0
-"""Seconds that --wait and --until-consumed wait, unless --timeout is shorter."""
+"""Seconds that --wait and --until-consumed wait without --timeout."""
 
 
 @click.command(cls=Command)
@@ -28,7 +27,9 @@ WAIT_TIMEOUT: Final = 600.0
     "--wait", is_flag=True, help=f"Wait until nothing was stored for {QUIET_SECONDS:g} seconds."
 )
 @click.option(
-    "--until-consumed", is_flag=True, help="Wait, and then until every group has read everything."
+    "--until-consumed",
+    is_flag=True,
+    help="Wait, and then until every group has read everything, no delayed message waits and no transaction is open.",
 )
 @changes
 @client_options
@@ -45,14 +46,15 @@ def drain(
 
     Name servers remove the write permission of its topics. Consumers read on. A topic whose queues are on this broker
     alone cannot be written until `undrain`. It lasts until a name server restarts, or the broker registers changed
-    topics.
+    topics; --until-consumed does it again then. It waits for ten minutes, or for --timeout.
 
     \b
     Examples:
       rocketrio broker drain broker-a --dry-run
       rocketrio broker drain broker-a --wait && systemctl stop rocketrio-broker
+      rocketrio broker drain broker-a --until-consumed --timeout 3h
     """
-    timeout = min(whole_timeout(), WAIT_TIMEOUT)
+    timeout = WAIT_TIMEOUT if whole_timeout() == inf else whole_timeout()
 
     async def work(silent: dict[str, str]) -> None:
         async with open_admin(**client) as admin:
@@ -63,13 +65,13 @@ def drain(
                     _show(done)
                 with trio.move_on_after(timeout) as limit:
                     async with showing_progress(f"waiting until {name} is not used"):
-                        if wait or until_consumed:
-                            await admin.wait_quiet(name)
                         if until_consumed:
-                            await _until_consumed(admin, name)
+                            await admin.wait_drained(name)
+                        elif wait:
+                            await admin.wait_quiet(name)
             else:
                 await admin.broker_addresses(name)  # Raises an error if it is not registered.
-            unread = await _unread(admin, name, silent)
+            unread, held = await _unread(admin, name, silent), await admin.held(name)
         output.show(
             [{"group": one.group, "topic": one.topic, "messages": one.messages} for one in unread],
             ("group", "topic", Column("messages", "unread")),
@@ -77,9 +79,13 @@ def drain(
                 "broker_name": name,
                 "topics": {} if dry_run else dict(done.topics),
                 "unread": rows,
+                "delayed": held.delayed,
+                "open_transactions": held.transactions,
+                "dead_letters": held.dead_letters,
                 "silent": silent,
             },
             people=None if unread else f"every group has read everything that {name} stores",
+            notes=_notes(name, held),
         )
         if not dry_run and limit.cancelled_caught:
             fail(f"{name} is still in use after {timeout:g} s")
@@ -131,10 +137,17 @@ def _show(done: WritePermission) -> None:
         say(f"{server}: {counted(topics, 'topic')} of {done.broker_name} {what}")
 
 
-async def _until_consumed(admin: Admin, name: str) -> None:
-    async for _ in every(SAMPLE_EVERY):
-        if not unread_at(await admin.lag(seconds=0), name):
-            return
+def _notes(name: str, held: Held) -> list[str]:
+    """Name what the broker holds beside what groups have not read, and what to do about it."""
+    notes = []
+    if held.delayed != 0:
+        notes.append(f"not due yet on {name}: {counted(held.delayed, 'message')}")
+    if held.transactions != 0:
+        notes.append(f"may be open on {name}: {counted(held.transactions, 'transaction')}")
+    if held.dead_letters != 0:
+        letters = counted(held.dead_letters, "dead letter")
+        notes.append(f"gone with {name}, unless you export or resend them: {letters}")
+    return notes
 
 
 async def _unread(admin: Admin, name: str, silent: dict[str, str]) -> list[Unread]:

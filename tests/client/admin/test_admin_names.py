@@ -212,6 +212,8 @@ LOOKS: dict[str, Look] = {
     "drain": lambda admin: admin.drain("broker-a"),
     "undrain": lambda admin: admin.undrain("broker-a"),
     "wait_quiet": lambda admin: admin.wait_quiet("broker-a"),
+    "wait_drained": lambda admin: admin.wait_drained("broker-a"),
+    "held": lambda admin: admin.held("broker-a"),
     "delete_group": lambda admin: admin.delete_group("billing"),
     "delete_topic": lambda admin: admin.delete_topic("orders"),
 }

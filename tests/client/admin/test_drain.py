@@ -1,10 +1,21 @@
 """Taking a broker out of service for producers, and back."""
 
+from datetime import timedelta
+
 import pytest
 import trio
 
-from rocketrio import ClientInstance, Message, RouteNotFoundError, open_admin, open_producer
-from rocketrio.admin.drain import QUIET_SECONDS, Unread, unread_at
+from rocketrio import (
+    ClientInstance,
+    Message,
+    MessageExt,
+    RouteNotFoundError,
+    TransactionState,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.admin.drain import QUIET_SECONDS, Held, Unread, unread_at
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error
@@ -46,6 +57,101 @@ async def test_wait_quiet_ends_when_nothing_was_stored_for_long_enough(
             nursery.start_soon(send)
             await admin.wait_quiet("broker-a")
         assert 60 + QUIET_SECONDS <= trio.current_time() - began < 60 + QUIET_SECONDS + 5
+
+
+async def test_broker_is_drained_when_the_last_delayed_message_was_delivered_and_read(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    read: list[bytes] = []
+
+    async def handle(message: MessageExt) -> None:
+        read.append(message.body)
+
+    async with (
+        open_admin(client=client) as admin,
+        open_producer(client=client) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await admin.create_topic("orders", queues=2)
+        await producer.send(Message("orders", b"now"))
+        await producer.send(producer.delayed(Message("orders", b"later"), timedelta(minutes=5)))
+        assert await admin.held("broker-a") == Held(1, 0, 0)
+        async with open_consumer(
+            "orders", group="billing", start_from="earliest", client=client
+        ) as consumer:
+            nursery.start_soon(consumer.run, handle)
+            began = trio.current_time()
+            await admin.wait_drained("broker-a")
+            assert trio.current_time() - began >= 300 + QUIET_SECONDS
+            assert read == [b"now", b"later"]
+            assert await admin.held("broker-a") == Held(0, 0, 0)
+            nursery.cancel_scope.cancel()
+
+
+async def test_broker_is_not_drained_while_a_transaction_is_open(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    state = TransactionState.UNKNOWN
+
+    async def check(_: MessageExt) -> TransactionState:
+        return state
+
+    async with (
+        open_admin(client=client) as admin,
+        open_producer(client=client, check_transaction=check) as producer,
+    ):
+        await admin.create_topic("orders", queues=2)
+        with pytest.raises(OSError, match="not known"):
+            async with producer.transaction(Message("orders", b"half")):
+                raise OSError("not known")
+        state = TransactionState.ROLLBACK
+        await admin.wait_drained("broker-a")
+
+
+async def test_dead_letters_are_counted_and_not_waited_for(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async def fail(_: MessageExt) -> None:
+        raise OSError("no database")
+
+    async with (
+        open_admin(client=client) as admin,
+        open_producer(client=client) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await admin.create_topic("orders", queues=2)
+        await producer.send(Message("orders", b"x"))
+        async with open_consumer(
+            "orders", group="billing", start_from="earliest", max_reconsume_times=0, client=client
+        ) as consumer:
+            nursery.start_soon(consumer.run, fail)
+            await admin.wait_drained("broker-a")
+            nursery.cancel_scope.cancel()
+        assert await admin.held("broker-a") == Held(0, 0, 1)
+
+
+async def test_name_server_that_restarts_meanwhile_lets_producers_in_for_a_moment_only(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with (
+        open_admin(client=client) as admin,
+        open_producer(client=client) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await admin.create_topic("orders", queues=2)
+        await producer.send(Message("orders", b"before"))
+        async with open_consumer("orders", group="billing", start_from="earliest", client=client):
+            nursery.start_soon(admin.wait_drained, "broker-a")  # The message is never done.
+            await trio.sleep(60)
+            with pytest.raises(Error):
+                await producer.send(Message("orders", b"while"))
+            await cluster.kill_name_server()
+            await trio.sleep(0.1)
+            await cluster.restart_name_server()
+            await trio.sleep(120)
+            with pytest.raises(Error):
+                await producer.send(Message("orders", b"while"))
+            nursery.cancel_scope.cancel()
 
 
 async def test_name_that_is_not_registered_is_an_error(

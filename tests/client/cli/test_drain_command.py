@@ -28,6 +28,15 @@ async def test_broker_is_drained_and_put_back() -> None:
             ), done  # fmt: skip
             assert (await run("produce", "orders", stdin=b"3\n")).code == 0
 
+            async with open_producer(name_servers=cluster.name_servers) as producer:
+                await producer.send(Message("orders", b"later", delay_level=18))
+            done = await run("broker", "drain", "broker-a", "--dry-run")
+            assert "not due yet on broker-a: 1 message\n" in done.out, done
+            done = await run("broker", "drain", "broker-a", "--dry-run", "--json")
+            (answer,) = done.json
+            held = {key: answer[key] for key in ("delayed", "open_transactions", "dead_letters")}
+            assert held == {"delayed": 1, "open_transactions": 0, "dead_letters": 0}
+
             done = await run("broker", "drain", "broker-a")
             assert (done.code, done.out.startswith(f"{server}: ")) == (0, True), done
             assert (await run("produce", "orders", stdin=b"4\n")).code == 1
