@@ -10,7 +10,7 @@ import pytest
 from rocketrio.cli import main
 
 ROOT = Path(__file__).parents[3]
-GUIDES = ("on-call.md", "doctor.md", "monitoring.md", "operations.md")
+GUIDES = ("on-call.md", "doctor.md", "monitoring.md", "operations.md", "outgrowing.md")
 
 
 def lines_of(guide: str) -> list[str]:
