@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -181,6 +182,21 @@ def test_rules_and_the_sample_configuration_are_what_prometheus_reads() -> None:
     for command in (["check", "rules", *rules], ["check", "config", MONITORING / "prometheus.yml"]):
         done = subprocess.run(["promtool", *command], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool of Alertmanager")
+def test_sample_for_alertmanager_sends_pages_elsewhere_than_tickets() -> None:
+    receivers = []
+    for severity in ("page", "ticket"):
+        command = ["amtool", "config", "routes", "test", f"severity={severity}"]
+        done = subprocess.run(
+            [*command, f"--config.file={MONITORING / 'alertmanager.yml'}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        receivers.append(done.stdout.strip())
+    assert receivers == ["pager", "tickets"]
 
 
 def test_every_alert_has_a_story() -> None:

@@ -230,7 +230,11 @@ def contexts_path() -> Path:
 
 def read_contexts(path: Path) -> Contexts:
     """Read the file; none is no contexts. Raises ConfigError that names what is wrong in it."""
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except PermissionError:  # A service's home that it may not enter, as with ProtectHome of systemd.
+        exists = False
+    if not exists:
         return Contexts()
     what = f"contexts file {path}"
     content = read_private(path, what, size_max=_FILE_SIZE_MAX)

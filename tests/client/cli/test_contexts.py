@@ -132,6 +132,20 @@ def test_failed_secret_command_is_an_error_without_the_command(command: str) -> 
 # -------------------------------------------------------------------------------------------- file
 
 
+def test_home_that_may_not_be_entered_has_no_contexts(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("selected = 7")
+    path.parent.chmod(0)
+    user = os.geteuid()
+    try:
+        if user == 0:  # Root enters every folder.
+            os.seteuid(65_534)
+        assert read_contexts(path) == Contexts()
+    finally:
+        os.seteuid(user)
+        path.parent.chmod(0o700)
+
+
 def test_file_is_private_and_keeps_what_the_user_wrote(path: Path) -> None:
     write_contexts(path, BOTH)
     assert read_contexts(path) == BOTH
