@@ -155,9 +155,9 @@ class Producer(Live):
                 await database.mark_paid(order, transaction.message_id)
 
         The message is stored where consumers do not see it before the block begins. An exception in the block drops it;
-        the end of the block delivers it, unless `transaction.rollback()` or `transaction.leave_open()` decided
-        otherwise. Needs `open_producer(check_transaction=...)`, which is called as long as the broker has received no
-        decision.
+        the end of the block delivers it, unless `transaction.rollback()` decided otherwise. After
+        `transaction.leave_open()` neither decides: use it where it is unknown whether the work was committed. Needs
+        `open_producer(check_transaction=...)`, which is called as long as the broker has received no decision.
 
         The broker may already ask while the block runs, after 6 s by default: not here, but in another process of the
         group. Property CHECK_IMMUNITY_TIME_IN_SECONDS of the message gives it more time.

@@ -84,7 +84,7 @@ class Transaction(Live):
         self.state = TransactionState.ROLLBACK
 
     def leave_open(self) -> None:
-        """Leave the transaction undecided when the block ends: the broker asks `check_transaction` later."""
+        """Leave the transaction undecided, also if the block raises: the broker asks `check_transaction` later."""
         self.state = TransactionState.UNKNOWN
 
 
@@ -128,7 +128,8 @@ async def _decided(sender: MessageSender, open_one: Transaction) -> AsyncGenerat
     try:
         yield
     except Exception:
-        open_one.state = TransactionState.ROLLBACK
+        if open_one.state is not TransactionState.UNKNOWN:
+            open_one.state = TransactionState.ROLLBACK
         try:
             await _end(sender, open_one)
         except Error as error:

@@ -107,6 +107,24 @@ async def test_transaction_that_is_left_open_is_checked(
     assert await delivered(client, SOON) == ([b"paid"] if state is TransactionState.COMMIT else [])
 
 
+def _unanswered(transaction: Transaction) -> ConnectionError:
+    transaction.leave_open()
+    return ConnectionError("no answer to COMMIT")
+
+
+async def test_exception_after_it_was_left_open_decides_nothing(client: ClientInstance) -> None:
+    """As when the connection to a database breaks during its commit: the work may be done."""
+    answers = Answers(TransactionState.COMMIT)
+    async with transacting(client, answers) as producer:
+        with pytest.raises(ConnectionError):
+            async with producer.transaction(Message(TOPIC, b"paid")) as transaction:
+                raise _unanswered(transaction)
+        assert transaction.state is TransactionState.UNKNOWN
+        await trio.sleep(ASKED_WITHIN)
+    assert len(answers.asked) == 1
+    assert await delivered(client, SOON) == [b"paid"]
+
+
 async def test_work_under_way_is_not_asked_for(client: ClientInstance) -> None:
     answers = Answers(TransactionState.ROLLBACK)
     async with transacting(client, answers) as producer:
