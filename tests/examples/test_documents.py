@@ -8,6 +8,9 @@ from tests.support.running_cluster import running_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
+SETTINGS = ("transaction_timeout=1", "transaction_check_interval=1")
+"""So that a guide does not wait for half a minute until its broker asks."""
+
 
 @pytest.mark.parametrize(
     "name",
@@ -15,6 +18,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
         "docs/index-page.md",
         "docs/client.md",
         "docs/asyncio.md",
+        "docs/transactions.md",
         "docs/from-rocketmq-clients.md",
         "docs/from-kafka.md",
         "docs/testing.md",
@@ -25,7 +29,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
     ],
 )
 def test_guide_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_cluster(tmp_path / "data", slaves=1) as cluster:
+    with running_cluster(tmp_path / "data", slaves=1, settings=SETTINGS) as cluster:
         monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
         monkeypatch.chdir(tmp_path)  # Guides write files.
         replaced = {

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-DOCUMENTS = ("README.md", "docs/client.md", "docs/asyncio.md")
+DOCUMENTS = ("README.md", "docs/client.md", "docs/asyncio.md", "docs/transactions.md")
 CACHE = ROOT / ".mypy_cache" / "documented"
 MISUSE = HERE / "typed" / "misuse.py"
 
