@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.examples.documents import Document
+from tests.examples.documents import ROOT, Document
 from tests.support.running_cluster import running_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -24,6 +24,7 @@ SETTINGS = ("transaction_timeout=1", "transaction_check_interval=1")
         "docs/testing.md",
         "docs/tracing.md",
         "docs/monitoring.md",
+        "docs/autoscaling.md",
         "docs/operations.md",
         "docs/security.md",
     ],
@@ -36,5 +37,6 @@ def test_guide_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             "127.0.0.1:9876": cluster.name_server,
             "10.0.0.1:10911": cluster.master,
             "10.0.0.2:10911": cluster.slaves[0],
+            "deploy/wanted-members.sh": str(ROOT / "deploy" / "wanted-members.sh"),
         }
         Document(name, tmp_path, replaced).run()

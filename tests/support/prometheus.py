@@ -66,8 +66,10 @@ def read(url: str) -> bytes:
 
 
 @contextmanager
-def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
-    """One that scrapes these addresses as the job `rocketmq`, with the rules that are shipped."""
+def prometheus(
+    folder: Path, targets: Sequence[str], exporters: Sequence[str] = ()
+) -> Iterator[Prometheus]:
+    """One that scrapes these addresses as jobs `rocketmq` and `rocketmq-exporter`, with the rules that are shipped."""
     port = free_port()
     config = folder / "prometheus.json"  # JSON is YAML too.
     config.write_text(
@@ -76,7 +78,8 @@ def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
                 "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
                 "rule_files": [str(path) for path in MONITORING.glob("*.rules.yml")],
                 "scrape_configs": [
-                    {"job_name": "rocketmq", "static_configs": [{"targets": list(targets)}]}
+                    {"job_name": name, "static_configs": [{"targets": list(found)}]}
+                    for name, found in (("rocketmq", targets), ("rocketmq-exporter", exporters))
                 ],
             }
         )
