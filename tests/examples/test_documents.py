@@ -19,6 +19,7 @@ SETTINGS = ("transaction_timeout=1", "transaction_check_interval=1")
         "docs/client.md",
         "docs/asyncio.md",
         "docs/transactions.md",
+        "docs/duckdb.md",
         "docs/from-rocketmq-clients.md",
         "docs/from-kafka.md",
         "docs/testing.md",
