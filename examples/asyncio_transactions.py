@@ -19,7 +19,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from rocketrio import Message, MessageExt, Producer, TransactionState, open_producer
+from rocketrio import Error, Message, MessageExt, Producer, TransactionState, open_producer
 from rocketrio.aio import TrioSide, open_trio
 
 TOPIC, ARTICLE = "sales", "teapot"
@@ -102,13 +102,16 @@ class Service:
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer):
-            number, pieces = (await reader.readline()).decode().split()
             try:
+                number, pieces = (await reader.readline()).decode().split()
                 await self.sell(number, int(pieces))
-                answer = f"{number} sold"
-            except NotSoldError as error:
-                answer = f"{number} not sold: {error}"
-            writer.write(answer.encode() + b"\n")
+                answer = "sold"
+            except (NotSoldError, ValueError) as error:
+                answer = f"not sold: {error}"
+            except Error as error:
+                # Asked again with the same number, the database knows.
+                answer = f"ask again: {error}"
+            writer.write(f"{answer}\n".encode())
             await writer.drain()
 
 

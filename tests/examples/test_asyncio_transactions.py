@@ -73,12 +73,18 @@ async def test_sale_that_was_not_committed_when_the_service_was_killed_never_was
                 await service.ended()
         async with started(cluster, EXAMPLE, "serve", str(database), port) as service:
             await service.has_said("asked about order-1: ROLLBACK\n")
-            assert await run(cluster, EXAMPLE, "buy", port, "order-2", "3") == "order-2 sold\n"
+            assert await run(cluster, EXAMPLE, "buy", port, "order-2", "3") == "sold\n"
             said = await run(cluster, EXAMPLE, "buy", port, "order-2", "3")
-            assert said == "order-2 not sold: sold before, or given up\n"
+            assert said == "not sold: sold before, or given up\n"
             said = await run(cluster, EXAMPLE, "buy", port, "order-3", "98")
-            assert said == "order-3 not sold: too few are left\n"
-            assert await run(cluster, EXAMPLE, "buy", port, "order-4", "97") == "order-4 sold\n"
+            assert said == "not sold: too few are left\n"
+            assert await run(cluster, EXAMPLE, "buy", port, "order-4", "97") == "sold\n"
+            said = await run(cluster, EXAMPLE, "buy", port, "order-5", "many")
+            assert said.startswith("not sold: ")
+            await cluster.kill_master()
+            said = await run(cluster, EXAMPLE, "buy", port, "order-6", "1")
+            assert said.startswith("ask again: ")
+            await cluster.restart_master()
         assert service.returncode == 0
         assert sales(database) == {"order-2": 3, "order-4": 97}
         assert await delivered(cluster, 2) == ["order-2", "order-4"]
