@@ -2,8 +2,10 @@
 
 Invariant: a rate is the difference of two samples, divided by the time between them; it is None after one sample, and
 if a number is unknown.
+Invariant: what was not observed is None in a trend too, never the number before it.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +24,8 @@ TOPICS_ASKED: Final = 300
 """The topics whose ends are asked for at each sample."""
 PARALLEL_TOPICS: Final = 16
 WINDOW: Final = 60.0
+TREND_LENGTH: Final = 12
+"""The samples that a trend remembers: more have no room beside a verdict on 80 columns."""
 
 Row = Mapping[str, Any]
 
@@ -50,6 +54,25 @@ class Rates:
         if last is None or count is None or count < last[1] or now <= last[0]:
             return None
         return (count - last[1]) / (now - last[0])
+
+
+class Trends:
+    """Remembers the last observations of numbers, and forgets a number that none of these has found."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, deque[int | None]] = {}
+
+    def add(self, numbers: Mapping[str, int | None]) -> None:
+        """Take what one sample found; what it did not find is unknown in it."""
+        for name in self._observed.keys() | numbers.keys():
+            observed = self._observed.setdefault(name, deque(maxlen=TREND_LENGTH))
+            observed.append(numbers.get(name))
+            if name not in numbers and set(observed) == {None}:
+                del self._observed[name]
+
+    def of(self, name: str) -> tuple[int | None, ...]:
+        """Return the observations of a number, the oldest first; none of one that was forgotten."""
+        return tuple(self._observed.get(name, ()))
 
 
 @attrs.define
@@ -95,6 +118,7 @@ class GroupSampler:
     """Samples the groups, with a verdict on each."""
 
     admin: Admin
+    _trends: Trends = attrs.Factory(Trends)
     _window: LagWindow = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -102,13 +126,19 @@ class GroupSampler:
 
     async def sample(self) -> Sample:
         """Ask all masters. Raises NotReachableError without a name server."""
-        await self._window.sample()
-        report = await lag_report(self._window)
+        try:
+            await self._window.sample()
+            report = await lag_report(self._window)
+        except Error:
+            self._trends.add({})
+            raise
+        self._trends.add({f"{row.group} {row.topic}": row.lag for row in report.rows})
         rows = [
             {
                 "group": row.group,
                 "topic": row.topic or "-",
                 "lag": row.lag,
+                "trend": self._trends.of(f"{row.group} {row.topic}"),
                 "in/s": row.judgement.in_per_second,
                 "out/s": row.judgement.out_per_second,
                 "members": row.members,

@@ -21,7 +21,7 @@ from rocketrio.cli.commands import CallableT, Command, Effect, mark
 from rocketrio.cli.common import client_options, run
 from rocketrio.cli.numbers import Duration
 from rocketrio.cli.output import console
-from rocketrio.cli.top_screen import VIEWS, Screen, View, help_line, keys_of, table_of
+from rocketrio.cli.top_screen import VIEWS, Screen, View, help_line, keys_of, ordered, table_of
 from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError, Error
@@ -57,10 +57,10 @@ def _reads(function: CallableT) -> CallableT:
 def top(view: View, every: float, client: ClientOptions, verbose: int) -> None:
     """Show brokers, groups or topics (VIEW: cluster, groups, topics) live, in the whole terminal.
 
-    The lag of a topic is that of the group that is furthest behind. Rates are the difference of two samples. What is
-    unknown is `unknown`, never 0; what did not answer is named. Columns that have no room are left out, numbers and
-    verdicts never. Keys: c, g and t change the view, s sorts by the next column, r the other way round, / filters, q
-    quits.
+    The lag of a topic is that of the group that is furthest behind. `trend` draws a group's lag in the last 12 samples,
+    from 0 to the greatest of them. Rates are the difference of two samples. What is unknown is `unknown`, never 0, and
+    a gap in a trend; what did not answer is named. Columns that have no room are left out, numbers and verdicts never.
+    Keys: c, g and t change the view, s sorts by the next column, r the other way round, / filters, q quits.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ class _Top:
                 scope.cancel()
                 return
             for key in keys_of(decoder.decode(data)):
-                columns = list(self.sample.rows[0]) if self.sample.rows else []
+                columns = ordered(self.sample.rows[0]) if self.sample.rows else []
                 view = self.screen.view
                 self.screen = self.screen.pressed(key, columns)
                 if self.screen.is_over:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 from rich.text import Text
 
+from rocketrio.admin.top import TREND_LENGTH
 from rocketrio.cli.output import UNKNOWN
 from rocketrio.cli.tables import TEXT_WIDTH, Cropped, Fitted, Head
 from rocketrio_protocol.log_lines import printable
@@ -22,10 +23,11 @@ _RUBOUT: Final = ("\x7f", "\x08")
 _FIRST_SORT: Final[Mapping[View, str]] = {"cluster": "", "groups": "", "topics": "in/s"}
 """Groups come with the worst first, and brokers by name."""
 _SPARE: Final = {
-    "in/s": 4, "out/s": 4, "queues": 3, "disk %": 3, "members": 2, "role": 2, "why": 1,
+    "in/s": 5, "out/s": 5, "queues": 4, "disk %": 4, "members": 3, "role": 3, "trend": 2, "why": 1,
 }  # fmt: skip
 """The columns that are dropped where they have no room, from the first to the last by their ranks."""
 _WHY_WIDTH: Final = 30
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _BAD: Final = {
     "behind": "yellow", "rewound": "yellow", "unknown": "dim",
     "stalled": "red", "stopped": "red", "ahead": "red", "losing": "bold red",
@@ -81,13 +83,18 @@ class Screen:
         kept = [
             row
             for row in rows
-            if not wanted or wanted in " ".join(map(str, row.values())).casefold()
+            if not wanted or wanted in " ".join(str(row[key]) for key in ordered(row)).casefold()
         ]
         if self.sort:
             known = [row for row in kept if row.get(self.sort) is not None]
             known.sort(key=lambda row: _comparable(row[self.sort]), reverse=self.reverse)
             return known + [row for row in kept if row.get(self.sort) is None]
         return kept[::-1] if self.reverse else kept
+
+
+def ordered(row: Mapping[str, Any]) -> list[str]:
+    """Return the columns that have an order and a text, all but a trend."""
+    return [column for column, value in row.items() if not isinstance(value, tuple)]
 
 
 def _comparable(value: Any) -> tuple[bool, Any]:
@@ -134,11 +141,23 @@ def _mark(screen: Screen, column: str) -> str:
 def _cell(column: str, value: Any) -> Text:
     if value is None:
         return Text(UNKNOWN, "dim")
+    if isinstance(value, tuple):
+        return Text(sparkline(value).rjust(TREND_LENGTH), "cyan")
     if isinstance(value, float):
         return Text(f"{value:,.1f}")
     if isinstance(value, int):
         return Text(f"{value:,}" if column != "id" else str(value))
     return Text(printable(str(value)), _BAD.get(value, "") if column == "verdict" else "")
+
+
+def sparkline(numbers: Sequence[int | None]) -> str:
+    """Return a block for each number: from 0, the lowest, to the greatest of them; a space for what is unknown."""
+    greatest = max((number for number in numbers if number is not None), default=0)
+    steps = len(_BLOCKS) - 2  # More than 0 never looks like 0.
+    return "".join(
+        " " if number is None else _BLOCKS[0 if number == 0 else 1 + steps * number // greatest]
+        for number in numbers
+    )
 
 
 def help_line(screen: Screen) -> Text:

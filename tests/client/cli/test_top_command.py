@@ -14,6 +14,7 @@ import pytest
 import trio
 from tests.client.cli.test_commands import LIMIT, ROCKETRIO, in_cluster, rocketrio
 
+from rocketrio import Message, open_client, open_consumer, open_producer
 from rocketrio_broker.embedded import EmbeddedCluster
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -76,6 +77,20 @@ async def terminal(*arguments: str, namesrv: str, width: int = 100) -> AsyncIter
         os.close(other)
 
 
+async def produce_and_commit(namesrv: str, *, lag: int) -> None:
+    """Commit all that is in the topic, and add what the group then lacks."""
+    async with (
+        open_client(name_servers=[namesrv]) as client,
+        open_consumer("orders", group="billing", start_from="earliest", client=client) as consumer,
+        open_producer(client=client) as producer,
+    ):
+        await producer.send(Message("orders", b"x"))
+        await consumer.receive()
+        await consumer.commit()
+        for _ in range(lag):
+            await producer.send(Message("orders", b"x"))
+
+
 @pytest.mark.real
 @pytest.mark.slow
 async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
@@ -96,8 +111,13 @@ async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
                 assert await tty.ended() == 0
                 assert BACK in tty.seen
                 assert tty.is_as_before
-            async with terminal("top", "groups", namesrv=namesrv) as tty:
+            async with terminal("top", "groups", "--every", "0.2", namesrv=namesrv) as tty:
                 await tty.until(lambda seen: b"window" in seen)
+                await produce_and_commit(namesrv, lag=0)
+                await tty.until(lambda seen: "▁▁".encode() in seen)
+                assert "█".encode() not in tty.seen
+                await produce_and_commit(namesrv, lag=5)
+                await tty.until(lambda seen: "█".encode() in seen)
                 tty.process.send_signal(signal.SIGINT)
                 assert await tty.ended() == 0
                 assert BACK in tty.seen

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rocketrio.cli.top_screen import ESCAPE, Screen, help_line, keys_of, table_of
+from rocketrio.admin.top import TREND_LENGTH
+from rocketrio.cli.top_screen import (
+    ESCAPE,
+    Screen,
+    help_line,
+    keys_of,
+    ordered,
+    sparkline,
+    table_of,
+)
 
 ROWS = [
     {"topic": "orders", "lag": 5, "in/s": 1.5},
@@ -95,3 +104,56 @@ def test_text_of_strangers_steers_no_terminal_and_folds_no_line(width: int) -> N
     text = text_of(Screen("groups"), width, rows=rows)
     assert "\x1b" not in text
     assert len(text.splitlines()) == 2
+
+
+def test_sparkline_begins_at_zero_and_has_a_gap_for_what_is_unknown() -> None:
+    assert sparkline([0, 50, None, 100]) == "▁▅ █"
+    assert sparkline([7, 7]) == "██"
+    assert sparkline([0, 1, 1_000_000]) == "▁▂█"  # One message is not none.
+    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([None, None]) == "  "
+    assert sparkline([]) == ""
+
+
+@given(st.lists(st.none() | st.integers(0, 2**63), max_size=TREND_LENGTH))
+def test_sparkline_is_as_high_as_its_numbers(numbers: list[int | None]) -> None:
+    drawn = sparkline(numbers)
+    assert len(drawn) == len(numbers)
+    assert [one == " " for one in drawn] == [one is None for one in numbers]
+    assert [one == "▁" for one in drawn] == [one == 0 for one in numbers]
+    known = sorted(
+        (one, block) for one, block in zip(numbers, drawn, strict=True) if one is not None
+    )
+    blocks = [block for _, block in known]
+    assert blocks == sorted(blocks)
+    assert not known or known[-1][1] == ("█" if known[-1][0] else "▁")
+
+
+GROUPS: list[dict[str, object]] = [
+    {
+        "group": "billing", "topic": "orders", "lag": 1_234, "trend": (0, None, 617, 1_234),
+        "in/s": 400.0, "out/s": None, "members": 2, "verdict": "behind",
+        "why": "queue 3 of broker-a falls behind by 400/s",
+    }
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [
+        (140, ["group", "topic", "lag", "trend", "in/s", "out/s", "members", "verdict", "why"]),
+        (80, ["group", "topic", "lag", "trend", "verdict", "why"]),
+        (70, ["group", "topic", "lag", "verdict", "why"]),
+        (32, ["group", "topic", "lag", "verdict"]),
+    ],
+)
+def test_trend_stands_where_there_is_room(width: int, heads: list[str]) -> None:
+    head, row = text_of(Screen("groups"), width, rows=GROUPS).splitlines()
+    assert head.split() == heads
+    assert ("1,234" in row, "behind" in row) == (True, True)
+    assert (f"1,234  {'▁ ▅█'.rjust(TREND_LENGTH)}" in row) == ("trend" in heads)
+
+
+def test_trend_is_neither_sorted_by_nor_searched() -> None:
+    assert "trend" not in ordered(GROUPS[0])
+    assert [Screen("groups", filter=text).chosen(GROUPS) for text in ("617", "none)")] == [[], []]
