@@ -12,6 +12,7 @@
 #              networks and file systems of their own
 # make fuzz    everything that a peer's bytes reach, fuzzed for ten minutes, led by coverage
 # make bench   the benchmarks, one JSON object a line
+# make pictures draws the diagrams of docs/pictures, with Debian's graphviz
 # make check   format, lint, types
 PYTHON ?= python3
 VENV := .venv
@@ -26,7 +27,7 @@ INSTALLED := $(VENV)/.installed
 # Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz bench check format clean
+.PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz bench pictures check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -87,6 +88,10 @@ fuzz: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(RUN) benchmarks/run.py
+
+pictures: $(INSTALLED)
+	@command -v dot > /dev/null || { echo "dot is missing: apt-get install graphviz" >&2; exit 1; }
+	$(RUN) -m docs.pictures.diagrams
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff check .
