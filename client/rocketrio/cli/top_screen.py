@@ -23,7 +23,7 @@ _RUBOUT: Final = ("\x7f", "\x08")
 _FIRST_SORT: Final[Mapping[View, str]] = {"cluster": "", "groups": "", "topics": "in/s"}
 """Groups come with the worst first, and brokers by name."""
 _SPARE: Final = {
-    "in/s": 5, "out/s": 5, "queues": 4, "disk %": 4, "members": 3, "role": 3, "trend": 2, "why": 1,
+    "in/s": 5, "out/s": 5, "queues": 4, "disk %": 4, "members": 3, "role": 3, "why": 2, "trend": 1,
 }  # fmt: skip
 """The columns that are dropped where they have no room, from the first to the last by their ranks."""
 _WHY_WIDTH: Final = 30

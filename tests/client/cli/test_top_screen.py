@@ -143,8 +143,8 @@ GROUPS: list[dict[str, object]] = [
     [
         (140, ["group", "topic", "lag", "trend", "in/s", "out/s", "members", "verdict", "why"]),
         (80, ["group", "topic", "lag", "trend", "verdict", "why"]),
-        (70, ["group", "topic", "lag", "verdict", "why"]),
-        (32, ["group", "topic", "lag", "verdict"]),
+        (70, ["group", "topic", "lag", "trend", "verdict"]),
+        (40, ["group", "topic", "lag", "verdict"]),
     ],
 )
 def test_trend_stands_where_there_is_room(width: int, heads: list[str]) -> None:
