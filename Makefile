@@ -12,7 +12,8 @@
 #              networks and file systems of their own
 # make fuzz    everything that a peer's bytes reach, fuzzed for ten minutes, led by coverage
 # make bench   the benchmarks, one JSON object a line
-# make pictures draws the diagrams of docs/pictures, with Debian's graphviz
+# make pictures draws those of docs/pictures: the diagrams, and what a live pair shows; with graphviz, chromium and prometheus
+#              of Debian; five minutes
 # make check   format, lint, types
 PYTHON ?= python3
 VENV := .venv
@@ -90,8 +91,10 @@ bench: $(INSTALLED)
 	$(RUN) benchmarks/run.py
 
 pictures: $(INSTALLED)
-	@command -v dot > /dev/null || { echo "dot is missing: apt-get install graphviz" >&2; exit 1; }
+	@for program in dot chromium prometheus; do command -v $$program > /dev/null || \
+		{ echo "$$program is missing: apt-get install graphviz chromium prometheus" >&2; exit 1; }; done
 	$(RUN) -m docs.pictures.diagrams
+	$(RUN) -m docs.pictures.live
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -5,7 +5,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from docs.pictures.board import scale
 from docs.pictures.diagrams import FOLDER, mark, sources
+from hypothesis import given
+from hypothesis import strategies as st
 
 ROOT = FOLDER.parents[1]
 DRAWN = sorted(FOLDER.glob("*.svg"))
@@ -15,7 +18,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 @pytest.mark.parametrize("source", sources(), ids=lambda path: path.name)
 def test_diagram_was_drawn_from_its_source(source: Path) -> None:
     drawn = source.with_suffix(".svg").read_text()
-    assert drawn.startswith(mark(source)), "`make pictures` draws it again"
+    assert drawn.startswith(mark(source)), "`python -m docs.pictures.diagrams` draws it again"
 
 
 def test_diagram_that_was_drawn_from_another_source_is_found(tmp_path: Path) -> None:
@@ -40,3 +43,15 @@ def test_every_picture_is_shown_by_a_page_and_described() -> None:
             shown[(page.parent / link).resolve()] = page
     pictures = {*DRAWN, *FOLDER.glob("*.png")}
     assert pictures <= set(shown), pictures - set(shown)
+
+
+@given(st.floats(1e-6, 1e12))
+def test_scale_of_a_board_holds_its_greatest_number(greatest: float) -> None:
+    top, ticks = scale(greatest)
+    assert greatest <= top * 1.000001
+    assert 3 <= len(ticks) <= 6
+    assert (ticks[0], ticks[-1]) == (0, top)
+
+
+def test_scale_without_numbers_ends_with_one() -> None:
+    assert scale(0) == (1, [0, 1])

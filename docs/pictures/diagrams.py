@@ -4,7 +4,7 @@ Graphviz, because it is in every distribution, its files are text that a reader 
 without a browser, which Mermaid needs. Boxes have a ground of their own, and lines a grey that can be read on white and
 on black: a site lets its reader switch colours, which an SVG that asks for the system's (prefers-color-scheme) misses.
 
-Invariant: an SVG names the hash of its source, so that a test finds a forgotten `make pictures` without Graphviz.
+Invariant: an SVG names the hash of its source, so that a test without Graphviz finds one that was not drawn again.
 """
 
 import hashlib
