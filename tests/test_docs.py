@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 DOCUMENTS = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "tests/**/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/README.md", "tests/**/README.md")
     for path in ROOT.glob(pattern)
 )
 HEADINGS = ["Context", "Decision", "Consequences", "Revisit when"]
