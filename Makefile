@@ -11,6 +11,7 @@
 # make faults  brokers as processes that are killed, stopped, torn, parted and cut from power, for ten minutes; as root with
 #              networks and file systems of their own
 # make fuzz    everything that a peer's bytes reach, fuzzed for ten minutes, led by coverage
+# make dist    wheel, source archive and SBOM in dist/, built from the last commit and tried (docs/releasing.md)
 # make bench   the benchmarks, one JSON object a line
 # make pictures draws those of docs/pictures: the diagrams, and what a live pair shows; with graphviz, chromium and prometheus
 #              of Debian; five minutes
@@ -28,7 +29,7 @@ INSTALLED := $(VENV)/.installed
 # Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz bench pictures check format clean
+.PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz dist bench pictures check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -86,6 +87,10 @@ faults: $(INSTALLED)
 fuzz: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[fuzz]' -c constraints.txt
 	$(RUN) -m tests.fuzz
+
+dist: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[dist]' -c constraints.txt
+	@$(RUN) -m tests.distribution
 
 bench: $(INSTALLED)
 	$(RUN) benchmarks/run.py
