@@ -1,7 +1,8 @@
 # make demo    sets everything up and runs the main job
 # make test    sets everything up and runs every test: quick, slow, real processes, Spark
 # make test-long  the longest tests, of kinds that `make test` has too: more seeds, longer campaigns
-# make quick   the quick tests alone, about three minutes
+# make quick   the quick tests alone, about three minutes; make clients: those of the client alone
+# make pythons the quick tests of the client on each other Python from 3.11 on that this machine has
 # make fresh   both commands above in minimal Debian roots (12, 13 and sid), as a new user; as root, with debootstrap: an hour
 # make interop the same stories with the real Apache RocketMQ (from Maven Central)
 # make interop-short  the main ones of those, with 5.3.3: ten minutes
@@ -29,7 +30,7 @@ INSTALLED := $(VENV)/.installed
 # Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long quick slow real spark fresh interop interop-short soak mutants faults fuzz dist bench pictures check format clean
+.PHONY: demo test test-long quick clients slow real spark pythons fresh interop interop-short soak mutants faults fuzz dist bench pictures check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -45,8 +46,12 @@ demo: $(INSTALLED)
 
 test: quick check slow real spark
 
+QUICK := not slow and not real and not spark and not interop and not long
 quick: $(INSTALLED)
-	$(PYTEST_APART) -m 'not slow and not real and not spark and not interop and not long'
+	$(PYTEST_APART) -m '$(QUICK)'
+
+clients: $(INSTALLED)
+	$(PYTEST_APART) -m '$(QUICK)' tests/client
 
 slow: $(INSTALLED)
 	$(PYTEST_APART) -m 'slow and not real and not spark and not interop and not long'
@@ -60,6 +65,9 @@ spark: $(INSTALLED)
 
 test-long: $(INSTALLED)
 	$(PYTEST_FILES_APART) -m 'long and not interop'
+
+pythons: $(INSTALLED)
+	$(RUN) -m tests.pythons
 
 fresh:
 	$(PYTHON) -m tests.fresh
