@@ -16,6 +16,7 @@
 # make bench   the benchmarks, one JSON object a line
 # make pictures draws those of docs/pictures: the diagrams, and what a live pair shows; with graphviz, chromium and prometheus
 #              of Debian; five minutes
+# make docs    the manual as a site, in build/docs
 # make check   format, lint, types
 PYTHON ?= python3
 VENV := .venv
@@ -30,7 +31,7 @@ INSTALLED := $(VENV)/.installed
 # Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long quick clients slow real spark pythons fresh interop interop-short soak mutants faults fuzz dist bench pictures check format clean
+.PHONY: demo test test-long quick clients slow real spark pythons fresh interop interop-short soak mutants faults fuzz dist bench pictures docs check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -109,6 +110,9 @@ pictures: $(INSTALLED)
 	$(RUN) -m docs.pictures.diagrams
 	$(RUN) -m docs.pictures.live
 
+docs: $(INSTALLED)
+	$(RUN) docs/site/build.py
+
 check: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -119,4 +123,4 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build/docs build/docs-source build/docs-cache

@@ -1,7 +1,9 @@
 """Administration of a cluster: topics, groups, offsets, brokers and their replication.
 
-async with open_admin(name_servers=["10.0.0.1:9876"]) as admin:
-    await admin.create_topic("orders", queues=8)
+    async with open_admin(name_servers=["10.0.0.1:9876"]) as admin:
+        await admin.create_topic("orders", queues=8)
+
+`Admin` has what most programs need; the functions here take one, and ask for more.
 """
 
 from rocketrio.admin.access_admin import AccessAdmin, AccessRight, AccessUser
