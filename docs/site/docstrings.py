@@ -8,11 +8,13 @@ import markup
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
+from tests.test_rooms import PUBLIC
 
 import rocketrio
 
 _LONG: Final = 20
 """Characters of a default that is shown by its name."""
+_NOT_OURS: Final = {*vars(builtins), *(module.partition(".")[2] for module in PUBLIC)}
 
 
 def with_markup(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -58,11 +60,15 @@ def with_use(
     return None
 
 
-def without_builtins(app: Any, doctree: nodes.document) -> None:
-    """Take the links from Python's own types: Sphinx would find a property of the same name, `bytes` or `id`."""
+def without_wrong_links(app: Any, doctree: nodes.document) -> None:
+    """Take the links from Python's own names, of which the library has some too, and from the last part of a module's.
+
+    Sphinx would link the type `bytes` with a property that is called so, and an argument `metrics` with a module.
+    """
     for link in [*doctree.findall(addnodes.pending_xref)]:
-        if link["refdomain"] == "py" and link["reftarget"] in vars(builtins):
-            link.replace_self(nodes.Text(link["reftarget"]))
+        if link["refdomain"] == "py" and link["reftarget"] in _NOT_OURS:
+            literal = link.next_node(nodes.literal)
+            link.replace_self(literal or nodes.Text(link["reftarget"]))
 
 
 class NoMembersInContents(SphinxTransform):
@@ -82,6 +88,6 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", with_markup)
     app.connect("autodoc-before-process-signature", with_named_defaults)
     app.connect("autodoc-process-signature", with_use)
-    app.connect("doctree-read", without_builtins)
+    app.connect("doctree-read", without_wrong_links)
     app.add_transform(NoMembersInContents)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -11,8 +11,8 @@ from typing import Final
 _CODE: Final = re.compile(r"`([^`]+)`")
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*")
 _CLASS: Final = re.compile(r"[A-Z]+[a-z]\w*")
-_LINK: Final = re.compile(r"docs/([\w-]+)\.md|\b([A-Z][a-z]+\w*Error)\b")
-"""A page or a class in a text, which has no backticks."""
+_BARE: Final = re.compile(r"docs/([\w-]+)\.md|\b([A-Z][a-z]+\w*Error)\b|(?<!\S)--[a-z][\w-]*\b")
+"""A page, a class or an option in a text, without backticks."""
 _SPECIAL: Final = re.compile(r"([\\*_|<>])")
 
 
@@ -74,10 +74,13 @@ def _code(text: str) -> str:
 def _prose(text: str) -> str:
     parts = []
     end = 0
-    for match in _LINK.finditer(text):
+    for match in _BARE.finditer(text):
         page, error = match.groups()
-        link = f":doc:`{match[0]} </{page}>`" if page else f"`.{error}`"
-        parts += [_escaped(text[end : match.start()]), link]
+        parts.append(_escaped(text[end : match.start()]))
+        if page:
+            parts.append(f":doc:`{match[0]} </{page}>`")
+        else:
+            parts.append(f"`.{error}`" if error else f"``{match[0]}``")
         end = match.end()
     return "".join([*parts, _escaped(text[end:])])
 

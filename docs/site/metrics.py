@@ -52,7 +52,8 @@ def metrics_page() -> str:
         common = _COMMON.get(name, ())
         parts.append(title(name, "-"))
         if common:
-            parts.append(f"Each metric also has the labels {', '.join(common)}.\n\n")
+            names = ", ".join(f"``{label}``" for label in common)
+            parts.append(f"Each metric also has the labels {names}.\n\n")
         for family in families:
             parts.append(_described(family, common, is_first=family.name not in described))
             described.add(family.name)
@@ -109,9 +110,9 @@ async def _unknown(message: MessageExt) -> TransactionState:
 
 
 def _merged(pages: Iterable[str]) -> list[Metric]:
-    """Return the families of some pages with the samples of all, in the order of their names."""
+    """Return the families of some pages with the samples of all, in the order of their names; other packages' come last."""
     found: dict[str, Metric] = {}
     for page in pages:
         for family in text_string_to_metric_families(page):
             found.setdefault(family.name, family).samples.extend(family.samples)
-    return [found[name] for name in sorted(found)]
+    return sorted(found.values(), key=lambda one: (not one.name.startswith("rocket"), one.name))
