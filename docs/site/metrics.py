@@ -110,7 +110,7 @@ async def _unknown(message: MessageExt) -> TransactionState:
 
 
 def _merged(pages: Iterable[str]) -> list[Metric]:
-    """Return the families of some pages with the samples of all, in the order of their names; other packages' come last."""
+    """Return the families of some pages, with the samples of all; those of other packages come last."""
     found: dict[str, Metric] = {}
     for page in pages:
         for family in text_string_to_metric_families(page):
