@@ -35,13 +35,8 @@ def reference_pages() -> Files:
 def main() -> int:
     """Build into the folder that the command line names."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build/docs"
-    missing = pages_without_a_place()
-    for page in missing:
-        print(
-            f"{page} has no place in the manual: add it to a list of docs/site/index.rst",
-            file=sys.stderr,
-        )
-    if missing:
+    if missing := pages_without_a_place():
+        print("\n".join(missing), file=sys.stderr)
         return 1
     source = folder.with_name(f"{folder.name}-source")
     write({**files_of_pages(), **reference_pages()}, source)

@@ -147,17 +147,21 @@ def write(files: Files, folder: Path) -> None:
 
 
 def pages_without_a_place() -> list[str]:
-    """Return the pages that no list of the tree names."""
+    """Return a sentence for each page that no list of the tree names, with what to add."""
     listed = [
         os.path.join(os.path.dirname(place), line.strip())
         for place in TREES
         for line in _tree(place).read_text().splitlines()
     ]
-    listed += [tree.removesuffix(".rst") for tree in TREES]
+    listed += [os.path.splitext(tree)[0] for tree in TREES]
+    missing = {}
+    for path in source_pages():
+        page, _ = os.path.splitext(page_of(path))
+        if not any(fnmatch(page, entry) for entry in listed):
+            missing[_name(path)] = page
     return [
-        _name(path)
-        for path in source_pages()
-        if not any(fnmatch(os.path.splitext(page_of(path))[0], entry) for entry in listed)
+        f"{name} has no place in the manual: add a line `{page}` to a list of docs/site/index.rst"
+        for name, page in missing.items()
     ]
 
 
