@@ -106,10 +106,12 @@ def search_index(folder: Path) -> dict[str, Any]:
 
 
 def found(folder: Path, word: str) -> set[str]:
-    """Return the pages that the search finds by a word."""
+    """Return the pages that the search finds by a word of their texts or their headings."""
     index = search_index(folder)
-    numbers = index["terms"].get(word, [])
-    numbers = numbers if isinstance(numbers, list) else [numbers]
+    numbers = []
+    for terms in (index["terms"], index["titleterms"]):
+        of_word = terms.get(word, [])
+        numbers += of_word if isinstance(of_word, list) else [of_word]
     return {index["docnames"][number] for number in numbers}
 
 

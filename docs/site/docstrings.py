@@ -2,8 +2,10 @@
 
 import builtins
 import inspect
+import re
 from typing import Any, Final
 
+import attrs
 import markup
 from docutils import nodes
 from sphinx import addnodes
@@ -14,6 +16,12 @@ import rocketrio
 
 _LONG: Final = 20
 """Characters of a default that is shown by its name."""
+_GENERATOR: Final = re.compile(r"(?:Async)?(?:Generator|Iterator)(?=\[)")
+_MANAGERS: Final = (
+    (inspect.isasyncgenfunction, "AbstractAsyncContextManager"),
+    (inspect.isgeneratorfunction, "AbstractContextManager"),
+)
+"""What contextlib makes of a generator."""
 _NOT_OURS: Final = {*vars(builtins), *(module.partition(".")[2] for module in PUBLIC)}
 
 
@@ -51,13 +59,22 @@ def with_use(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str, returned: str | None
 ) -> tuple[str, str | None] | None:
     """Show what the block of an opener gets, and no arguments of what programs do not make."""
-    if signature == "(*args: object, **kwargs: object)" or (
-        what == "exception" and obj.__init__ is rocketrio.Error.__init__
-    ):
+    if _is_made_by_others(obj, signature):
         return "", None
-    if returned is not None and inspect.isasyncgenfunction(getattr(obj, "__wrapped__", None)):
-        return signature, returned.replace("AsyncGenerator", "AbstractAsyncContextManager")
+    inner = getattr(obj, "__wrapped__", None)
+    for is_made_of, manager in _MANAGERS:
+        if returned is not None and is_made_of(inner):
+            return signature, _GENERATOR.sub(manager, returned, count=1)
     return None
+
+
+def _is_made_by_others(obj: Any, signature: str) -> bool:
+    if not inspect.isclass(obj):
+        return False
+    if signature == "(*args: object, **kwargs: object)" or obj.__init__ is rocketrio.Error.__init__:
+        return True
+    fields = attrs.fields(obj) if attrs.has(obj) else ()
+    return any(field.init and field.name.startswith("_") for field in fields)
 
 
 def without_wrong_links(app: Any, doctree: nodes.document) -> None:

@@ -35,7 +35,7 @@ LANGUAGES: Final = {
 }
 _LINK: Final = re.compile(
     r"(?P<code>^ *(?P<fence>```+)[^`\n]*\n.*?^ *(?P=fence) *$|(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
-    r'|(?P<before>\]\(|(?:src|srcset|href)=")(?P<path>[^)"#\s:]+)(?P<after>[^)"\s:]*[)"])',
+    r"|(?P<before>\]\()(?P<path>[^)#\s:]+)(?P<after>[^)\s:]*\))",
     re.DOTALL | re.MULTILINE,
 )
 """Code, in which nothing is a link, or a link within the repository."""
