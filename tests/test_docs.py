@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.markdown import slug
+
 ROOT = Path(__file__).parent.parent
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 DOCUMENTS = sorted(
@@ -18,8 +20,7 @@ HEADINGS = ["Context", "Decision", "Consequences", "Revisit when"]
 def anchors(document: Path) -> set[str]:
     """Return the anchors that hosts of Markdown make of headings."""
     prose = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
-    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
