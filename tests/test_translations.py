@@ -136,6 +136,18 @@ def test_ascii_punctuation_beside_chinese_is_found(line: str) -> None:
     assert list(prose_faults(line))
 
 
+@pytest.mark.parametrize("line", ["**保存。**一个", "是**`a`**的", "一**。二**"])
+def test_emphasis_that_ends_in_punctuation_before_a_character_is_found(line: str) -> None:
+    assert list(prose_faults(line))
+
+
+@pytest.mark.parametrize(
+    "line", ["**保存**了*吗*。", "**保存了。** 一个", "**`a`**。", "见 `*`、`*`"]
+)
+def test_emphasis_that_ends_beside_a_character_or_a_space_is_left(line: str) -> None:
+    assert not list(prose_faults(line))
+
+
 @pytest.mark.parametrize(
     "line", ["Python 3.11 版、`a, b`。", "English: [x](x.md)", "有 336,776 条"]
 )

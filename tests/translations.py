@@ -38,6 +38,7 @@ HAN: Final = "\u4e00-\u9fff"
 ASCII_PUNCTUATION: Final = re.compile(rf"[{HAN}] *[,.:;!?()\"']|[,.:;!?()\"'][{HAN}]")
 BREAK: Final = re.compile(rf"[{HAN}]\n *[{HAN}]")
 """A browser shows such a break as a space inside a sentence."""
+EMPHASIS: Final = re.compile(r"(\w?)(\*\*?)([^*]+)\2(\w?)")
 WORDS: Final = {
     "积压": "堆积",
     "消费者组|消费分组|消费者分组": "消费组",
@@ -173,7 +174,7 @@ def differences(english: Counter[str], chinese: Counter[str], kind: str = "") ->
 
 
 def prose_faults(prose: str) -> Iterator[str]:
-    """Yield ASCII punctuation beside Chinese characters, breaks within sentences, and words that have another word."""
+    """Yield what hosts of Markdown or readers of Chinese take amiss, whatever the page says in English."""
     for line in prose.splitlines():
         if re.search(f"[{HAN}]", line):
             plain = re.sub(r"<!--.*?-->", "", LINK.sub("文", SPAN.sub("文", line)))
@@ -181,6 +182,9 @@ def prose_faults(prose: str) -> Iterator[str]:
     yield from (
         f"line break between Chinese characters: {found!r}" for found in BREAK.findall(prose)
     )
+    for before, _, text, after in EMPHASIS.findall(SPAN.sub("``", prose)):
+        if (before and not text[0].isalnum()) or (after and not text[-1].isalnum()):
+            yield f"shown with its asterisks, as punctuation stands inside beside a character: {text}"
     for word, better in WORDS.items():
         yield from (f"{found} is {better} in docs/GLOSSARY.md" for found in re.findall(word, prose))
 
