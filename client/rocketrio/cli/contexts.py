@@ -232,7 +232,8 @@ def read_contexts(path: Path) -> Contexts:
     """Read the file; none is no contexts. Raises ConfigError that names what is wrong in it."""
     try:
         exists = path.exists()
-    except PermissionError:  # A service's home that it may not enter, as with ProtectHome of systemd.
+    except PermissionError:
+        # A service may not enter its user's home, as with ProtectHome of systemd.
         exists = False
     if not exists:
         return Contexts()
