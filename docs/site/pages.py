@@ -88,11 +88,11 @@ class _Copy:
 
 
 def _copied(path: Path) -> _Copy:
+    if (path / "README.md").exists():
+        path = path / "README.md"
     place = page_of(path)
-    if path.is_dir() and place.endswith("/index.rst"):
-        return _folder(path, place)
     if path.is_dir():
-        return _copied(path / "README.md")
+        return _folder(path, place)
     if path.suffix in PICTURES:
         return _Copy(place, path.read_bytes())
     if path.suffix == ".md":
@@ -118,13 +118,13 @@ def _page(path: Path, place: str) -> _Copy:
 
 def _source_page(path: Path) -> str:
     language = LANGUAGES.get(path.suffix, "docker" if path.name == "Dockerfile" else "text")
-    source = textwrap.indent(path.read_text(), "   ")
+    source = textwrap.indent(path.read_text(errors="replace"), "   ")
     return f":orphan:\n\n{title(_name(path))}.. code-block:: {language}\n\n{source}\n"
 
 
 def _folder(path: Path, place: str) -> _Copy:
-    files = sorted(_files_in(path))
-    links = [f"- :doc:`{_name(file)} </{page_of(file).removesuffix('.rst')}>`\n" for file in files]
+    files = [file for file in sorted(_files_in(path)) if file.suffix not in PICTURES]
+    links = [f"- :doc:`{_name(file)} </{_without_suffix(page_of(file))}>`\n" for file in files]
     return _Copy(place, f":orphan:\n\n{title(_name(path))}{''.join(links)}".encode(), files)
 
 
@@ -153,10 +153,10 @@ def pages_without_a_place() -> list[str]:
         for place in TREES
         for line in _tree(place).read_text().splitlines()
     ]
-    listed += [os.path.splitext(tree)[0] for tree in TREES]
+    listed += [_without_suffix(tree) for tree in TREES]
     missing = {}
     for path in source_pages():
-        page, _ = os.path.splitext(page_of(path))
+        page = _without_suffix(page_of(path))
         if not any(fnmatch(page, entry) for entry in listed):
             missing[_name(path)] = page
     return [
@@ -167,6 +167,10 @@ def pages_without_a_place() -> list[str]:
 
 def _tree(place: str) -> Path:
     return SITE / place.replace("/index", "")
+
+
+def _without_suffix(page: str) -> str:
+    return os.path.splitext(page)[0]
 
 
 def _name(path: Path) -> str:
