@@ -42,6 +42,9 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
+pygments_dark_style = (
+    "github-dark"  # furo's own underlines names of modules, which look like links then.
+)
 html_static_path = ["static"]
 html_css_files = ["style.css"]
 smartquotes = False  # `--all` is an option.
