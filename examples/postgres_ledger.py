@@ -2,7 +2,7 @@
 
     export DSN=postgresql:///shop              # a database; `pip install 'psycopg[binary]'`
     python examples/postgres_ledger.py pay 1000      # payments, each with its line in the outbox
-    python examples/postgres_ledger.py relay         # the outbox to the topic, until Ctrl-C
+    python examples/postgres_ledger.py relay         # the outbox to the topic, until Ctrl-C or an outage
     python examples/postgres_ledger.py apply         # the topic to the ledger, until Ctrl-C; start several
     python examples/postgres_ledger.py check         # whether both tables agree
 
@@ -108,6 +108,8 @@ class Ledger:
 
     def apply(self, messages: list[MessageExt]) -> None:
         """Apply messages in one transaction, which also notes that they are applied."""
+        if self.connection.closed:  # The database was away the last time.
+            self.connection = connect()
         with self.connection.transaction():
             for message in messages:
                 # Delivered twice, or sent twice by the relay: the id is the same.
@@ -129,12 +131,11 @@ async def apply() -> None:
         await trio.to_thread.run_sync(ledger.apply, messages)
         print(f"applied {len(messages)}", flush=True)
 
-    with ledger.connection:
-        async with open_consumer(
-            TOPIC, group="ledger", start_from="earliest", wait_for_topic=inf
-        ) as consumer:
-            # One list at a time: the connection has one transaction at a time.
-            await consumer.run_batches(store, AT_ONCE, concurrency=1)
+    async with open_consumer(
+        TOPIC, group="ledger", start_from="earliest", wait_for_topic=inf
+    ) as consumer:
+        # One list at a time: the connection has one transaction at a time.
+        await consumer.run_batches(store, AT_ONCE, concurrency=1)
 
 
 def check() -> None:

@@ -19,10 +19,15 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 PAYMENTS = 3000
 LIVES = 4
 """How often the relay and the member are killed."""
+END_CONNECTIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
+"""What the member notices of a database that is started again."""
 
 
 async def test_each_payment_is_applied_exactly_once_though_both_are_killed() -> None:
-    pytest.importorskip("psycopg")
+    psycopg = pytest.importorskip("psycopg")
     with postgres() as dsn:
         async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
             env = {**os.environ, "DSN": dsn, "NAMESRV_ADDR": cluster.name_servers[0]}
@@ -53,11 +58,11 @@ async def test_each_payment_is_applied_exactly_once_though_both_are_killed() -> 
                 await said("pay", str(PAYMENTS))
                 for word in ("relay", "apply"):
                     await live(word)
-                # What is left is done by programs that nobody kills.
-                last = [
-                    await trio.lowlevel.open_process(command(word), env=env)
-                    for word in ("relay", "apply")
-                ]
+                # What is left is done by programs that run on.
+                last = [await trio.lowlevel.open_process(command("apply"), env=env)]
+                with psycopg.connect(dsn, autocommit=True) as connection:
+                    await eventually(lambda: connection.execute(END_CONNECTIONS).fetchall(), HANGS)
+                last.append(await trio.lowlevel.open_process(command("relay"), env=env))
                 try:
 
                     async def is_right() -> bool:
