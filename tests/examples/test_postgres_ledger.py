@@ -21,9 +21,9 @@ LIVES = 4
 """How often the relay and the member are killed."""
 END_CONNECTIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state = 'idle' AND query = 'COMMIT'
 """
-"""What the member notices of a database that is started again."""
+"""What the member notices of a database that is started again, once it has connected."""
 
 
 async def test_each_payment_is_applied_exactly_once_though_both_are_killed() -> None:
