@@ -9,13 +9,15 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from rocketrio_broker.role_file import FILE_NAME
+from rocketrio_broker.role.file import FILE_NAME
 from tests.cluster.test_healing import level, role_of, store
 from tests.cluster.test_roles import listed
 from tests.support.caller import Caller, accepted, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.role.file import FILE_NAME
+from rocketrio_broker.role.shared_id import CHANGE_PERIOD
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.remoting.ports import join_addr
@@ -172,6 +174,24 @@ async def test_two_given_ids_that_are_one_become_two(autojump_clock: MockClock) 
         await trio.sleep(3 * PERIOD)
         await store(call, b0, b"one")
         await each_has_its_own(cluster, b0, *slaves)
+
+
+async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        slave = cluster.slaves[0]
+        accepted(await call.change_role(slave.broker.address, "slave", 7))
+        await another_slave(cluster, 1, "10.0.0.24").start()
+        await another_slave(cluster, 7).start()
+        await trio.sleep(2 * PERIOD)
+        (_, changed) = role_of(slave)
+        assert changed not in (0, 1, 7)
+        await another_slave(cluster, changed, "10.0.0.23").start()
+        await trio.sleep(CHANGE_PERIOD - 3 * PERIOD)
+        assert role_of(slave) == ("slave", changed)
+        await trio.sleep(4 * PERIOD)
+        assert role_of(slave)[1] not in (0, 1, 7, changed)
 
 
 async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(

@@ -8,12 +8,15 @@ each of the two in turn.
                                     it in the role file, and registers with it
 
 Invariant: a broker whose id is the one in its settings never changes it.
+Invariant: an id is changed once in CHANGE_PERIOD at most: a stranger may register under each id that the name server
+lists, and a slave that changes its id connects again.
 Answers to: nothing of Java's, where the slave that registered last is listed and no answer says so.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from math import inf
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -27,6 +30,9 @@ from rocketrio_broker.role.service import RoleService
 from rocketrio_protocol.errors import Error
 
 logger = logging.getLogger("rocketrio_broker")
+
+CHANGE_PERIOD: Final = 600.0
+"""Seconds after a change of the id until it may change again."""
 
 
 def shared_id_problems(config: LiveConfig, registration: BrokerRegistration) -> list[str]:
@@ -73,6 +79,7 @@ class SharedId:
         self._role_file = role_file
         self._ask_identity = ask_identity
         self._claim_id = claim_id
+        self._changed_at = -inf
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Act on each registration that displaced another broker."""
@@ -83,7 +90,8 @@ class SharedId:
             await conflicts.wait_past(seen)
             seen = conflicts.value
             own = self._config.broker
-            if own.is_slave and not _has_configured_id(self._config):
+            is_due = trio.current_time() >= self._changed_at + CHANGE_PERIOD
+            if own.is_slave and not _has_configured_id(self._config) and is_due:
                 for other in self._registration.id_shared_with():
                     if await self._has_same_id(other, own):
                         await self._change_id(own)
@@ -120,6 +128,7 @@ class SharedId:
             except ConfigFileError as error:
                 logger.warning("the role is not kept for the next start reason=%s", error)
                 return
+            self._changed_at = trio.current_time()
             await self._role.step_down(after, master.addr, master.ha_addr)
         logger.warning(
             "another broker has this one's id too, this one changes it from=%d to=%d",
