@@ -9,7 +9,6 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from rocketrio_broker.role.file import FILE_NAME
 from tests.cluster.test_healing import level, role_of, store
 from tests.cluster.test_roles import listed
 from tests.support.caller import Caller, accepted, caller_of
@@ -18,7 +17,10 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.shared_id import CHANGE_PERIOD
-from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
+from rocketrio_protocol.commands.admin import (
+    GetBrokerHAStatusRequestHeader,
+    HandOverRequestHeader,
+)
 from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.remoting.ports import join_addr
 
@@ -162,6 +164,31 @@ async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
         await b0.kill()
         await b0.start()
         assert role_of(b0) == ("slave", 3), "it is kept"
+
+
+async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns_with_it(
+    autojump_clock: MockClock,
+) -> None:
+    """b0 and b1 change places, so b0 has 1; then b1 starts with its settings, while b2 is master."""
+    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
+        b0, b1, b2 = cluster.members
+        await trio.sleep(2)
+        await store(call, b0, b"one")
+        await level(b0, b1, b2)
+        header = HandOverRequestHeader(1, False)
+        accepted(await call.pool.call(b0.broker.address, header, timeout=30))
+        assert role_of(b0) == ("slave", 1)
+        await level(b0, b1, b2)
+        await lose_role(b1)
+        await promote(call, b2)
+        await b1.start()
+        await trio.sleep(3 * PERIOD)
+        assert [role_of(one) for one in (b0, b1, b2)] == [
+            ("slave", 3),
+            ("slave", 1),
+            ("async-master", 0),
+        ]
+        await each_has_its_own(cluster, b0, b1, b2)
 
 
 async def test_two_given_ids_that_are_one_become_two(autojump_clock: MockClock) -> None:
