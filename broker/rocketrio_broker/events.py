@@ -138,7 +138,13 @@ _KINDS: Final = {
         "half message is not in the log any more",
         "transaction given up",
     ),
-    "registration": ("cannot register, will retry", "registered", "registered in part"),
+    "registration": (
+        "another broker has this one's id too, and the master gives no other",
+        "another broker has this one's id too, this one changes it",
+        "cannot register, will retry",
+        "registered",
+        "registered in part",
+    ),
     "access": (
         "access control is on and there is no user",
         "refused",

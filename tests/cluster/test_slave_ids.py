@@ -15,13 +15,16 @@ from tests.support.caller import Caller, accepted, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.processors.role import RoleProcessor
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.shared_id import CHANGE_PERIOD
+from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.admin import (
     GetBrokerHAStatusRequestHeader,
     HandOverRequestHeader,
 )
 from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import join_addr
 
 PERIOD = 30.0
@@ -219,6 +222,29 @@ async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it(
         assert role_of(slave) == ("slave", changed)
         await trio.sleep(4 * PERIOD)
         assert role_of(slave)[1] not in (0, 1, 7, changed)
+
+
+async def test_given_id_stays_with_its_problem_at_a_master_that_gives_no_ids(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Apache's master does not know the request."""
+    whole = RoleProcessor.processors
+
+    def without_claims(self: RoleProcessor) -> dict[int, Processor]:
+        processors = whole(self)
+        del processors[RequestCode.CLAIM_SLAVE_ID]
+        return processors
+
+    monkeypatch.setattr(RoleProcessor, "processors", without_claims)
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        slave = cluster.slaves[0]
+        accepted(await call.change_role(slave.broker.address, "slave", 7))
+        await another_slave(cluster, 7).start()
+        await trio.sleep(2 * PERIOD)
+        assert role_of(slave) == ("slave", 7)
+        [problem] = await problems(call, slave)
+        assert problem.endswith("this one asks its master for another id")
+        assert "too, and the master gives no other" in caplog.text
 
 
 async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(
