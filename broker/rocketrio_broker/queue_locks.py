@@ -4,8 +4,9 @@
 
 They exist in memory, on the leading broker only. A clean stop stores them in `config/rocketrioQueueLocks.json`, and the
 next run takes them over. After kill -9, or at another broker, the locks are unknown. Then for FORMER_RUN seconds a
-member gets a queue only if it says that it has a lock: after that time all others have stopped working with theirs. The
-table takes the time as an argument.
+member gets a queue only if it says that it has a lock: after that time all others have stopped working with theirs. A
+broker that stops or hands over within that time leaves the rest of it to the next one, with the locks that it has given
+meanwhile. The table takes the time as an argument.
 
 Invariant: while a lock is renewed within LOCK_LIFETIME, no other member gets the queue.
 Invariant: no member gets a queue with which another may still work under a lock of a former run.
@@ -59,6 +60,8 @@ class KeptLocks(msgspec.Struct, rename="camel"):
 
     is_outdated: bool = False
     """True if locks were given since, by this broker or by another one."""
+    unknown_seconds: float = 0.0
+    """For how long members may still work with locks of a former run that are not among these."""
     locks: list[_KeptLock] = []
 
 
@@ -115,6 +118,7 @@ class QueueLocks:
             for one in self._kept.locks:
                 self._table.setdefault(one.group, {})[one.queue] = _Lock(one.client_id, renewed)
             self._size = len(self._kept.locks)
+            self._unknown_until = now + min(max(self._kept.unknown_seconds, 0.0), FORMER_RUN)
         elif not is_new:
             self._unknown_until = now + FORMER_RUN
 
@@ -130,16 +134,17 @@ class QueueLocks:
         return now < self._unknown_until
 
     def kept(self, *, now: float) -> KeptLocks | None:
-        """Return the locks for the next run or the next master, or None if this broker does not know all of them."""
-        if not self._leads or self.is_unknown(now):
+        """Return the locks for the next run or the next master, or None if this broker does not lock queues."""
+        if not self._leads:
             return None
         return KeptLocks(
+            unknown_seconds=max(0.0, self._unknown_until - now),
             locks=[
                 _KeptLock(group, queue, lock.client_id)
                 for group, locks in self._table.items()
                 for queue, lock in locks.items()
                 if not lock.is_expired(now)
-            ]
+            ],
         )
 
     def inherit(self, kept: KeptLocks | None) -> None:

@@ -19,10 +19,11 @@ from rocketrio_broker.queue_locks import FORMER_RUN, LOCK_LIFETIME
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import HandOverRequestHeader
 from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
 
 GROUP = "g"
-QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+QUEUE, OTHER_QUEUE = MessageQueue(TOPIC, "broker-a", 0), MessageQueue(TOPIC, "broker-a", 1)
 OURS_HOLDS, OURS_NEW = LockBatchMqRequestHeader(holds=True), LockBatchMqRequestHeader(holds=False)
 JAVA = LockBatchMqRequestHeader()
 
@@ -84,10 +85,14 @@ async def two_members(
 
 
 async def ask(
-    call: Caller, addr: str, header: LockBatchMqRequestHeader, client_id: str
+    call: Caller,
+    addr: str,
+    header: LockBatchMqRequestHeader,
+    client_id: str,
+    queue: MessageQueue = QUEUE,
 ) -> bool | None:
-    """Whether the member has the first queue for itself; None where the broker refuses to say."""
-    body = fastjson.dumps(LockBatch(GROUP, client_id, [QueueName.of(QUEUE)]))
+    """Whether the member has the queue for itself; None where the broker refuses to say."""
+    body = fastjson.dumps(LockBatch(GROUP, client_id, [QueueName.of(queue)]))
     answer = await call.pool.call(addr, header, body)
     if answer.code == ResponseCode.SYSTEM_BUSY:
         assert not answer.body
@@ -202,6 +207,41 @@ async def test_a_broker_that_stopped_cleanly_knows_its_locks(autojump_clock: Moc
         await cluster.master.kill()
         await cluster.master.start()
         assert await ask(call, addr, JAVA, "java@2") is None
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+async def test_waits_for_unknown_locks_do_not_add_up(
+    autojump_clock: MockClock, is_handed_over: bool
+) -> None:
+    """A killed master comes back, and two clean stops or hand-overs follow within the time in which it waits."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        master, other = cluster.members
+        await call.send(master.broker.address, b"the log is not empty")
+        await trio.sleep(2)
+        await master.kill()
+        await master.start()
+        began, away = trio.current_time(), 0.0
+        for _ in range(2):
+            await trio.sleep(10)
+            assert await ask(call, master.broker.address, OURS_HOLDS, "holder") is True
+            left = trio.current_time()
+            if is_handed_over:
+                header = HandOverRequestHeader(None, False)
+                answer = await call.pool.call(master.broker.address, header, timeout=30)
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
+                master, other = other, master
+            else:
+                await master.stop()
+                await master.start()
+            away += trio.current_time() - left
+            addr = master.broker.address
+            assert await ask(call, addr, JAVA, "java@1") is None
+        assert away < FORMER_RUN / 4
+        await trio.sleep(began + FORMER_RUN - 0.1 - trio.current_time())
+        assert await ask(call, addr, OURS_NEW, "new", OTHER_QUEUE) is False
+        await trio.sleep(0.2 + away)
+        assert await ask(call, addr, OURS_NEW, "new", OTHER_QUEUE) is True
+        assert await ask(call, addr, OURS_NEW, "new") is False, "the holder's"
 
 
 async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither(
