@@ -3,6 +3,7 @@
 A real broker that may have 1,024, as many services may.
 """
 
+import resource
 import shutil
 import socket
 from collections.abc import Iterator
@@ -27,6 +28,18 @@ CONNECTIONS: Final = 400
 NEW_QUEUES: Final = 64
 MESSAGE_SIZE: Final = 64 << 10
 MESSAGES: Final = 60
+
+
+@pytest.fixture(autouse=True)
+def own_descriptors() -> Iterator[None]:
+    """Permit this process as many as its connections need: a login shell often has 1,024."""
+    needed = HOSTS * CONNECTIONS + ALLOWED
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < needed:
+        pytest.skip(f"this process may have {hard} file descriptors, and needs {needed}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @attrs.frozen
