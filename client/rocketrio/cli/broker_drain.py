@@ -135,6 +135,8 @@ def _show(done: WritePermission) -> None:
     what = "may be written again" if done.writable else "take no more messages"
     for server, topics in done.topics.items():
         say(f"{server}: {counted(topics, 'topic')} of {done.broker_name} {what}")
+    if not done.writable:  # Also if the command is interrupted, or its time ends.
+        say(f"until you give them back: rocketrio broker undrain {done.broker_name}")
 
 
 def _notes(name: str, held: Held) -> list[str]:
