@@ -7,6 +7,11 @@ from functools import cache
 
 import pytest
 from examples.demo.java import java_problem
+from hypothesis import settings
+
+# Before any test file makes settings of its own from it.
+settings.register_profile("rocketrio", deadline=None)  # A busy machine is no failure of the code.
+settings.load_profile("rocketrio")
 
 _java_problem = cache(java_problem)
 

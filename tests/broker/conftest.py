@@ -1,14 +1,10 @@
-"""Fixtures of all broker tests, and Hypothesis without a deadline: a busy machine is no failure of the code."""
+"""Fixtures of all broker tests."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 import trustme
-from hypothesis import settings
-
-settings.register_profile("rocketrio", deadline=None)
-settings.load_profile("rocketrio")
 
 
 @pytest.fixture

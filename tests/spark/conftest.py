@@ -1,14 +1,10 @@
-"""One Spark session for all tests here, and Hypothesis without a deadline: a busy machine is no failure of the code."""
+"""One Spark session for all tests here."""
 
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 from pyspark.sql import SparkSession
 from tests.support.quick_start import quick_home
-
-settings.register_profile("rocketrio", deadline=None)
-settings.load_profile("rocketrio")
 
 
 @pytest.fixture(scope="session")
