@@ -149,7 +149,7 @@ def test_emphasis_that_ends_beside_a_character_or_a_space_is_left(line: str) -> 
 
 
 @pytest.mark.parametrize(
-    "line", ["Python 3.11 版、`a, b`。", "English: [x](x.md)", "有 336,776 条"]
+    "line", ["Python 3.11 版、`a, b`。", "English: [x](x.md)", "有 336,776 条", "![图](x.svg)"]
 )
-def test_ascii_punctuation_of_numbers_code_and_english_is_left(line: str) -> None:
+def test_ascii_punctuation_of_numbers_code_english_and_pictures_is_left(line: str) -> None:
     assert not list(prose_faults(line))

@@ -7,7 +7,8 @@ BLOCK: Final = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 HIDDEN: Final = re.compile(r"^<!-- (?:code|skip): .*?-->\n", re.DOTALL | re.MULTILINE)
 """What tests/examples/documents.py reads, and readers do not see."""
 SPAN: Final = re.compile(r"`([^`]+)`")
-LINK: Final = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+LINK: Final = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
+"""A link or a picture."""
 
 
 def slug(heading: str) -> str:
