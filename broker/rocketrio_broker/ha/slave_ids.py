@@ -7,7 +7,7 @@ settings if that is free, or the one that it was given before, or has; otherwise
                 those given recently to others
                 the ids by which other members of this name were last listed, though they are away (known_slaves.py)
                 the id in this master's own settings: it may start as that slave again
-                the id that the broker wants to give up, because another one has it too (shared_id.py)
+                the id that the broker wants to give up, because another one has it too (role/shared_id.py)
 
 Invariant: no await lies between checking which ids are taken and giving one.
 Invariant: an id that is given is not that of another broker's settings, as far as this master has met that broker.
