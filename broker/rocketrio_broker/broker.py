@@ -58,7 +58,7 @@ from rocketrio_broker.ha.service import HAService, HAStatistics
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
-from rocketrio_broker.ha.successor import find_successor
+from rocketrio_broker.ha.successor import find_successor, knows_later_epoch
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
@@ -464,6 +464,7 @@ async def _add_role(
             dial=ha_dial,
             is_proved=is_proved,
         ),
+        knows_later_epoch=partial(knows_later_epoch, store=store, peers=peers, dial=ha_dial),
         claim_id=claim_id,
         role_file=role_file,
         followed=known_slaves.followed,

@@ -4,7 +4,10 @@ from typing import Literal
 
 import pytest
 import trio
+from tests.cluster.test_epochs import settle
 from tests.cluster.test_healing import failed_over, level, role_of, store
+from tests.cluster.test_older_copies import copy_of, set_back
+from tests.cluster.test_returning_master import cluster_of
 from tests.support.caller import Caller, bodies, caller_of
 from trio.testing import MockClock
 
@@ -186,3 +189,28 @@ async def test_slave_that_lacks_a_little_leads(autojump_clock: MockClock) -> Non
         cluster.heal()
         answer = await call.change_role(second.broker.address, "async-master", 0)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def test_older_copy_from_before_another_broker_led_learns_that_from_its_epochs(
+    autojump_clock: MockClock,
+) -> None:
+    """The copy holds an order to be a slave, and does not know that it was carried out, and that this one led again."""
+    async with cluster_of(1, role="async-master") as pair:
+        first, second = pair.cluster.master, pair.cluster.slaves[0]
+        await settle(pair, first, second)
+        await pair.change(first.broker, "slave", 9)
+        copy = copy_of(first)
+        await pair.change(second.broker, "async-master", 0)
+        await pair.send(10, broker=second.broker, first=100)
+        await pair.level(first, second)
+        await pair.change(second.broker, "slave", 1)
+        await pair.change(first.broker, "async-master", 0)
+        await pair.send(10, first=200)
+        await trio.sleep(KNOWN_WITHIN)
+        await pair.level(first, second)
+        end = second.broker.store.max_physical_offset
+        await set_back(first, copy)
+        assert role_of(first) == ("slave", 9)
+        await trio.sleep(SOON)
+        assert role_of(first) == ("async-master", 0)
+        assert first.broker.store.max_physical_offset == end

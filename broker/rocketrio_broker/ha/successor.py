@@ -1,4 +1,6 @@
-"""Finds out whether another broker has replaced a master in service, when a name server lists another one instead.
+"""Finds out whether another broker has replaced a master: one in service, or one that has become a slave.
+
+A name server lists another master instead of one in service.
 
 Any host that reaches a name server can be listed there. So a listing alone does not stop a master that was listed and
 leads. What counts is an epoch that is not in this log, whose number is not lower, and which broker shows it:
@@ -69,6 +71,44 @@ async def find_successor(
     return min(found, default=None)
 
 
+async def knows_later_epoch(
+    addrs: Collection[str], *, store: MessageStore, peers: Peers, dial: Dial
+) -> bool:
+    """Return whether the log of a broker at these addresses has an epoch that began after all of this log's.
+
+    Never fails; `dial` reaches replication ports.
+    """
+    own = store.epochs.lines
+    is_later = False
+
+    async def ask(addr: str) -> None:
+        nonlocal is_later
+        try:
+            identity = await ask_identity(peers.question, addr)
+            if not identity.is_rocketrio:
+                return  # Apache's brokers have no epochs.
+            answer = await _ask_epochs(identity.required_ha_addr(addr), store, dial)
+        except (Error, OSError) as error:
+            logger.info("not asked for its epochs peer=%s reason=%s", addr, error)
+            return
+        if own and answer.epochs and answer.epochs[-1].number > own[-1].number:
+            is_later = True
+
+    with trio.move_on_after(ASK_LIMIT):
+        async with trio.open_nursery() as nursery:
+            for addr in sorted(addrs):
+                nursery.start_soon(ask, addr)
+    return is_later
+
+
+async def _ask_epochs(ha_addr: str, store: MessageStore, dial: Dial) -> Welcome:
+    transport = await dial(ha_addr)
+    try:
+        return await ask_welcome(transport, greeting_of(store, asks_only=True))
+    finally:
+        await transport.aclose()
+
+
 async def _shows_successor(
     addr: str, store: MessageStore, peers: Peers, dial: Dial, *, is_proved: bool
 ) -> bool:
@@ -77,11 +117,7 @@ async def _shows_successor(
         return False
     if not identity.is_rocketrio:
         return not is_proved and identity.broker_id == MASTER_ID
-    transport = await dial(identity.required_ha_addr(addr))
-    try:
-        answer = await ask_welcome(transport, greeting_of(store, asks_only=True))
-    finally:
-        await transport.aclose()
+    answer = await _ask_epochs(identity.required_ha_addr(addr), store, dial)
     return _is_later(answer, store) and (is_proved or _is_opener(answer))
 
 

@@ -129,6 +129,7 @@ class RoleService:
         ask_outcome: Callable[[str, str], Awaitable[str]],
         find_masters: FindMasters,
         find_successor: FindSuccessor,
+        knows_later_epoch: Callable[[Collection[str]], Awaitable[bool]],
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
         followed: str | None,
@@ -139,9 +140,9 @@ class RoleService:
         master that this broker followed, and whether that did not answer a moment ago. `opener` opens the epoch of the
         writes that come now. The arguments of `gather` are the broker to ask, if there is only one, the brokers that
         did not answer before, and the master that this broker followed, if it answers. `ask_outcome` asks the broker at
-        an address for the outcome of a hand-over.
-        The argument of `find_masters` is the last known address of another master; `claim_id` asks a master for a
-        slave's id. `followed` is the master that this broker followed before it was started.
+        an address for the outcome of a hand-over. The argument of `find_masters` is the last known address of another
+        master; `knows_later_epoch` asks brokers whether another one has led since this log was written; `claim_id` asks
+        a master for a slave's id. `followed` is the master that this broker followed before it was started.
         """
         self._broker = broker
         self._config: LiveConfig = broker.config
@@ -158,6 +159,7 @@ class RoleService:
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._find_masters = find_masters
         self._find_successor = find_successor
+        self._knows_later_epoch = knows_later_epoch
         self._claim_id = claim_id
         self._role_file = role_file
         self._second_history = broker.second_history
@@ -362,7 +364,7 @@ class RoleService:
                 since, self._standing.problem = trio.current_time(), None
             elif trio.current_time() < since + NOBODY_LEADS_AFTER:
                 continue
-            elif self._may_lead_again(found, last):
+            elif await self._may_lead_again(found, last):
                 master = self._role_file.configured
                 logger.warning(
                     "no broker of this name is master, this one leads again as its settings say "
@@ -391,22 +393,25 @@ class RoleService:
             "slave that has most of the log master, with `rocketrio broker role`"
         )
 
-    def _may_lead_again(self, found: OtherMasters, last: str | None) -> bool:
+    async def _may_lead_again(self, found: OtherMasters, last: str | None) -> bool:
         """Return whether this broker is master by its settings, and all that it knows of are slaves of no master.
 
-        An order to be a slave stands until it was carried out: until this broker has followed a master since it led.
+        An order to be a slave stands until it was carried out: until another broker has led since this one did.
         """
-        configured, lines = self._role_file.configured, self._store.epochs.lines
+        if (
+            self._standing.now is not FOLLOWING
+            or self._role_file.configured.role == "slave"
+            or found.silent
+            or not found.slaves
+            or (last is not None and last not in found.slaves)
+            or not found.name_servers
+        ):
+            return False
+        epochs = self._store.epochs
+        is_carried_out = bool(epochs.lines) and epochs.lines[-1].member != epochs.member
         return (
-            self._standing.now is FOLLOWING
-            and not self.turn.locked()
-            and configured.role != "slave"
-            and bool(lines)
-            and lines[-1].member != self._store.epochs.member
-            and not found.silent
-            and last in found.slaves
-            and found.name_servers > 0
-        )
+            is_carried_out or await self._knows_later_epoch(found.slaves)
+        ) and not self.turn.locked()
 
     async def _lead(self) -> None:
         """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
