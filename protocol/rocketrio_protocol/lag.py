@@ -1,17 +1,23 @@
 """Judges how a consumer group keeps up with its topic: a verdict on each queue, a sentence why, and a forecast.
 
-Each queue is sampled several times. A lag that was zero once, or fell once, is no problem, however large it is; a
-committed offset that does not move is one, however small the lag is. No rule has a threshold on the lag.
+Each queue is sampled several times. Members commit every 5 s, so a group that keeps up has a lag, too: of what came in
+since then. And its lag goes up and down with the commits, so one that fell from one sample to the next proves nothing.
+A committed offset that does not move is a problem, however small the lag is. No rule has a threshold on the lag.
 
     verdict    rule, over a window of 60 s with a sample every 5 s
-    ok         the lag was zero at some sample, or it fell
-    behind     the committed offset moves, and the lag never fell
+    ok         at some sample the lag was zero
+               or in the last two thirds of the window it was at some sample no more than comes in within 10 s
+               or it falls: it is lower in the last third of the window than in the first third
+               or it hardly grows, and was at some sample no more than comes in within 60 s
+    behind     the committed offset moves, and the queue is not ok
     stalled    the committed offset does not move, and a member owns the queue
     stopped    the committed offset does not move, and no member owns the queue
     rewound    the committed offset went back, and no operator reset it
     ahead      the committed offset lies beyond the end of the queue: what comes next is skipped, or read again
     losing     the oldest unread message is about to be deleted, or has been
     unknown    a number is missing, or the offsets of the group do not say what its members have handled
+
+A group is as bad as its worst queue, but not behind if the lag of all its queues together falls.
 
 Broker and client share these rules. Invariant: an unknown number is None, never 0; an offset beyond the end is no lag
 of 0 but an unknown one, for the group and its queue do not count the same messages.
@@ -21,7 +27,6 @@ Answers to: nothing in Apache's tools; the rules are near to those of LinkedIn's
 import math
 from collections.abc import Iterable, Sequence
 from enum import Enum, StrEnum
-from itertools import pairwise
 from typing import Final, TypeVar
 
 import attrs
@@ -33,7 +38,10 @@ SAMPLE_EVERY: Final = 5.0
 SAMPLES_NEEDED: Final = 3
 """Fewer samples do not show that something never happened."""
 FRESH: Final = 2 * SAMPLE_EVERY
-"""Seconds: a younger message may be unread only because its commit is not due."""
+"""Seconds: a younger message may be unread only because its handler has not ended, or its commit is not due."""
+DRIFT: Final = SAMPLE_EVERY / 2
+"""Seconds: by as much as comes in then, the last third of a window may seem to have grown. If members commit nearly as
+often as samples are taken, every 4.6 s, each sample is a little later after a commit than the one before."""
 LOSING_PART: Final = 0.8
 """A message is about to be deleted if it is at least this part of the age of the log's first message old."""
 
@@ -147,6 +155,8 @@ class Judgement:
     """Seconds until nothing is unread at these rates: infinite if that will never be, None if it is unknown."""
     stands_for: float | None = None
     """How many seconds of the window the committed offset has not moved; None if it moved or is unknown."""
+    lags: Sequence[int] = ()
+    """The lags that are known, the oldest first."""
 
 
 def judge_queue(name: str, samples: Sequence[Sample], known: Circumstances = ORDINARY) -> Judgement:
@@ -165,7 +175,7 @@ def judge_queue(name: str, samples: Sequence[Sample], known: Circumstances = ORD
     stands = _stands_for(commits, counted)
 
     def judged(verdict: Verdict, why: str) -> Judgement:
-        return Judgement(verdict, why, lag, into, out, _eta(lag, into, out), stands)
+        return Judgement(verdict, why, lag, into, out, _eta(lag, into, out), stands, lags)
 
     if lag == 0:
         return judged(Verdict.OK, "nothing is unread")
@@ -181,15 +191,23 @@ def judge_queue(name: str, samples: Sequence[Sample], known: Circumstances = ORD
     span = counted[-1].at - counted[0].at
     if min(lags) == 0:
         return judged(Verdict.OK, f"the lag of {name} was 0 within the last {duration(span)}")
-    if any(_fell(before, after) for before, after in pairwise(counted)):
-        return judged(Verdict.OK, f"{name} has {lag:,} unread, and the lag falls at times")
     if len(counted) < SAMPLES_NEEDED:
         why = f"{name} has {len(counted)} of the {SAMPLES_NEEDED} samples that a verdict needs"
         return judged(Verdict.UNKNOWN, why)
     if len(set(commits)) == 1:
         return judged(*_standing(name, last, f"for {duration(span)}", known))
-    why = f"the lag of {name} has not fallen in {duration(span)}: {lag:,} unread"
-    return judged(Verdict.BEHIND, why)
+    # What came in while the group stood does not say whether it catches up now.
+    since = _first_change(commits) - 1
+    return judged(*_moving(name, lags, lags[since:], into or 0, span))
+
+
+def is_decided(samples: Sequence[Sample]) -> bool:
+    """Return whether further samples will hardly change the verdict: a queue that is ok may have begun to grow."""
+    found = judge_queue("", samples)
+    if not found.lag:
+        return True
+    growth = found.lags[-1] - found.lags[0]
+    return found.verdict == Verdict.OK and growth <= (found.in_per_second or 0) * DRIFT
 
 
 def judge_counters(
@@ -233,7 +251,8 @@ def judge_counters(
         )
     if age is not None and age < FRESH:
         return judged(Verdict.OK, f"{unread}, and none is older than {duration(age)}")
-    if out_per_second <= in_per_second and (age is None or age >= WINDOW):
+    late = lateness(lag, in_per_second) if age is None else age
+    if out_per_second <= in_per_second and late >= WINDOW:
         return judged(Verdict.BEHIND, f"{unread}, and no more are delivered than stored")
     why = "some were delivered lately, and one sample does not show whether they are committed"
     return judged(Verdict.UNKNOWN, f"{unread}; {why}")
@@ -242,11 +261,19 @@ def judge_counters(
 def together(judgements: Iterable[Judgement]) -> Judgement:
     """Return one judgement for several queues: the worst verdict, with the reason of its largest lag.
 
+    While a group catches up, members read some queues before others; so none is behind if the sum of the lags falls.
     A number is None if it is unknown for one of them, and the slowest queue decides the forecast.
     """
     found = list(judgements)
     if not found:
         return Judgement(Verdict.UNKNOWN, "nothing is committed in any queue", None)
+    if _fall_together(found):
+        unread = sum(one.lag or 0 for one in found)
+        why = f"{unread:,} are unread in all queues, and the sum falls"
+        found = [
+            attrs.evolve(one, verdict=Verdict.OK, why=why) if one.verdict == Verdict.BEHIND else one
+            for one in found
+        ]
     worst = max(found, key=lambda one: (one.verdict.severity, one.lag or 0))
     etas = [one.eta for one in found]
     return Judgement(
@@ -258,6 +285,16 @@ def together(judgements: Iterable[Judgement]) -> Judgement:
         None if None in etas else max(eta for eta in etas if eta is not None),
         worst.stands_for,
     )
+
+
+def _fall_together(judgements: Sequence[Judgement]) -> bool:
+    """Return whether the sum of the lags falls; False if no queue is behind, or if one is by a single sample."""
+    behind = [len(one.lags) for one in judgements if one.verdict == Verdict.BEHIND]
+    if not behind or min(behind) < SAMPLES_NEEDED:
+        return False
+    histories = [one.lags for one in judgements if one.lags]
+    length = min(map(len, histories))
+    return _falls([sum(lags) for lags in zip(*(one[-length:] for one in histories), strict=True)])
 
 
 def duration(seconds: float) -> str:
@@ -305,11 +342,56 @@ def _commits(samples: Sequence[Sample]) -> list[int | None]:
     ]
 
 
-def _fell(before: Sample, after: Sample) -> bool:
-    """Return whether the lag fell because more was committed, and not because messages were deleted."""
-    first, second = _commits([before, after])
-    assert None not in (before.lag, after.lag, first, second), "samples without a lag are left out"
-    return after.lag < before.lag and second > first  # type: ignore[operator]
+def _first_change(commits: Sequence[int | None]) -> int:
+    """Return the index of the first sample with another offset than the first one."""
+    return next(at for at, committed in enumerate(commits) if committed != commits[0])
+
+
+def lateness(least: int, into: float) -> float:
+    """Return in how many seconds as many messages come in as were unread when the fewest were."""
+    if least == 0:
+        return 0.0
+    return least / into if into > 0 else math.inf
+
+
+def _thirds(lags: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    third = math.ceil(len(lags) / 3)
+    return lags[:third], lags[-third:]
+
+
+def _falls(lags: Sequence[int]) -> bool:
+    """Return whether no lag of the last third is above one of the first third, and some are below.
+
+    Commits move in steps, so lags go up and down at the same distance: they fall or grow if these ranges lie apart.
+    """
+    first, last = _thirds(lags)
+    return max(last) <= min(first) and min(last) < max(first)
+
+
+def _growth(lags: Sequence[int]) -> int:
+    """Return how much the lag has grown at least; below zero if it may not have."""
+    first, last = _thirds(lags)
+    return min(last) - max(first)
+
+
+def _moving(
+    name: str, lags: Sequence[int], since: Sequence[int], into: float, span: float
+) -> tuple[Verdict, str]:
+    """Judge a queue by its lags, and by those since the committed offset began to move."""
+    unread = f"{name} has {lags[-1]:,} unread"
+    # Before, it may have been level and have grown since then. The last sample of the first third counts: what comes
+    # in at once after it is no growth.
+    first, _ = _thirds(lags)
+    if lateness(min(lags[len(first) - 1 :]), into) <= FRESH:
+        why = f"and at times no more than come in within {duration(FRESH)}"
+        return Verdict.OK, f"{unread}, {why}"
+    if _falls(since):
+        return Verdict.OK, f"{unread}, and the lag falls"
+    if lateness(min(lags), into) <= WINDOW and _growth(since) <= into * DRIFT:
+        why = f"no more than come in within {duration(WINDOW)}, and the lag hardly changes"
+        return Verdict.OK, f"{unread}, at times {why}"
+    why = f"the lag of {name} has not fallen in {duration(span)}: {lags[-1]:,} unread"
+    return Verdict.BEHIND, why
 
 
 def _rate(numbers: Sequence[int | None], samples: Sequence[Sample]) -> float | None:

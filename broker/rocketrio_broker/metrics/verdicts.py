@@ -1,10 +1,12 @@
 """Verdicts on groups by the rules of `rocketrio lag`, from the pages that were read in the last minute.
 
 Each page is a sample; the pages of two Prometheus servers are more samples. Of the queues of a group only those are
-judged that can be the worst: the longest queue of those that stand, of those that went back, and of all.
+judged that can be the worst: the longest queue of those that stand and of those that went back, and the latest of all.
+If that one is behind, all are judged: they may catch up together.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -19,6 +21,7 @@ from rocketrio_protocol.lag import (
     Sample,
     Verdict,
     judge_queue,
+    lateness,
     together,
 )
 
@@ -62,11 +65,10 @@ class Verdicts:
             is_deleted=found.is_deleted,
             was_reset=resets[0] != resets[-1],
         )
-        judged = []
-        for queue in _worst(samples):
-            history = [Sample(at, *queues[queue]) for at, queues, _ in samples]
-            judged.append(judge_queue("", history, known))
-        return together(judged).verdict
+        verdict = _judged(samples, _worst(samples), known)
+        if verdict == Verdict.BEHIND:
+            verdict = _judged(samples, range(len(found.offsets)), known)
+        return verdict
 
     def _noted(self, key: TopicAndGroup, offsets: Positions) -> _Samples:
         """Return the samples of the window with this one, which replaces the last if that is too near."""
@@ -84,6 +86,12 @@ class Verdicts:
         return samples
 
 
+def _judged(samples: _Samples, queues: Iterable[int], known: Circumstances) -> Verdict:
+    """Return the verdict on these queues together."""
+    histories = ([Sample(at, *offsets[queue]) for at, offsets, _ in samples] for queue in queues)
+    return together(judge_queue("", history, known) for history in histories).verdict
+
+
 def _worst(samples: _Samples) -> set[int]:
     """Return the queues that may be the worst."""
     _, first, _ = samples[0]
@@ -99,4 +107,9 @@ def _worst(samples: _Samples) -> set[int]:
         committed, end = last[queue]
         return end - committed
 
-    return {max(queues, key=length) for queues in (unread, standing, back) if queues}
+    def late(queue: int) -> tuple[float, int]:
+        least = min(queues[queue][1] - queues[queue][0] for queues in different)
+        return lateness(least, last[queue][1] - first[queue][1]), length(queue)
+
+    found = {max(queues, key=length) for queues in (standing, back) if queues}
+    return {*found, max(unread, key=late)} if unread else found

@@ -27,8 +27,7 @@ from rocketrio_protocol.lag import (
     SAMPLE_EVERY,
     WINDOW,
     Sample,
-    Verdict,
-    judge_queue,
+    is_decided,
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import is_system_group
@@ -83,9 +82,7 @@ class LagWindow:
     def is_decided(self) -> bool:
         """Whether every queue keeps up, or has no known lag that further samples could judge."""
         return all(
-            samples[-1].lag is None or judge_queue("", samples).verdict == Verdict.OK
-            for queues in self.samples.values()
-            for samples in queues.values()
+            is_decided(samples) for queues in self.samples.values() for samples in queues.values()
         )
 
     async def sample(self) -> None:

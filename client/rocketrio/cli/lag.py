@@ -70,9 +70,9 @@ def lag(
     """Show how far behind groups are, the worst first, and whether that is a problem.
 
     \b
-    ok        the lag was 0 lately, or it falls
+    ok        the lag was nearly 0 lately, or it falls, or it is small and hardly grows
     unknown   a broker did not answer, nothing was committed, or members keep their progress themselves
-    behind    the group commits, and its lag never falls
+    behind    the group commits, and its lag does not fall
     rewound   the group went back, and no operator reset it
     stalled   the group commits nothing, though it has members
     stopped   the group commits nothing, and has no members

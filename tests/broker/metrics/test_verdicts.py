@@ -105,6 +105,52 @@ async def test_slow_queue_of_a_fast_group_decides(autojump_clock: MockClock) -> 
         assert found == "stopped"
 
 
+async def keeps_one_unread(one: Scraping, number: int) -> None:
+    await move(one, {0: (60 * number, 60 * number - 1), 1: (15 * number, 15 * number - 1)})
+
+
+async def slow_queue_is_the_shorter_one(one: Scraping, number: int) -> None:
+    await move(one, {0: (60 * number, 60 * number - 30), 1: (8 * number, 2 * number)})
+
+
+async def grows_though_it_falls_at_every_third_page(one: Scraping, number: int) -> None:
+    await move(one, {0: (40 * number, 60 * (number // 3))})
+
+
+async def catches_up_with_one_queue_first(one: Scraping, number: int) -> None:
+    await move(one, {0: (600, 70 * number), 1: (200 + 20 * number, 2 * number)})
+
+
+async def move(one: Scraping, queues: dict[int, tuple[int, int]]) -> None:
+    """Have each queue end at an offset, and commit another one there."""
+    for queue_id, (end, committed) in queues.items():
+        _, at = one.state.store.queue_bounds("orders", queue_id) or (0, 0)
+        for _ in range(end - at):
+            await one.call.send(one.addr, b"1", queue_id=queue_id)
+        await one.call.commit(one.addr, committed, queue_id=queue_id)
+
+
+@pytest.mark.parametrize(
+    ("step", "verdict"),
+    [
+        (keeps_one_unread, "ok"),
+        (slow_queue_is_the_shorter_one, "behind"),
+        (grows_though_it_falls_at_every_third_page, "behind"),
+        (catches_up_with_one_queue_first, "ok"),
+    ],
+)
+async def test_verdict_on_several_queues_by_their_trends(
+    step: Step, verdict: str, autojump_clock: MockClock
+) -> None:
+    async with scraping() as one:
+        found = []
+        for number in range(1, 9):
+            await step(one, number)
+            found.append(await verdict_of(one))
+            await trio.sleep(15)
+        assert set(found[4:]) == {verdict}
+
+
 @pytest.mark.parametrize("others", [(), (1,)])
 async def test_offset_beyond_the_end_is_ahead_whatever_other_queues_are(
     autojump_clock: MockClock, others: tuple[int, ...]

@@ -1,5 +1,6 @@
 """Lag of groups: on a cluster in memory, and on brokers that answer what a test wants."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from tests.support.clients import open_client
 from rocketrio import (
     ClientInstance,
     Message,
+    MessageExt,
     MessageQueue,
     open_admin,
     open_consumer,
@@ -187,6 +189,63 @@ async def test_member_that_is_slower_than_producers_is_behind(
     assert found.judgement.in_per_second == pytest.approx(4, abs=0.3)
     assert found.judgement.out_per_second == pytest.approx(1, abs=0.1)
     assert found.catches_up is False
+
+
+async def send_smoothly(client: ClientInstance, per_second: float, burst: int = 1) -> None:
+    """Send until cancelled, as many messages together as `burst` says."""
+    async with open_producer(client=client) as producer:
+        begun = trio.current_time()
+        for number in itertools.count(1):
+            for _ in range(burst):
+                await producer.send(Message("orders", b"x"))
+            await trio.sleep_until(begun + number * burst / per_second)
+
+
+async def read_slowly(client: ClientInstance, each: float) -> None:
+    """Handle messages one at a time until cancelled."""
+
+    async def handle(message: MessageExt) -> None:
+        await trio.sleep(each)
+
+    async with open_consumer(
+        "orders", group="billing", start_from="earliest", client=client
+    ) as consumer:
+        await consumer.run(handle, concurrency=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("per_second", "burst", "each", "verdict"),
+    [(15, 1, 0, "ok"), (40, 1, 0, "ok"), (12, 1, 0.25, "behind"), (12, 240, 0.25, "behind")],
+    ids=["keeps up with 15/s", "keeps up with 40/s", "too slow", "too slow for bursts"],
+)
+async def test_verdict_on_a_member_does_not_change_while_its_load_does_not(
+    client: ClientInstance,
+    cluster: EmbeddedCluster,
+    per_second: float,
+    burst: int,
+    each: float,
+    verdict: str,
+) -> None:
+    """Commits travel with pulls: a member that keeps up has one unread message in each queue at any time."""
+    await filled(client, messages=0, queues=4)
+    async with open_admin(client=client) as admin, trio.open_nursery() as nursery:
+        nursery.start_soon(send_smoothly, client, per_second, burst)
+        nursery.start_soon(read_slowly, client, each)
+        await trio.sleep(120 if each else 20)
+        window = admin.lag_window("billing", topic="orders")
+        for _ in range(3):
+            await window.sample()
+            await trio.sleep(5)
+        found = []
+        for _ in range(12):
+            await window.sample()
+            found.append(row(await lag_report(window), "billing"))
+            await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    assert all(one.lag for one in found)
+    settled = found if verdict == "ok" else found[-1:]
+    assert {one.verdict for one in settled} == {verdict}, [one.judgement.why for one in settled]
 
 
 async def test_counters_replace_the_window_if_brokers_are_asked_once(
