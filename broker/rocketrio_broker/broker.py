@@ -648,10 +648,11 @@ async def _gather(
 ) -> None:
     """Collect tables and offsets from the slaves and the former master, or from `only` if that has just handed over."""
     limit = GATHER_LIMIT
-    if followed is not None:
-        # No name server may list it as a slave yet. It answered a moment ago: asking it once is enough.
-        known = *peers.remembered(), followed
-        peers, silent = attrs.evolve(peers, remembered=lambda: known), {*silent, followed}
+    # No name server may list these as slaves yet. They answered a moment ago: asking them once is enough.
+    also = {*peers.connecting(), *filter(None, [followed])}
+    if also:
+        known = *peers.remembered(), *sorted(also)
+        peers, silent = attrs.evolve(peers, remembered=lambda: known), {*silent, *also}
     if only is not None:
         peers = attrs.evolve(peers, name_servers=(), remembered=lambda: (only,))
         limit = HANDED_OVER_GATHER_LIMIT

@@ -78,6 +78,25 @@ async def test_empty_master_waits_for_its_slave_and_gets_all_back(
         await pair.level()
 
 
+async def test_empty_master_gets_the_tables_of_a_slave_that_no_name_server_lists(
+    autojump_clock: MockClock, secret: dict[str, Any]
+) -> None:
+    """It gets the log of a slave that connects and is proved, and would serve it without topics and progress."""
+    async with filled(**secret) as pair:
+        master, (slave,) = pair.master, pair.cluster.slaves
+        await pair.caller.create_topic(master.broker.address, "late")
+        await pair.caller.commit(master.broker.address, 7)
+        await trio.sleep(30)
+        await pair.cluster.kill_name_server()
+        await master.kill()
+        master.disk = MemoryDisk()
+        broker = await master.start()
+        await pair.level()
+        assert broker.state.topics.topic_config("late") is not None
+        assert await pair.caller.committed(broker.address) == 7
+        assert slave.broker.state.topics.topic_config("late") is not None
+
+
 async def begin_again(pair: Pair) -> None:
     """No slave can be reached for as long as its empty master waits."""
     for slave in pair.cluster.slaves:
