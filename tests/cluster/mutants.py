@@ -36,6 +36,7 @@ from rocketrio_broker.schedule import _Arrivals
 from rocketrio_broker.store import recovery
 from rocketrio_broker.store.acknowledged import Acknowledgement
 from rocketrio_broker.store.read_gate import ReadGate
+from rocketrio_broker.store.refusals import Refusals, Refuser
 from rocketrio_protocol.ha.exchange import Epoch
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -145,6 +146,16 @@ def cut_without_proof(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(resync, "why_kept", lambda *_: None)
 
 
+def lift_every_refusal(patch: pytest.MonkeyPatch) -> None:
+    """A part of the broker that lifts its refusal of appends lifts those of all others too."""
+
+    def lift(refusals: Refusals, _: Refuser) -> None:
+        refusals._reasons.clear()
+        refusals._choose()
+
+    patch.setattr(Refusals, "lift", lift)
+
+
 MUTANTS: Final[dict[str, Patch]] = {
     "readers see what is confirmed": show_everything,
     "a master that stands aside leads nobody": lead_beside_a_master,
@@ -157,6 +168,7 @@ MUTANTS: Final[dict[str, Patch]] = {
     "an empty synchronous master waits for a slave": expect_no_slaves,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,
+    "a refusal is lifted by its owner alone": lift_every_refusal,
 }
 
 

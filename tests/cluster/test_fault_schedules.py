@@ -20,6 +20,7 @@ from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
 from tests.cluster.histories.violation import events_of
 from tests.cluster.mutants import (
+    ask_no_slave,
     believe_slaves_alone,
     claim_in_a_hand_over,
     look_for_no_master,
@@ -379,6 +380,27 @@ def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     assert "a slave still had the tail" in broken_promises(schedule_of(POWER_CUT, mode="async"))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        (),
+        (Fault(7.0, 6.0, "delay", "master", "slave-1", amount=0.001),),
+        (Fault(9.0, 0.5, "slow disk", "slave-1", amount=0.05),),
+        (Fault(4.0, 0.2, "partition", "slave-1", "name server"),),
+    ],
+    ids=["alone", "delay", "slow disk", "partition"],
+)
+def test_master_that_asks_no_slave_is_seen_whatever_else_breaks(
+    monkeypatch: pytest.MonkeyPatch, faults: tuple[Fault, ...]
+) -> None:
+    """A small fault before keeps nobody from being asked, and excuses nothing."""
+    cut = schedule_of(POWER_CUT, *faults, mode="async")
+    cut = attrs.evolve(cut, mode=attrs.evolve(cut.mode, role="sync-master"), all_wait=True)
+    assert broken_promises(cut) == set()
+    ask_no_slave(monkeypatch)
+    assert broken_promises(cut) == {"a slave still had the tail", "acknowledged and lost"}
 
 
 def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Final
 
-from tests.cluster.histories.checker_offsets import SETTLED, can_ask, check_offsets
+from tests.cluster.histories.checker_offsets import check_offsets
 from tests.cluster.histories.checker_passing import check_passing
 from tests.cluster.histories.checker_readers import (
     acknowledged_messages_are_delivered,
@@ -29,6 +29,7 @@ from tests.cluster.histories.events import (
     Received,
     ReignBegan,
     ReignEnded,
+    Reported,
     RivalAnswered,
     RivalEnded,
     SendAnswered,
@@ -39,19 +40,16 @@ from tests.cluster.histories.events import (
     TopicCreated,
     TwoMasters,
 )
-from tests.cluster.histories.schedule import Failover
+from tests.cluster.histories.schedule import HandOver
 from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
-    DAMAGES,
-    any_divergent,
-    end_of,
-    first_tail_loss,
+    could_get,
+    is_divergent,
     may_be_divergent,
     may_be_lost,
     more_than_the_master,
     reigns,
     tail_losses,
-    was_down,
 )
 from tests.cluster.histories.uses.check_handling import check_ledger, check_notices, check_retries
 from tests.cluster.histories.uses.check_parked import check_delayed, check_transactions
@@ -64,9 +62,6 @@ from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.store.acknowledged import SYNC_PERIOD
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.ha.stream import TRANSFER_HEADER_SIZE as HEADER_SIZE
-
-SET_BACK: Final = ("wiped", "older copy")
-"""The ends of a broker that may come back without a table that it had stored."""
 
 NOTED_WITHIN: Final = 2 * SYNC_PERIOD
 """Seconds after which a slave's report is noted on its master's disk."""
@@ -115,14 +110,7 @@ def acknowledged_messages_are_there(story: Story) -> Iterator[Violation]:
             queues[answer.queue_id].get(answer.queue_offset + index) == body
             for index, body in enumerate(answer.bodies)
         ]
-        is_excused = may_be_lost(
-            story,
-            status=answer.status,
-            waits=answer.waits,
-            started=answer.started,
-            end_offset=answer.end_offset,
-        )
-        if not all(kept) and not is_excused:
+        if not all(kept) and not may_be_lost(story, answer):
             yield Violation("acknowledged and lost", "", answer)
 
 
@@ -142,28 +130,46 @@ def nothing_acknowledged_is_cut_automatically(story: Story) -> Iterator[Violatio
 
 
 def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
-    """A former master waits for an operator only if a slave that lost something may have had more than it has.
+    """A former master waits for an operator only if something was answered for what it has, or may have been.
 
-    Of two slaves one may not have been asked. A stranger that does not identify itself may be an Apache slave.
+    A slave told it so; or the only slave has lost something since, and cannot say what it had; or producers were
+    answered without a slave. Of two slaves one may not have been asked. A stranger that does not identify itself may be
+    an Apache slave.
     """
-    is_alone = story.schedule.mode.slaves == 1
+    mode = story.schedule.mode
     for wait in events_of(story, TailWaits):
+        was_told = any(
+            isinstance(event, Reported)
+            and event.broker == wait.broker
+            and event.address > wait.start
+            and event.at <= wait.at
+            for event in story.history.events
+        )
         has_lost = any(
-            (isinstance(event, MemberEnded) and event.how in (*DAMAGES, "power cut"))
+            (isinstance(event, MemberEnded) and event.left < event.log_end)
             or (isinstance(event, TailCut) and not event.is_proven)
             for event in story.history.events
             if event.at <= wait.at and getattr(event, "broker", wait.broker) != wait.broker
         )
         is_unknown = "may have had it" in wait.why and "does not identify" not in wait.why
-        if not has_lost and ("had acknowledged" in wait.why or (is_alone and is_unknown)):
+        is_wrong = (
+            ("had acknowledged" in wait.why and not was_told)
+            or (is_unknown and mode.slaves == 1 and not has_lost and not was_told)
+            or ("before any slave" in wait.why and mode.role == "sync-master")
+            or ("not to wait" in wait.why and story.schedule.all_wait)
+        )
+        if is_wrong:
             yield Violation("waits though nothing was acknowledged", "", wait)
 
 
 def _was_not_noted(story: Story, answer: SendAnswered, cut: TailCut) -> bool:
-    """Return whether a power cut came before a slave's report was noted on the disk, and that slave was set back."""
+    """Return whether the report was not on the disk yet when the power was cut, and its slave lost the message too."""
     ends = [end for end in events_of(story, MemberEnded) if answer.at <= end.at <= cut.at]
-    return any(end.how in SET_BACK and end.broker != cut.broker for end in ends) and any(
-        end.how == "power cut" and end.broker == cut.broker and end.at - answer.at <= NOTED_WITHIN
+    return any(end.broker != cut.broker and end.left <= answer.end_offset for end in ends) and any(
+        end.how == "power cut"
+        and end.broker == cut.broker
+        and end.noted <= answer.end_offset
+        and end.at - answer.at <= NOTED_WITHIN
         for end in ends
     )
 
@@ -191,17 +197,20 @@ def logs_are_identical(story: Story) -> Iterator[Violation]:
 
 def logs_are_identical_below_their_boundary(story: Story) -> Iterator[Violation]:
     """Whatever became of them: two logs are the same up to where they part, by the epochs that they name."""
-    torn: set[int] = set()
+    torn: dict[
+        int, int
+    ] = {}  # by broker that has not been mended: up to where no crash tore its log
     for event in story.history.events:
         if isinstance(event, MemberEnded) and event.how == "torn end":
-            torn.add(event.broker)
-        elif (
-            isinstance(event, LogsCompared)
-            and event.same < event.boundary
-            # What a crash tore is not mended before its broker has found another one.
-            and not torn & {event.broker, event.other}
-        ):
-            yield Violation("logs differ below their boundary", "", event)
+            torn[event.broker] = event.left
+        elif isinstance(event, ReignBegan) and any(event.could_ask(one) for one, _ in event.asked):
+            torn.pop(event.broker, None)
+        elif isinstance(event, LogsCompared):
+            pair = {event.broker, event.other}
+            if event.same < min([event.boundary, *(torn[one] for one in pair & torn.keys())]):
+                yield Violation("logs differ below their boundary", "", event)
+            elif event.same >= event.boundary:
+                torn = {one: left for one, left in torn.items() if one not in pair}
     for one, other in combinations(story.final.brokers, 2):
         boundary = common_boundary(one.epochs, one.log_end, other.epochs, other.log_end)
         same = common_end((one.log_begin, one.log), (other.log_begin, other.log))
@@ -221,9 +230,9 @@ def _waits_ahead(story: Story, slave: BrokerState) -> bool:
 
 
 def new_master_got_the_whole_log(story: Story) -> Iterator[Violation]:
-    """What a slave that could be asked had beyond it, a master has when it serves: one that came back, or a new one."""
+    """A master has what every broker that could be asked has, when it serves: one that came back, or a new one."""
     for began, ended, number in more_than_the_master(story):
-        if can_ask(story, ended.at, began) and not was_down(story, number, began.at):
+        if could_get(story, began, ended, number):
             yield Violation("a slave still had the tail", f"broker {number}", began)
 
 
@@ -249,32 +258,33 @@ def producers_find_the_master(story: Story) -> Iterator[Violation]:
 
 def queues_keep_the_order_of_sends(story: Story) -> Iterator[Violation]:
     """A message that was sent after another was answered stands behind it."""
-    losses = {loss.ended for loss in tail_losses(story)}
+    losses = {loss.ended: loss for loss in tail_losses(story)}
     answered: dict[int, int] = {}  # by queue, where the messages answered so far end
-    least: dict[str, int] = {}  # by producer, where what it sends now may stand at least
+    least: dict[
+        str, tuple[int, int]
+    ] = {}  # by producer: queue, and where what it sends now may stand at least
     for event in story.history.events:
-        if isinstance(event, ReignEnded) and event.at in losses:
-            answered.clear()
-            least.clear()
+        if isinstance(event, ReignEnded) and (loss := losses.get(event.at)) is not None:
+            answered = {queue: min(end, loss.end_of(queue)) for queue, end in answered.items()}
+            least = {
+                who: (queue, min(end, loss.end_of(queue))) for who, (queue, end) in least.items()
+            }
         elif isinstance(event, SendStarted):
-            least[event.producer] = answered.get(event.queue_id, 0)
+            least[event.producer] = event.queue_id, answered.get(event.queue_id, 0)
         elif isinstance(event, SendAnswered):
-            if event.queue_offset < least.get(event.producer, 0):
-                yield Violation("out of order", f"sent behind {least[event.producer]}", event)
+            _, end = least.get(event.producer, (event.queue_id, 0))
+            if event.queue_offset < end:
+                yield Violation("out of order", f"sent behind {end}", event)
             end = event.queue_offset + len(event.bodies)
             answered[event.queue_id] = max(end, answered.get(event.queue_id, 0))
 
 
 def readers_see_what_a_master_appended(story: Story) -> Iterator[Violation]:
-    """Only what was sent, and at one place of a queue one message for ever."""
+    """Only what was sent, and at one place of a queue one message for ever, but where its tail was lost."""
     losses = tail_losses(story)
     sent: set[tuple[int, bytes]] = set()
     places: dict[tuple[int, int], tuple[bytes, float]] = {}
-    final = story.final.brokers[0].queues
     end = story.history.events[-1].at
-    divergent = {
-        state.broker for state in story.final.brokers if may_be_divergent(story, state.broker)
-    }
     pulled: set[tuple[int, int, bytes]] = set()
     for event in story.history.events:
         if isinstance(event, SendStarted):
@@ -287,17 +297,25 @@ def readers_see_what_a_master_appended(story: Story) -> Iterator[Violation]:
                     yield Violation("received and never pulled", f"{queue_id}/{offset}", event)
                 continue
             pulled.add((queue_id, offset, body))
-            if isinstance(event, Pulled) and event.broker in divergent:
+            lost = [loss for loss in losses if loss.took(queue_id, offset)]
+            if (
+                isinstance(event, Pulled)
+                and any(loss.started <= event.at for loss in lost)
+                and is_divergent(story, event.broker, event.at)
+            ):
                 continue
             before, at = places.setdefault((queue_id, offset), (body, event.at))
-            if before != body and not any(loss.lies_between(at, event.at) for loss in losses):
-                yield Violation("two messages at one place", f"{before!r} and {body!r}", event)
-    for queue_id, messages in enumerate(final):
+            if before != body:
+                if not any(loss.lies_between(at, event.at) for loss in lost):
+                    yield Violation("two messages at one place", f"{before!r} and {body!r}", event)
+                places[queue_id, offset] = body, event.at
+    for queue_id, messages in enumerate(story.final.brokers[0].queues):
         found = dict(messages)
         for (queue, offset), (body, at) in places.items():
-            if queue != queue_id or any(loss.lies_between(at, end) for loss in losses):
-                continue
-            if found.get(offset) != body:
+            is_lost = any(
+                loss.took(queue, offset) and loss.lies_between(at, end) for loss in losses
+            )
+            if queue == queue_id and found.get(offset) != body and not is_lost:
                 yield Violation("read and gone", f"{queue}/{offset} {body!r} read at {at}")
 
 
@@ -310,20 +328,19 @@ def _read(event: Event) -> Iterator[tuple[int, int, bytes]]:
 
 
 def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
-    """Whoever receives a message, all before it were received by somebody of the group."""
-    first_loss = first_tail_loss(story)
-    received: dict[int, set[int]] = {}
-    if any_divergent(story):
-        return
+    """Whoever receives a message that is still there, the group has received all that stand before it."""
+    queues = [dict(messages) for messages in story.final.brokers[0].queues]
+    received: list[set[int]] = [set() for _ in queues]
+    told: set[int] = set()
     for event in events_of(story, Received):
-        if event.at >= first_loss:
-            return
-        seen = received.setdefault(event.queue_id, set())
+        queue, seen = queues[event.queue_id], received[event.queue_id]
+        if queue.get(event.queue_offset) != event.body:
+            continue
         seen.add(event.queue_offset)
-        if len(seen) != max(seen) + 1:
-            missing = sorted(set(range(max(seen))) - seen)
+        missing = [offset for offset in queue if offset < event.queue_offset and offset not in seen]
+        if missing and event.queue_id not in told:
+            told.add(event.queue_id)
             yield Violation("skipped", f"queue {event.queue_id} offsets {missing}", event)
-            return
 
 
 def metadata_converges(story: Story) -> Iterator[Violation]:
@@ -389,7 +406,7 @@ def _lost_its_end(story: Story, handed_over: HandedOver) -> bool:
     return any(
         isinstance(event, MemberEnded)
         and event.broker == handed_over.broker
-        and event.how not in ("stop", "kill")
+        and event.left < event.log_end
         and began <= event.at <= handed_over.at
         for event in story.history.events
     )
@@ -397,7 +414,7 @@ def _lost_its_end(story: Story, handed_over: HandedOver) -> bool:
 
 def former_masters_lead_nobody(story: Story) -> Iterator[Violation]:
     """One that comes back as master gives nothing to readers while another one is master."""
-    if not any(isinstance(change, Failover) for change in story.schedule.switches):
+    if any(isinstance(change, HandOver) for change in story.schedule.switches):
         return  # In a hand-over both are, for as long as the former one has not heard that it is over.
     master: int | None = 0
     for event in story.history.events:
@@ -421,49 +438,34 @@ def strangers_get_nothing(story: Story) -> Iterator[Violation]:
 
 
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
-    """Their file is synced before a request for one is answered, and a new master asks the last one for its table."""
+    """A master that begins has those that it had itself, and those of the brokers that it could ask."""
+    created: dict[str, TopicCreated] = {}
+    for event in story.history.events:
+        if isinstance(event, TopicCreated):
+            created[event.topic] = event
+        elif isinstance(event, ReignBegan):
+            for number, topics in event.topics:
+                missing = created.keys() & set(topics) - set(event.has_topics)
+                if missing and (number == event.broker or event.could_ask(number)):
+                    yield Violation("created and gone", f"broker {number} had {missing}", event)
+            created = {name: one for name, one in created.items() if name in event.has_topics}
     names = {text.split()[0] for text in story.final.brokers[0].topics}
-    cut_off = max(
-        (one.cut_off + one.copied for one in story.schedule.switches if isinstance(one, Failover)),
-        default=0.0,
-    )
-    for created in events_of(story, TopicCreated):
-        was_not_heard_of = (
-            any(
-                began.broker != ended.broker
-                and began.at >= created.at
-                and not can_ask(story, created.at, began)
-                for began, ended in reigns(story)
-            )
-            or any(
-                # Its table is gone with the process or disk that had it, before slaves copied it.
-                (was_down(story, ended.broker, began.at) or end_of(story, ended) in SET_BACK)
-                and 0 <= ended.at - created.at <= SETTLED + cut_off
-                for began, ended in reigns(story)
-            )
-            or any(
-                end_of(story, ended) in SET_BACK and not can_ask(story, ended.at, began)
-                for began, ended in reigns(story)
-            )
-        )
-        if created.topic not in names and not was_not_heard_of:
-            yield Violation("created and gone", "", created)
+    for topic, one in created.items():
+        if topic not in names:
+            yield Violation("created and gone", "", one)
 
 
 def started_members_have_what_they_must(story: Story) -> Iterator[Violation]:
-    """A broker comes back with its whole log, or after a power cut with what was flushed at least."""
+    """A broker comes back with all of its log that its disk kept."""
     ended: dict[int, MemberEnded] = {}
     for event in story.history.events:
         if isinstance(event, MemberEnded):
             ended[event.broker] = event
         elif isinstance(event, MemberStarted):
             end = ended[event.broker]
-            least = end.flushed if end.how == "power cut" else end.log_end
             # A slave may have been cut in a record; a master appends whole ones.
-            if end.how in DAMAGES:
-                continue
-            if event.kept < least and "slave" not in (end.role, event.role):
-                yield Violation("came back with less", f"{least} before, by {end.how}", event)
+            if event.kept < end.left and "slave" not in (end.role, event.role):
+                yield Violation("came back with less", f"{end.left} before, by {end.how}", event)
 
 
 INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (

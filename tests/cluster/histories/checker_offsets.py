@@ -7,6 +7,7 @@ was there for `SETTLED` seconds outlives a kill or a power cut; a clean stop los
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import attrs
 from tests.cluster.histories.events import (
     Committed,
     FaultBegan,
@@ -23,12 +24,8 @@ from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import (
     TailLoss,
-    any_divergent,
-    first_tail_loss,
-    reigns,
     shorter_reigns,
     tail_losses,
-    was_down,
 )
 from tests.cluster.histories.violation import Violation
 
@@ -36,8 +33,6 @@ SETTLED: Final = 6.5
 """Seconds: the file's period of 5 s, the period of looking, and a little."""
 COPIED: Final = 1.5
 """Seconds after which slaves have copied an offset: their period of 1 s, and a little."""
-REGISTERED_AFTER: Final = 12.0
-"""Seconds after which brokers have registered again with a name server that forgot them: their period is 10 s."""
 
 
 def check_offsets(story: Story) -> Iterator[Violation]:
@@ -50,24 +45,62 @@ def check_offsets(story: Story) -> Iterator[Violation]:
     yield from resets_win(story)
 
 
+@attrs.define
+class _Fall:
+    """An order, or the loss of a queue's end, for which each broker's offset may fall once."""
+
+    queue_id: int
+    offset: int
+    """At least this is left."""
+    who: str = ""
+    brokers: set[int] | None = None
+    """Those that know of it; None for all."""
+    is_over: bool = False
+    """Whether it was answered."""
+    used: set[int] = attrs.Factory(set)
+
+    def allows(self, broker: int, queue_id: int, offset: int) -> bool:
+        is_known = self.brokers is None or broker in self.brokers
+        return (
+            is_known
+            and broker not in self.used
+            and queue_id == self.queue_id
+            and offset >= self.offset
+        )
+
+
 def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
-    """While a broker runs its offsets fall only where somebody entitled lowered them."""
+    """While a broker runs its offsets fall only where somebody entitled lowered them, once for each order."""
     seen: dict[tuple[int, int], int] = {}
-    lowest_allowed: dict[int, int] = {}
-    losses = shorter_reigns(story)
-    shorter = {began.at for began, _ in losses}
+    falls: list[_Fall] = []
+    losses = {ended.at: began for began, ended in shorter_reigns(story)}
     taken: dict[int, dict[int, int]] = {}  # what a master began with, by each slave that was behind
     for event in story.history.events:
-        if isinstance(event, ReignBegan):
-            # What such a slave holds beyond its own log is not taken over, and it copies the master's offsets.
-            behind = [number for number, end, _ in event.others if end < event.kept]
-            taken = {number: dict(event.offsets) for number in behind}
         match event:
-            case ReignBegan(at=at, queue_ends=ends) if at in shorter:
-                for queue_id, end in enumerate(ends):  # What was committed beyond them is void.
-                    lowest_allowed[queue_id] = min(end, lowest_allowed.get(queue_id, end))
-            case Lowered(queue_id=queue_id, offset=offset):
-                lowest_allowed[queue_id] = min(offset, lowest_allowed.get(queue_id, offset))
+            case ReignEnded(at=at) if at in losses:
+                # What was committed beyond the ends is void. Its broker looks at its queues before it is master.
+                began = losses[at]
+                for queue_id, end in enumerate(began.queue_ends):
+                    falls.append(_Fall(queue_id, end, brokers={began.broker}))
+            case ReignBegan():
+                if event in losses.values():
+                    for queue_id, end in enumerate(event.queue_ends):
+                        others = {number for number, _, _ in event.others} - {event.broker}
+                        falls.append(_Fall(queue_id, end, brokers=others))
+                # What such a slave holds beyond its own log is not taken over, and it copies the master's offsets.
+                behind = [number for number, end, _ in event.others if end < event.kept]
+                taken = {number: dict(event.offsets) for number in behind}
+            case Lowered():
+                open_orders = [
+                    one
+                    for one in falls
+                    if (one.who, one.queue_id, one.offset, one.is_over)
+                    == (event.who, event.queue_id, event.offset, False)
+                ]
+                if not open_orders:
+                    falls.append(_Fall(event.queue_id, event.offset, event.who))
+                for one in open_orders:
+                    one.is_over = True
             case MemberEnded(broker=broker):
                 seen = {key: offset for key, offset in seen.items() if key[0] != broker}
             case MemberStarted(broker=broker, offsets=offsets):
@@ -75,18 +108,16 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
             case OffsetsSeen(broker=broker, offsets=offsets):
                 for queue_id, offset in offsets:
                     before = seen.get((broker, queue_id), -1)
-                    allowed = lowest_allowed.get(queue_id, before)
-                    allowed = min(taken.get(broker, {}).get(queue_id, allowed), allowed)
-                    for began, ended in losses:
-                        # It looks at its queues before it is master.
-                        if broker == began.broker and ended.at <= event.at <= began.at:
-                            ends = dict(enumerate(began.queue_ends))
-                            allowed = min(ends.get(queue_id, allowed), allowed)
-                    if offset < before and offset < allowed:
+                    seen[broker, queue_id] = offset
+                    if offset >= min(before, taken.get(broker, {}).get(queue_id, before)):
+                        continue
+                    allowing = [one for one in falls if one.allows(broker, queue_id, offset)]
+                    if allowing:
+                        max(allowing, key=lambda one: one.offset).used.add(broker)
+                    else:
                         yield Violation(
                             "offset went back", f"queue {queue_id}: {before} before", event
                         )
-                    seen[broker, queue_id] = offset
             case _:
                 pass
 
@@ -97,10 +128,6 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
     least: dict[int, dict[int, int]] = {}
     losses = tail_losses(story)
     for event in story.history.events:
-        if _is_unsettled(losses, event.at):
-            seen.clear()  # What lies beyond the ends of the queues is not kept.
-            least.clear()
-            continue
         match event:
             case OffsetsSeen(broker=broker, offsets=offsets):
                 for queue_id, offset in offsets:
@@ -112,7 +139,8 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
             case MemberStarted(broker=broker, offsets=offsets):
                 seen = {key: values for key, values in seen.items() if key[0] != broker}
                 found = dict(offsets)
-                for queue_id, offset in least.pop(broker, {}).items():
+                for queue_id, before in least.pop(broker, {}).items():
+                    offset = _still_there(losses, queue_id, before, event.at)
                     if queue_id != MOVABLE_QUEUE and found.get(queue_id, -1) < offset:
                         yield Violation(
                             "offset forgotten", f"queue {queue_id}: {offset} before", event
@@ -121,9 +149,10 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
                 pass
 
 
-def _is_unsettled(losses: Sequence[TailLoss], at: float) -> bool:
-    """Whether offsets may still count messages of a log that became shorter."""
-    return any(loss.ended <= at <= loss.started + SETTLED for loss in losses)
+def _still_there(losses: Sequence[TailLoss], queue_id: int, offset: int, at: float) -> int:
+    """Return how much of an offset still counts messages that are there, where brokers are settling after a loss."""
+    ends = [loss.end_of(queue_id) for loss in losses if loss.ended <= at <= loss.started + SETTLED]
+    return min([offset, *ends])
 
 
 def _settled(
@@ -140,54 +169,46 @@ def _settled(
 
 
 def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
-    """A master that comes back, or is new, has what was committed to another broker meanwhile, if it could be asked."""
-    held: dict[int, dict[int, int]] = {}
-    none_since = 0.0
+    """A master that comes back, or is new, has what was committed to another broker meanwhile, if it could be asked.
+
+    A known fault: brokers that it knows from their connections alone are asked for their logs and not for this (seed
+    65).
+    """
+    held: dict[tuple[int, int], list[tuple[float, int]]] = {}
     losses = tail_losses(story)
     for event in story.history.events:
         match event:
-            case OffsetsSeen(broker=broker, offsets=offsets):
-                held.setdefault(broker, {}).update(offsets)
+            case OffsetsSeen(at=at, broker=broker, offsets=offsets):
+                for queue_id, offset in offsets:
+                    held.setdefault((broker, queue_id), []).append((at, offset))
             case MemberEnded(broker=broker):
-                held.pop(broker, None)
-            case ReignEnded(at=at):
-                none_since = at
+                held = {key: values for key, values in held.items() if key[0] != broker}
             case ReignBegan(at=at, offsets=offsets, queue_ends=queue_ends):
-                if _is_unsettled(losses, at) or not can_ask(story, none_since, event):
-                    continue
                 found, ends = dict(offsets), dict(enumerate(queue_ends))
-                for broker, queues in held.items():
-                    for queue_id, offset in queues.items():
-                        least = min(offset, ends.get(queue_id, offset)) if losses else offset
-                        if queue_id != MOVABLE_QUEUE and found.get(queue_id, -1) < least:
-                            detail = f"queue {queue_id}: broker {broker} has {offset}"
-                            yield Violation("slaves were not asked", detail, event)
+                for (broker, queue_id), values in held.items():
+                    before = [offset for seen_at, offset in values if seen_at <= event.since]
+                    is_asked = broker == event.broker or (
+                        broker in event.named and event.could_ask(broker)
+                    )
+                    if not before or not is_asked or queue_id == MOVABLE_QUEUE:
+                        continue
+                    least = _still_there(losses, queue_id, before[-1], at)
+                    least = min(least, ends.get(queue_id, least)) if losses else least
+                    if found.get(queue_id, -1) < least:
+                        detail = f"queue {queue_id}: broker {broker} has {before[-1]}"
+                        yield Violation("slaves were not asked", detail, event)
             case _:
                 pass
 
 
-def can_ask(story: Story, ended: float, began: ReignBegan) -> bool:
-    """Whether a new master could reach its name server and slaves, and they had registered there."""
-    clients = ("consumer", "producer", "user", "payer")
-    itself = "master" if began.broker == 0 else f"slave-{began.broker}"
-    return not any(
-        fault.at <= began.at and fault.at + fault.lasts >= ended - REGISTERED_AFTER
-        for fault in story.schedule.faults
-        if fault.kind != "rival"
-        and not fault.who.startswith(clients)
-        and not fault.other.startswith(clients)
-        and (fault.who != itself or fault.other or fault.kind in ("silence", "full disk"))
-    )
-
-
 def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
-    """When a commit is confirmed a broker has it, or had it: one that ended since may have forgotten it."""
+    """When a commit is confirmed a broker has it, or had it: one that ended since may have forgotten it.
+
+    As far as there are messages: what lies beyond the end of a queue that became shorter is confirmed and left out.
+    """
     highest: dict[int, int] = {}
     lowered: set[int] = set()
-    first_loss = first_tail_loss(story)
     for event in story.history.events:
-        if event.at >= first_loss:
-            return  # What lies beyond the end of a queue is no offset of a message that is there.
         seen: tuple[tuple[int, int], ...] = ()
         if isinstance(event, OffsetsSeen | MemberEnded | MemberStarted):
             seen = event.offsets
@@ -198,10 +219,11 @@ def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
         if isinstance(event, Lowered):
             lowered.add(event.queue_id)
         if isinstance(event, Committed) and event.all_seen:
+            ends = dict(enumerate(event.queue_ends))
             for queue_id, offset in event.offsets:
                 if queue_id in lowered:
                     continue  # What belongs to the time before a reset is confirmed and left out.
-                if highest.get(queue_id, -1) < offset:
+                if highest.get(queue_id, -1) < min(offset, ends.get(queue_id, offset)):
                     yield Violation(
                         "confirmed and nowhere", f"queue {queue_id} offset {offset}", event
                     )
@@ -209,13 +231,8 @@ def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
 
 def committed_was_received(story: Story) -> Iterator[Violation]:
     """No offset stands behind a message that nobody of the group was handed."""
-    first_loss = first_tail_loss(story)
-    if any_divergent(story):
-        return
     ends: dict[int, int] = {}
     for event in story.history.events:
-        if event.at >= first_loss:
-            return
         if isinstance(event, Received):
             ends[event.queue_id] = max(ends.get(event.queue_id, 0), event.queue_offset + 1)
         elif isinstance(event, OffsetsSeen):
@@ -227,144 +244,71 @@ def committed_was_received(story: Story) -> Iterator[Violation]:
 def resets_win(story: Story) -> Iterator[Violation]:
     """Where an operator's reset by our tools lowered what was committed, it is read from there again."""
     lowered = [event for event in story.history.events if isinstance(event, Lowered)]
-    if not lowered or tail_losses(story) or any_divergent(story):
-        return
-    last = lowered[-1]
-    if last.who != "operator" or last.outcome != "done":
+    last = lowered[-1] if lowered else None
+    if last is None or (last.who, last.outcome) != ("operator", "done"):
         return
     began = next(
         (one for one in reversed(lowered) if one.outcome == "begins" and one.who == last.who), last
     )
-    seen = [
-        (event, offset)
-        for event in story.history.events
-        if isinstance(event, OffsetsSeen) and event.at <= began.at
-        for queue_id, offset in event.offsets
-        if queue_id == last.queue_id
-    ]
-    before = {event.broker: offset for event, offset in seen}
-    # What somebody else lowered since the last look: then this reset may have raised it.
-    looked = max((event.at for event, _ in seen), default=0.0)
-    unseen = [
-        one.offset
-        for one in lowered
-        if one.who != last.who
-        and (looked < one.at <= began.at or _waited(story, one, until=began.at))
-    ]
-    did_lower = min([*before.values(), *unseen], default=-1) > last.offset
-    is_there = last.offset < len(story.final.brokers[0].queues[last.queue_id])
+    held = dict(began.held_by)
+    place = last.queue_id, last.offset
+    did_lower = bool(held) and min(held.values()) > last.offset
+    is_there = last.offset < len(story.final.brokers[0].queues[last.queue_id]) and not any(
+        loss.took(*place) and loss.started >= began.at for loss in tail_losses(story)
+    )
     is_read = any(
         isinstance(event, Received)
-        and event.queue_id == last.queue_id
-        and event.queue_offset == last.offset
+        and (event.queue_id, event.queue_offset) == place
         and event.at >= began.at
         for event in story.history.events
     )
-    was_forgotten = (
-        _went_with_its_disk(story, began, last)
-        or _stayed_with_a_master(story, last)
-        or _met_an_unknown_reset(story, began)
-        or any(
-            one.offset > last.offset and _waited(story, one, until=last.at)
-            for one in lowered
-            if one.who == "mqadmin" and one.queue_id == last.queue_id
-        )
-    )
-    if did_lower and is_there and not is_read and not was_forgotten:
+    if did_lower and is_there and not is_read and not _was_forgotten(story, began):
         yield Violation("reset without effect", "", last)
 
 
-def _waited(story: Story, order: Lowered, *, until: float) -> bool:
-    """Return whether an order waited without an answer, until a time, at a broker that stood still or was starting.
+def _was_forgotten(story: Story, began: Lowered) -> bool:
+    """Return whether a reset met another order, or a master began that had not heard of it and could ask no other.
 
-    The broker carries it out after that. An order of mqadmin then replaces what other orders have set.
+    A broker has heard of it when its offset falls; it forgets it if it ends before the file was due, or if its disk
+    did not take the file. Of two orders that do not know of each other the order is one of rule, not of time (decision
+    0014), and one that was not answered may be carried out at any time after.
     """
-    if not order.outcome.startswith("No answer"):
-        return False
-    began: dict[str | int, float] = {}  # by fault, or by broker
+    held = dict(began.held_by)
+    knowing: dict[int, float] = {}  # since when each broker knows it
+    others: dict[Lowered, set[int]] = {}  # the brokers that have heard of each earlier order
+    master: int | None = 0
     for event in story.history.events:
         match event:
-            case FaultBegan(at=at, fault=fault) if fault.startswith("pause "):
-                began[fault] = at
-            case MemberEnded(at=at, broker=broker):
-                began[broker] = at
-            case FaultEnded(at=at, fault=what) | MemberStarted(at=at, broker=what):
-                if began.pop(what, at) <= order.at and until <= at:
-                    return True
-    return False
-
-
-def _went_with_its_disk(story: Story, began: Lowered, last: Lowered) -> bool:
-    """Return whether a reset was undone: by a power cut soon after it, or with a broker whose disk took nothing since.
-
-    An empty disk undoes what no slave had copied before.
-    """
-    return any(
-        began.at <= event.at <= last.at + (SETTLED if event.how == "power cut" else COPIED)
-        if event.how in ("power cut", "wiped", "older copy")
-        else any(
-            fault_at <= last.at <= until and event.at <= until + SETTLED + 1.0
-            for fault_at, until in _bad_disk_times(story, event)
-        )
-        for event in story.history.events
-        if isinstance(event, MemberEnded) and event.at >= began.at
-    )
-
-
-def _stayed_with_a_master(story: Story, last: Lowered) -> bool:
-    """Whether a master went down before its slaves copied a reset, and another one reigned without it.
-
-    A member that heard of it still may ask that one where to go on, and pass on what the reset has opened.
-    """
-    return any(
-        began.broker != ended.broker
-        and last.at <= ended.at <= last.at + COPIED
-        and dict(began.offsets).get(last.queue_id, -1) > last.offset
-        and was_down(story, ended.broker, began.at)
-        for began, ended in reigns(story)
-    )
-
-
-def _met_an_unknown_reset(story: Story, began: Lowered) -> bool:
-    """Whether those that took a reset had not heard of an earlier one: a slave without a master, or the next master.
-
-    Of two resets that do not know of each other the order is one of rule, not of time (decision 0014).
-    """
-    seen = [
-        (event.at, event.broker, dict(event.offsets)[began.queue_id])
-        for event in story.history.events
-        if isinstance(event, OffsetsSeen) and began.queue_id in dict(event.offsets)
-    ]
-    took_it = {broker for at, broker, offset in seen if at >= began.at and offset == began.offset}
-    took_it |= _reigning(story, began.at)
-    for earlier in story.history.events:
-        if (
-            isinstance(earlier, Lowered)
-            and earlier.outcome == "done"
-            and earlier.queue_id == began.queue_id
-            and earlier.who in ("operator", "mqadmin")
-        ):
-            heard = {
-                broker
-                for at, broker, offset in seen
-                if earlier.at <= at <= began.at and offset == earlier.offset
-            }
-            if heard and heard.isdisjoint(took_it):
+            case Lowered() if event.outcome.startswith("No answer"):
                 return True
+            case Lowered(outcome="done") if event.at <= began.at and event is not began:
+                others[event] = set()
+            case OffsetsSeen(at=at, broker=broker, offsets=offsets):
+                for queue_id, offset in offsets:
+                    if queue_id != began.queue_id:
+                        continue
+                    if at >= began.at and offset < held.get(broker, offset + 1):
+                        knowing.setdefault(broker, at)
+                    for order, heard in others.items():
+                        if offset == order.offset and at < began.at:
+                            heard.add(broker)
+            case MemberEnded(at=at, broker=broker, how=how) if at >= began.at:
+                is_kept = how == "stop" or at - knowing.get(broker, at) > SETTLED
+                if how in ("wiped", "older copy") or not is_kept or _has_bad_disk(story, event):
+                    knowing.pop(broker, None)
+            case ReignEnded():
+                master = None
+            case ReignBegan(at=at, broker=broker):
+                master = broker
+                if at >= began.at:
+                    if broker not in knowing and not any(map(event.could_ask, knowing)):
+                        return True
+                    knowing.setdefault(broker, at)
+            case _:
+                pass
+        if event is began and any(heard and master not in heard for heard in others.values()):
+            return True
     return False
-
-
-def _reigning(story: Story, at: float) -> set[int]:
-    """The broker that reigns at a time, or none."""
-    master = {0}
-    for event in story.history.events:
-        if event.at > at:
-            break
-        if isinstance(event, ReignEnded):
-            master = set()
-        elif isinstance(event, ReignBegan):
-            master = {event.broker}
-    return master
 
 
 def _has_bad_disk(story: Story, end: MemberEnded) -> bool:

@@ -4,31 +4,25 @@ Invariant: nothing here is excused by a log that became shorter: a group that is
 offsets, and misses nothing that was acknowledged afterwards at places used before.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Final
 
 from tests.cluster.histories.events import (
     Lowered,
     MemberEnded,
-    MemberStarted,
     Pulled,
     Received,
     ReignBegan,
+    Reported,
     SendAnswered,
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
-from tests.cluster.histories.tail_losses import name_of, tail_losses
+from tests.cluster.histories.tail_losses import tail_losses
 from tests.cluster.histories.violation import Violation, events_of
 
 SLAVE_TIMEOUT: Final = 3.0
 """Seconds without progress of slaves after which a master's own disk stands in for them (`slave_timeout`)."""
-
-LEVEL_WITHIN: Final = 1.0
-"""Seconds within which a slave must acknowledge what its master has, to confirm it for readers (`gate_keeper.py`)."""
-RETRY: Final = 0.5
-"""Seconds until a slave connects again."""
 
 
 def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
@@ -63,131 +57,47 @@ def _places_passed_by_a_reset(story: Story) -> int:
 
 
 def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
-    """A synchronous master shows what a slave has too, or what is on a disk when no slave moves."""
+    """A synchronous master shows what a slave told it to have, or what is on its disk while no slave moves.
+
+    A slave that reports all that there is moves the gate for certain; one that is behind may not count yet.
+    """
     if story.schedule.mode.role != "sync-master":
         return
-    needs_disk = story.schedule.mode.acknowledge == "disk"
-    master, confirmed = 0, 0
-    moved_after, looked_at = 0.0, 0.0  # slaves got further at some time after the look before
-    late: list[
-        tuple[float, float]
-    ] = []  # moves that the master may not know yet: until when, and after which look
-    down: set[int] = set()
+    master, confirmed, moved_at = 0, 0, 0.0
     kept = 0  # the log's end when the reign began: its master may have shown all of that before
     shown = 0  # by the master of the moment, and what it shows again after a restart
-    shows: dict[
-        int, int
-    ] = {}  # what each broker shows if it becomes master, because a former one has confirmed it
-    before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
+    shows: dict[int, int] = {}  # what each broker shows if it becomes master: a former one said so
     for event in story.history.events:
-        moved_after = max([moved_after, *(after for told, after in late if told <= event.at)])
         match event:
-            case MemberEnded(at=at, broker=broker, role=role, log_end=log_end, flushed=flushed):
-                down.add(broker)
-                if role == "slave" or broker != master:  # It may have begun to take over.
-                    confirmed = max(confirmed, log_end)
-                    late.clear()  # Reports that were held back came on a connection that is gone.
-                elif broker == master and _is_over(moved_after, at):
+            case Reported(at=at, broker=broker, address=address) if broker == master:
+                if _is_over(moved_at, at):
+                    shown = max(shown, event.flushed)  # Its disk stood in, perhaps until now.
+                if address == event.end and address > max(kept, confirmed):
+                    moved_at = at
+                confirmed = max(confirmed, address)
+            case MemberEnded(at=at, broker=broker, flushed=flushed) if broker == master:
+                if _is_over(moved_at, at):
                     # Its readers may have been shown all that was on its disk.
                     shown = max(shown, flushed)
-            case MemberStarted(broker=broker, log_end=log_end):
-                down.discard(broker)
-                before[broker] = log_end
             case ReignBegan(at=at, broker=broker, kept=kept, others=others):
                 for number, end, _ in others:
                     shows[number] = min(max(shows.get(number, 0), confirmed, shown), end)
-                # What a slave had when the last reign ended it had told its master.
-                ends = sorted(_acknowledged(others, master, needs_disk).values())
-                confirmed = min(max([confirmed, *ends[:-1]]), kept)
-                moved_after = at
-                late.clear()
+                confirmed, moved_at = min(confirmed, kept), at
                 shown = max(min(shown, kept) if broker == master else 0, shows.get(broker, 0))
                 master = broker
-            case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
-                had = _acknowledged(held_by, master, needs_disk)
-                stands_in = before.get(master, 0) > confirmed and _is_over(moved_after, looked_at)
-                if stands_in:
-                    # Its disk stood in already, and does until a slave has all.
-                    on_disk = {number: flushed for number, _, flushed in held_by}
-                    shown = max(shown, on_disk.get(master, 0))
-                ends = sorted(end for number, end in had.items() if number not in down)
-                if len(ends) > 1 and ends[-2] > confirmed:
-                    confirmed = ends[-2]
-                    # One that comes back with much, and stands aside, has not moved.
-                    told = [
-                        _told_at(story, event.at, number, master)
-                        for number, end in had.items()
-                        if number != master and end > before.get(number, -1)
-                    ]
-                    if stands_in and ends[-2] < had.get(master, 0):
-                        pass  # Perhaps its report is late, or its connection gone: the disk goes on to stand in.
-                    elif ends[-2] <= kept:
-                        pass  # The gate was there already.
-                    elif event.at in told:
-                        moved_after = looked_at
-                    elif told:
-                        late.append((min(told), looked_at))
-                before |= had
-                looked_at = event.at
-                if isinstance(event, SendAnswered) or event.broker != master:
-                    continue
-                before_it, shown = max(confirmed, shown), max(shown, event.end_offset + 1)
-                if len(held_by) <= story.schedule.mode.slaves:
-                    continue  # One that is starting serves before it can be seen how far it is.
-                flushed = {number: flushed for number, _, flushed in held_by}[event.broker]
-                is_on_disk = _is_over(moved_after, event.at) and flushed > event.end_offset
-                if before_it <= event.end_offset and not is_on_disk:
+            case Pulled(at=at, broker=broker, end_offset=end, held_by=held_by) if broker == master:
+                on_disk = {number: flushed for number, _, flushed in held_by}.get(broker)
+                if on_disk is None:
+                    continue  # It is starting, and serves before it can be seen how far it is.
+                if _is_over(moved_at, at):
+                    shown = max(shown, on_disk)
+                if end >= max(confirmed, shown):
                     yield Violation("shown before it was confirmed", "", event)
+                shown = max(shown, end + 1)
             case _:
                 pass
 
 
-def _acknowledged(
-    held_by: tuple[tuple[int, int, int], ...], master: int, needs_disk: bool
-) -> dict[int, int]:
-    """By broker how far it is: the master in its log, others in what they acknowledge."""
-    return {
-        number: flushed if needs_disk and number != master else end
-        for number, end, flushed in held_by
-    }
-
-
-def _told_at(story: Story, at: float, slave: int, master: int) -> float:
-    """When a master knows at the latest what a slave had: a delay holds up what is sent behind its bytes too.
-
-    Reports that a network holds back come when it no longer does, or on a connection after that; a master that stands
-    still reads them when it goes on. One that is on its way when the connection is cut does not come at all.
-    """
-    told = at
-    cuts = []
-    for fault in story.schedule.faults:
-        is_between = {fault.who, fault.other} == {name_of(slave), name_of(master)}
-        if fault.kind == "delay" and is_between and fault.at <= at:
-            told = max(told, min(at, fault.at + fault.lasts) + fault.amount)
-        elif fault.kind in ("full disk", "slow disk") and fault.who == name_of(slave):
-            # It leaves its master when the disk takes no more, and syncs what it had; too slow a one is never level.
-            is_slow = story.schedule.mode.acknowledge == "disk" and fault.amount >= LEVEL_WITHIN
-            if fault.at <= at <= fault.at + fault.lasts and (fault.kind == "full disk" or is_slow):
-                told = max(told, fault.at + fault.lasts + RETRY)
-        elif (
-            fault.at <= told
-            and at <= fault.at + fault.lasts
-            and (
-                (fault.kind == "partition" and is_between)
-                or (
-                    fault.kind == "one way"
-                    and (fault.who, fault.other) == (name_of(slave), name_of(master))
-                )
-                or (fault.kind == "silence" and fault.who in (name_of(slave), name_of(master)))
-                or (fault.kind == "pause" and fault.who == name_of(master))
-            )
-        ):
-            told = max(told, fault.at + fault.lasts)
-        elif fault.kind == "cut" and is_between:
-            cuts.append(fault.at)
-    return math.inf if any(at < cut < told for cut in cuts) else told
-
-
-def _is_over(moved_after: float, at: float) -> bool:
+def _is_over(moved_at: float, at: float) -> bool:
     """Whether a master waits no longer for slaves that have moved last; times are rounded."""
-    return round(at - moved_after, 6) >= SLAVE_TIMEOUT
+    return round(at - moved_at, 6) >= SLAVE_TIMEOUT

@@ -6,6 +6,7 @@ Every event is a value that compares by its content, so that two runs of one see
 
 import attrs
 import trio
+from tests.cluster.histories.contacts import Outcome
 
 
 @attrs.frozen(kw_only=True)
@@ -104,6 +105,8 @@ class Committed(Event):
     """At this moment: broker, queue id, offset."""
     all_seen: bool
     """No broker was starting: those serve before it can be seen what they hold."""
+    queue_ends: tuple[int, ...] = ()
+    """Where the master's queues end now; empty if it is down."""
 
 
 @attrs.frozen(kw_only=True)
@@ -123,6 +126,8 @@ class Lowered(Event):
     offset: int
     outcome: str
     """`begins`, `done`, or the error."""
+    held_by: tuple[tuple[int, int], ...] = ()
+    """Now: broker and offset of that queue."""
 
 
 @attrs.frozen(kw_only=True)
@@ -130,6 +135,8 @@ class TopicCreated(Event):
     """A master and the name server confirmed a new topic."""
 
     topic: str
+    broker: int = 0
+    """Who is master then."""
 
 
 @attrs.frozen(kw_only=True)
@@ -139,6 +146,8 @@ class TopicRemade(Event):
     life: int
     offsets: tuple[tuple[int, int], ...]
     """What the master has of the group then."""
+    log_end: int = 0
+    """Where the master's log ends then: with all of this the topic is another one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -152,6 +161,9 @@ class PassingSent(Event):
     queue_offset: int
     body: bytes
     """Its life and number."""
+    status: str = "SEND_OK"
+    end_offset: int = 0
+    """An address inside its record."""
 
 
 @attrs.frozen(kw_only=True)
@@ -189,6 +201,14 @@ class MemberEnded(Event):
     log_end: int
     flushed: int
     offsets: tuple[tuple[int, int], ...]
+    left: int = attrs.field()
+    """Where what its disk kept of the log ends, at least."""
+    noted: int = 0
+    """How far slaves had acknowledged its log, says its disk afterwards."""
+
+    @left.default
+    def _left(self) -> int:
+        return {"power cut": self.flushed, "wiped": 0}.get(self.how, self.log_end)
 
 
 @attrs.frozen(kw_only=True)
@@ -225,6 +245,47 @@ class ReignBegan(Event):
     offsets: tuple[tuple[int, int], ...]
     queue_ends: tuple[int, ...] = ()
     """By queue id of the plain topic."""
+    holders: tuple[tuple[int, int], ...] = attrs.field()
+    """All brokers, and up to where each had before that what the last master had; the others perhaps since."""
+    asked: tuple[tuple[int, Outcome], ...] = ()
+    """The other brokers, and how the last question of this one to each went since it was started or told."""
+    named: tuple[int, ...] = attrs.field()
+    """The other brokers that the name server named to this one since then."""
+    topics: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """All brokers, and the topics created meanwhile that each had before, on its disk if it was down."""
+    has_topics: tuple[str, ...] = ()
+    """Those that this one has now."""
+    since: float = attrs.field()
+    """When it was started or told to lead."""
+
+    @since.default
+    def _since(self) -> float:
+        return self.at
+
+    @holders.default
+    def _holders(self) -> tuple[tuple[int, int], ...]:
+        return tuple((number, end) for number, end, _ in self.others)
+
+    @named.default
+    def _named(self) -> tuple[int, ...]:
+        return tuple(number for number, _, _ in self.others if number != self.broker)
+
+    def could_ask(self, number: int) -> bool:
+        """Whether a broker answered, or would have been found if it had been looked for; this one has itself."""
+        return dict(self.asked).get(number, "unasked") in ("answered", "unasked")
+
+
+@attrs.frozen(kw_only=True)
+class Reported(Event):
+    """A master reads that a slave has its log up to here, in memory or on its disk as they are set."""
+
+    broker: int
+    slave: int
+    address: int
+    end: int
+    """Where the master's log ends then."""
+    flushed: int
+    """How far the master is on its disk then."""
 
 
 @attrs.frozen(kw_only=True)

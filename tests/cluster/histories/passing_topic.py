@@ -9,7 +9,7 @@ from typing import Final
 import trio
 from tests.cluster.histories.events import Note, PassingPulled, PassingSent, TopicRemade, now
 from tests.cluster.histories.readers import client_at
-from tests.cluster.histories.world import BROKER_NAME, World
+from tests.cluster.histories.world import BODY_AT, BROKER_NAME, World
 from tests.support.caller import SUBSCRIPTION
 
 from rocketrio import (
@@ -70,7 +70,9 @@ async def _remake(world: World, admin: Admin, life: int) -> None:
             await trio.sleep(TRY_AGAIN)
         else:
             offsets = world.offsets(world.master, group=PASSERS, topic=PASSING)
-            world.history.add(TopicRemade(at=now(), life=life, offsets=offsets))
+            world.history.add(
+                TopicRemade(at=now(), life=life, offsets=offsets, log_end=world.master_log_end)
+            )
             return
 
 
@@ -102,7 +104,7 @@ async def _live(
         number += 1
         try:
             result = await producer.send(Message(PASSING, body), queue=queue)
-            host, _, _ = parse_offset_message_id(result.offset_message_ids[-1])
+            host, _, address = parse_offset_message_id(result.offset_message_ids[-1])
             world.history.add(
                 PassingSent(
                     at=now(),
@@ -112,6 +114,8 @@ async def _live(
                     queue_id=queue.queue_id,
                     queue_offset=result.queue_offset,
                     body=body,
+                    status=result.status.name,
+                    end_offset=address + BODY_AT + len(body),
                 )
             )
             commit = UpdateConsumerOffsetRequestHeader(

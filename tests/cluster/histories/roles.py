@@ -71,14 +71,14 @@ async def _switch(world: World, admin: Admin, switch: Switch) -> None:
     if new is old or not old.is_running or not new.is_running or old.broker.config.is_slave:
         return
     _note(world, f"{switch.to} shall become master, careful={switch.is_careful}")
-    others = world.log_ends()
+    before = world.before()
     await _order(world, admin, old, "slave")
     world.end_reign(old)
     if switch.is_careful and not await _has_all(world, new):
         _note(world, f"{switch.to} is behind")
         new = old
     if await _order(world, admin, new, world.schedule.mode.role):
-        world.begin_reign(new, others)
+        world.begin_reign(new, before)
 
 
 async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
@@ -94,19 +94,19 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
     if failover.cut_off:
         network.partition(old.host, new.host)
         await trio.sleep(failover.cut_off)
-    others = world.log_ends()
+    before = world.before()
     how = "torn end" if failover.torn else "kill"
     await world.end(old, how, torn=failover.torn)
     network.reconnect(old.host, new.host)
     if copy is not None:
         await world.end(new, "older copy", copy=copy)
         await world.start(new)
-        others = world.log_ends()
+        before = world.before()
     if failover.forgets == "before":
         await world.begin_name_server_anew()
     await trio.sleep(failover.promoted_after)
     if await _order(world, admin, new, world.schedule.mode.role):
-        world.begin_reign(new, others)
+        world.begin_reign(new, before)
     if failover.forgets == "after":
         await world.begin_name_server_anew()
     await trio.sleep(failover.back_after)
@@ -183,11 +183,11 @@ async def appoint_a_master(world: World, rival: RivalMaster) -> None:
         open_admin(client=client) as admin,
         rival.out_of_the_way(),
     ):
-        others = world.log_ends()
+        before = world.before()
         new = max(world.cluster.members, key=lambda one: one.broker.store.max_physical_offset)
         _note(world, f"nobody leads, {new.host} has most of the log")
         if await _order(world, admin, new, world.schedule.mode.role):
-            world.begin_reign(new, others)
+            world.begin_reign(new, before)
 
 
 async def _decide(world: World, admin: Admin) -> None:
@@ -201,11 +201,11 @@ async def _decide(world: World, admin: Admin) -> None:
     slaves = [one for one in world.cluster.slaves if one.is_running]
     new = max(slaves, key=lambda one: one.broker.store.max_physical_offset)
     _note(world, f"{old.host} began a second history, {new.host} has the older one")
-    others = world.log_ends()
+    before = world.before()
     await _order(world, admin, old, "slave")
     world.end_reign(old)
     if await _order(world, admin, new, world.schedule.mode.role):
-        world.begin_reign(new, others)
+        world.begin_reign(new, before)
         await _restore_topic(world, admin, new)
 
 

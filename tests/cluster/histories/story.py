@@ -22,6 +22,7 @@ from tests.cluster.histories.passing_topic import (
     look_at_passing,
 )
 from tests.cluster.histories.readers import audit
+from tests.cluster.histories.reports import note_reports
 from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
 from tests.cluster.histories.schedule import QUEUES, HandOver, Schedule
@@ -126,6 +127,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
         cluster = await stack.enter_async_context(open_cluster(schedule))
         world = World(schedule, cluster, history)
         stack.enter_context(note_cuts(world))
+        stack.enter_context(note_reports(world))
         rival = RivalMaster(world)
         await world.create_topic()
         await make_topics_of_uses(world)

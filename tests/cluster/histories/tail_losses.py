@@ -1,33 +1,29 @@
-"""When a reign began without what the last one had: after a power cut, with no slave that could give it back.
+"""When a reign began without what the last one had, who had it then, and who could have been asked for it.
 
-A master gets from its slaves what it lacks before it takes writes (`new_master_got_the_whole_log`), whether it comes
-back or was a slave until then; where that could not be, a slave that had more follows again once it has cut what only
-it had (by the rule `cut`, or when an operator says so: `tails.py`), or waits, saying so, while its master appends
-nothing.
+A master gets from the other brokers what it lacks before it takes writes, whether it comes back or was a slave until
+then. What they had, and how its questions to them went, stands in `ReignBegan`, what a disk kept in `MemberEnded`:
+nothing is guessed from faults or times. A broker that had more and could not be asked follows again once it has cut
+what only it had (by the rule `cut`, or when an operator says so: `tails.py`), or waits, saying so, while its master
+appends nothing.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 import attrs
-from tests.cluster.histories.events import MemberEnded, MemberStarted, ReignBegan, ReignEnded
-from tests.cluster.histories.schedule import Fault
+from tests.cluster.histories.events import (
+    MemberEnded,
+    PassingSent,
+    ReignBegan,
+    ReignEnded,
+    Reported,
+    SendAnswered,
+    TailCut,
+)
 from tests.cluster.histories.story import Story
+from tests.cluster.histories.uses.events import Accepted
 
-from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT
-
-BEGINS_WITHIN: Final = 1
-"""Seconds until a master takes writes that no longer waits for slaves: it looks for other masters, and registers."""
-BEGINS_WITHOUT_NAME_SERVER: Final = 12
-"""The same for a master that no name server answers: it asks for offsets, masters and its registration in vain."""
-RETURN_WAIT: Final = 10.0
-"""Seconds that a new master waits for a slave that it cannot ask (`ha_return_wait`)."""
-ASKING_TAKES: Final = 0.1
-"""Seconds between two faults in which a broker cannot ask another for its log, which takes several answers."""
-
-NAME_SERVER: Final = "name server"
-DAMAGES: Final = ("torn end", "wiped", "older copy")
-"""The ends of a broker whose disk lost bytes that had been synced."""
+Answer = SendAnswered | PassingSent | Accepted
+"""Of a producer's message that a broker has stored."""
 
 
 @attrs.frozen
@@ -37,20 +33,27 @@ class TailLoss:
     ended: float
     started: float
     """A little before it the new reign served already; how long is not in the history."""
+    queue_ends: tuple[int, ...]
+    """By queue id of the plain topic: from there on the places are given away again."""
 
     def lies_between(self, earlier: float, later: float) -> bool:
         """Whether what was seen at two times may differ because of it."""
         return earlier <= self.started and later >= self.ended
 
+    def took(self, queue_id: int, offset: int) -> bool:
+        """Whether the message at a place went with it."""
+        return offset >= self.end_of(queue_id)
+
+    def end_of(self, queue_id: int) -> int:
+        """Where a queue ends since."""
+        return dict(enumerate(self.queue_ends)).get(queue_id, 0)
+
 
 def tail_losses(story: Story) -> list[TailLoss]:
     """All of a story."""
-    return [TailLoss(ended.at, began.at) for began, ended in shorter_reigns(story)]
-
-
-def first_tail_loss(story: Story) -> float:
-    """When the first of them began, or never."""
-    return min((loss.ended for loss in tail_losses(story)), default=float("inf"))
+    return [
+        TailLoss(ended.at, began.at, began.queue_ends) for began, ended in shorter_reigns(story)
+    ]
 
 
 def may_be_divergent(story: Story, broker: int) -> bool:
@@ -63,121 +66,70 @@ def any_divergent(story: Story) -> bool:
     return any(may_be_divergent(story, state.broker) for state in story.final.brokers)
 
 
-def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_offset: int) -> bool:
-    """Whether what was answered went with a tail that no slave could give back, and the answer promised no more.
+def may_be_lost(story: Story, answer: Answer) -> bool:
+    """Whether what was answered is gone because no copy of it was left that the next master could ask for.
 
-    What is on the master's disk does not outlive that disk, nor the word of an operator that a slave without it is
-    the master now, while the former one is down or cut off from it, be it the one that has the older history; what is
-    in a slave's log does, where that slave can be asked.
+    Every broker that has it is a copy, and the next master had to ask for it. What those that acknowledged it have no
+    longer they must have lost with their disks.
     """
-    is_safe = waits and status == "SEND_OK"
-    mode = story.schedule.mode
     for began, ended in shorter_reigns(story):
-        if ended.at < started or began.kept > end_offset:
-            continue
-        is_without = began.broker != ended.broker and (
-            was_down(story, ended.broker, began.at)
-            or _was_cut_off(story, began, ended.broker, since=ended.at)
-        )
-        is_damaged = bool(_damages(story, ended.broker, ended.at, began.at))
-        if is_without or is_damaged or _chose_other_history(story, began, ended):
-            is_promised = is_safe and mode.role == "sync-master"
-        else:
-            is_promised = is_safe and mode.flush == "sync"
-        if not is_promised or _no_copy_could_be_asked(story, began, started, end_offset):
-            return True
+        if began.kept <= answer.end_offset < ended.log_end and _was_stored_before(
+            story, answer, ended
+        ):
+            holders = {number for number, held in began.holders if held > answer.end_offset}
+            return not any(could_get(story, began, ended, number) for number in holders) and all(
+                _lost_with_its_disk(story, number, answer, began)
+                for number in _acknowledged_by(story, answer) - holders
+            )
     return False
 
 
-def _no_copy_could_be_asked(
-    story: Story, began: ReignBegan, started: float, end_offset: int
-) -> bool:
-    """Whether the new master lost its own copy, and every other broker was down then, or cut off from it."""
-    damaged_at = [
-        end.at
-        for end in _ends(story, began.broker, started, began.at)
-        if end.how in DAMAGES or (end.how == "power cut" and end.flushed <= end_offset)
-    ]
-    others = {state.broker for state in story.final.brokers} - {began.broker}
-    return bool(damaged_at) and all(
-        was_down(story, other, began.at)
-        or any(was_down(story, other, at) for at in _asked_last(story, began))
-        or _was_cut_off(story, began, other, since=damaged_at[-1])
-        for other in others
+def _was_stored_before(story: Story, answer: Answer, ended: ReignEnded) -> bool:
+    """Whether a message was stored before a reign ended, and not in a later one of the same broker."""
+    return answer.started <= ended.at and not any(
+        began.broker == answer.broker and ended.at <= began.at <= answer.at
+        for began, _ in reigns(story)
     )
 
 
-def _asked_last(story: Story, began: ReignBegan) -> list[float]:
-    """Return the times at which a new master may have given up asking the other brokers for their logs."""
-    earliest = began.at - BEGINS_WITHOUT_NAME_SERVER
-    is_alone = any(
-        fault.at <= began.at
-        and fault.at + fault.lasts >= earliest
-        and {fault.who, fault.other} in ({NAME_SERVER, ""}, {NAME_SERVER, name_of(began.broker)})
-        for fault in story.schedule.faults
-    )
-    before = BEGINS_WITHOUT_NAME_SERVER if is_alone else BEGINS_WITHIN
-    return [began.at - back for back in range(BEGINS_WITHIN, before + 1)]
+def _acknowledged_by(story: Story, answer: Answer) -> set[int]:
+    """Return the broker that answered, and for a synchronous one the slaves that it knew to have the message."""
+    slaves: set[int] = set()
+    if story.schedule.mode.role == "sync-master" and answer.status == "SEND_OK":
+        slaves = {
+            event.slave
+            for event in story.history.events
+            if isinstance(event, Reported)
+            and event.broker == answer.broker
+            and event.address > answer.end_offset
+            and answer.started <= event.at <= answer.at
+        }
+    return {answer.broker, *slaves}
 
 
-def _damages(story: Story, broker: int, since: float, until: float) -> list[float]:
-    """Return when a broker lost bytes that had been synced."""
-    return [end.at for end in _ends(story, broker, since, until) if end.how in DAMAGES]
-
-
-def _ends(story: Story, broker: int, since: float, until: float) -> Iterator[MemberEnded]:
-    """Yield how a broker ended, in the order of time."""
-    for event in story.history.events:
-        if isinstance(event, MemberEnded) and event.broker == broker and since <= event.at <= until:
-            yield event
-
-
-def _was_cut_off(story: Story, began: ReignBegan, other: int, *, since: float) -> bool:
-    """Return whether faults kept a new master from asking another broker for as long as it waited."""
-    is_cut_off, reached = False, max(since, began.at - RETURN_WAIT)
-    for fault in sorted(story.schedule.faults, key=lambda fault: fault.at):
-        if fault.at <= reached + ASKING_TAKES and _keeps_apart(fault, began.broker, other):
-            ends = fault.at + fault.lasts
-            reached = max(reached, ends)
-            if fault.kind not in DAMAGES and ends >= began.at - BEGINS_WITHIN:
-                is_cut_off = True
-    return is_cut_off
-
-
-def _keeps_apart(fault: Fault, asking: int, other: int) -> bool:
-    """Return whether a fault keeps a broker from getting answers from another one."""
-    pair = {name_of(asking), name_of(other)}
-    match fault.kind:
-        case "partition" | "one way":
-            return {fault.who, fault.other} == pair
-        case "delay":
-            # There and back: no connection is made in time.
-            return {fault.who, fault.other} == pair and 2 * fault.amount > CONNECT_TIMEOUT
-        case "pause" | "silence":
-            return fault.who in pair
-        case _:
-            return fault.kind in DAMAGES and fault.who == name_of(asking)
-
-
-def name_of(broker: int) -> str:
-    """What a schedule calls a broker."""
-    return f"slave-{broker}" if broker else "master"
-
-
-def _chose_other_history(story: Story, began: ReignBegan, ended: ReignEnded) -> bool:
-    """Whether the last master began without what this one had, and an operator chose this one after all."""
-    if began.broker == ended.broker or end_of(story, ended):
-        return False
-    last = [
-        event
+def _lost_with_its_disk(story: Story, broker: int, answer: Answer, began: ReignBegan) -> bool:
+    """Whether a broker went down after it had a message, and its disk did not keep it."""
+    return any(
+        isinstance(event, MemberEnded)
+        and event.broker == broker
+        and answer.started <= event.at <= began.at
+        and event.left <= answer.end_offset
         for event in story.history.events
-        if isinstance(event, ReignBegan) and event.at < ended.at
-    ][-1:]
-    # The first master of a story began without anything to lack.
-    return bool(last) and all(
-        any(number == began.broker and end > reign.kept for number, end, _ in reign.others)
-        for reign in (*last, began)
     )
+
+
+def could_get(story: Story, began: ReignBegan, ended: ReignEnded, number: int) -> bool:
+    """Whether a new master had what a broker has of the last one's log, or could have asked for it, and continued it.
+
+    Where an operator made a broker master that has another history there is nothing to be continued.
+    """
+    held, end = dict(began.holders), {one: end for one, end, _ in began.others}
+    has_other_history = (
+        began.broker != ended.broker
+        and not end_of(story, ended)
+        and end.get(began.broker, 0) > held.get(began.broker, 0)
+    )
+    return number == began.broker or (began.could_ask(number) and not has_other_history)
 
 
 def end_of(story: Story, ended: ReignEnded) -> str:
@@ -188,23 +140,28 @@ def end_of(story: Story, ended: ReignEnded) -> str:
     return ""
 
 
-def was_down(story: Story, broker: int, at: float) -> bool:
-    """Whether a broker could give nothing away at a time."""
-    is_down = False
-    for event in story.history.events:
-        if event.at > at:
-            break
-        if isinstance(event, MemberEnded | MemberStarted) and event.broker == broker:
-            is_down = isinstance(event, MemberEnded)
-    return is_down
-
-
 def more_than_the_master(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded, int]]:
     """Each reign that began without a tail, with a broker that had more of it."""
     for began, ended in shorter_reigns(story):
-        for number, end, _ in began.others:
-            if number != began.broker and end > began.kept:
+        for number, held in began.holders:
+            if held > began.kept:
                 yield began, ended, number
+
+
+def is_divergent(story: Story, broker: int, at: float) -> bool:
+    """Whether a broker has, at a time, more of an earlier reign than the master began with, and has not cut it yet."""
+    began = max(
+        (
+            one.at
+            for one, _, number in more_than_the_master(story)
+            if number == broker and one.at <= at
+        ),
+        default=None,
+    )
+    return began is not None and not any(
+        isinstance(event, TailCut) and event.broker == broker and began <= event.at <= at
+        for event in story.history.events
+    )
 
 
 def reigns(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded]]:

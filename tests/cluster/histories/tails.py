@@ -37,7 +37,7 @@ def note_cuts(world: World) -> Iterator[None]:
         store = resync._store
         event = TailCut(
             at=now(),
-            broker=_number_of(world, store),
+            broker=world.number_of(store),
             start=problem.cut_at,
             end=store.max_physical_offset,
             is_proven=is_proven,
@@ -98,12 +98,6 @@ def _note_waiting(
             bodies=_bodies_from(member.broker.store, beyond.start),
         )
     )
-
-
-def _number_of(world: World, store: MessageStore) -> int:
-    """Return which member has this store; it may be starting yet."""
-    roots = [member.config.data for member in world.cluster.members]
-    return roots.index(store.directory.root)
 
 
 def _bodies_from(store: MessageStore, start: int) -> tuple[tuple[int, bytes], ...]:

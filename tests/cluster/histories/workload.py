@@ -25,7 +25,15 @@ from tests.cluster.histories.events import (
 from tests.cluster.histories.readers import RecordingAPI, client_at
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Visit
 from tests.cluster.histories.uses.members import MEMBERS
-from tests.cluster.histories.world import BODY_AT, BROKER_NAME, FILL, GROUP, TOPIC, World
+from tests.cluster.histories.world import (
+    BODY_AT,
+    BROKER_NAME,
+    FILL,
+    GROUP,
+    LATE_TOPIC,
+    TOPIC,
+    World,
+)
 
 from rocketrio import (
     CommitRefusedError,
@@ -246,6 +254,7 @@ async def _commit(world: World, name: str, consumer: Consumer) -> None:
                 offsets=offsets,
                 held_by=world.all_offsets(),
                 all_seen=world.all_seen,
+                queue_ends=world.queue_ends(world.master) if world.master.is_running else (),
             )
         )
 
@@ -291,13 +300,14 @@ async def make_topics(world: World) -> None:
     ):
         for number in range(LATE_TOPICS):
             await trio.sleep(rng.uniform(3, world.schedule.faults_end / LATE_TOPICS))
-            topic = f"late-{number}"
+            topic = f"{LATE_TOPIC}{number}"
             try:
                 await admin.create_topic(topic, queues=1)
             except Error as error:
                 world.history.add(Note(at=now(), who="operator", text=f"no {topic}: {error}"))
             else:
-                world.history.add(TopicCreated(at=now(), topic=topic))
+                broker = world.number(world.master.host)
+                world.history.add(TopicCreated(at=now(), topic=topic, broker=broker))
 
 
 async def operate(world: World) -> None:
@@ -340,8 +350,20 @@ def _lowering(world: World, who: str, offset: int) -> Iterator[_Outcome]:
     """Notes the beginning and the end of an attempt to lower an offset: it counts from its beginning on."""
 
     def note(outcome: str) -> None:
+        held_by = tuple(
+            (broker, held)
+            for broker, queue_id, held in world.all_offsets()
+            if queue_id == MOVABLE_QUEUE
+        )
         world.history.add(
-            Lowered(at=now(), who=who, queue_id=MOVABLE_QUEUE, offset=offset, outcome=outcome)
+            Lowered(
+                at=now(),
+                who=who,
+                queue_id=MOVABLE_QUEUE,
+                offset=offset,
+                outcome=outcome,
+                held_by=held_by,
+            )
         )
 
     note("begins")

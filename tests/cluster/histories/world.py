@@ -7,10 +7,11 @@ import random
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
+from tests.cluster.histories.contacts import RETURN_WAIT, Contacts
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import (
     History,
@@ -31,16 +32,20 @@ from tests.cluster.histories.uses.names import level_table
 from tests.support.clients import open_client
 
 from rocketrio import open_admin
-from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
+from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, Member
 from rocketrio_broker.ha.epochs import common_boundary
+from rocketrio_broker.store.acknowledged import Acknowledged
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.errors import NotOpenedError
+from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.remoting.ports import VirtualWallClock
+from rocketrio_protocol.remoting.ports import Dial, VirtualWallClock, split_addr
 
 TOPIC: Final = "orders"
 GROUP: Final = "billing"
+LATE_TOPIC: Final = "late-"
+"""Begins the names of topics that are created while things break."""
 BROKER_NAME: Final = "broker-a"
 FILL: Final = b" "
 """What bodies are filled up with; histories leave it out."""
@@ -74,7 +79,23 @@ class ScheduledClock(VirtualWallClock):
         return super().now_ms() + round(self.ahead * 1000)
 
 
-def open_cluster(schedule: Schedule) -> EmbeddedCluster:
+class WatchedCluster(PausableCluster):
+    """A cluster whose network notes who got answers from whom."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.contacts = Contacts(self._listed)
+
+    def dial_from(self, host: str) -> Dial:
+        return self.contacts.dial(host, super().dial_from(host))
+
+    def _listed(self) -> frozenset[str]:
+        entry = self.name_server.routes.broker_addr_table.get(BROKER_NAME)
+        addrs = {} if entry is None else entry.broker_addrs
+        return frozenset(split_addr(addr)[0] for addr in addrs.values())
+
+
+def open_cluster(schedule: Schedule) -> WatchedCluster:
     """Brokers with files so small that a run crosses the ends of many."""
     mode = schedule.mode
     store = StoreConfig(
@@ -95,7 +116,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
             "transaction_check_interval": CHECK_INTERVAL,
             "transaction_check_max": CHECK_MAX,
         }
-    return PausableCluster(
+    return WatchedCluster(
         slaves=mode.slaves,
         broker_name=BROKER_NAME,
         store=store,
@@ -109,8 +130,20 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         ha_acknowledge=mode.acknowledge,
         ha_divergent_tail=mode.divergent_tail,
         ha_return_role=mode.returns,
+        ha_return_wait=RETURN_WAIT,
         **settings,
     )
+
+
+@attrs.frozen
+class Before:
+    """What there was when a broker was started or told to lead."""
+
+    at: float
+    ends: tuple[tuple[int, int, int], ...]
+    """Of all brokers: where their logs end, and how far they are on their disks."""
+    logs: dict[int, bytes]
+    topics: dict[int, frozenset[str]]
 
 
 @attrs.frozen
@@ -126,7 +159,7 @@ class World:
     """One run."""
 
     schedule: Schedule
-    cluster: EmbeddedCluster
+    cluster: WatchedCluster
     history: History
     name_server_is_running: bool = True
     is_ending: bool = False
@@ -147,10 +180,13 @@ class World:
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
     _ending: set[int] = attrs.Factory(set)
     _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
+    _topics: dict[int, frozenset[str]] = attrs.Factory(
+        dict
+    )  # of brokers that are down, on their disks
     _reigning: int | None = 0
     _last_reign: int = 0
     _reign_log: bytes = b""  # of the last master, when it was that no more
-    _reign_ends: tuple[tuple[int, int, int], ...] = ()  # of all logs, then
+    _reign_ends: Before | None = None  # what there was then
     _standings: trio.Nursery | None = None  # the tasks that watch who leads
     _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
 
@@ -189,6 +225,11 @@ class World:
         """Which member is at this host."""
         return [member.host for member in self.cluster.members].index(host)
 
+    def number_of(self, store: MessageStore) -> int:
+        """Which member has this store; it may be starting yet."""
+        roots = [member.config.data for member in self.cluster.members]
+        return roots.index(store.directory.root)
+
     @property
     def has_master(self) -> bool:
         """Somebody is master now."""
@@ -198,6 +239,11 @@ class World:
     def last_log_end(self) -> int:
         """How much the last master had when it was that no more."""
         return len(self._reign_log)
+
+    @property
+    def master_log_end(self) -> int:
+        """Where the log of the master ends, or ended when it was that no more."""
+        return self._log_end(self.master)[0]
 
     @property
     def master(self) -> Member:
@@ -232,6 +278,31 @@ class World:
             for number, member in enumerate(self.cluster.members)
             if number not in self._starting
         )
+
+    def before(self) -> Before:
+        """What there is now, before a broker is started or told to lead."""
+        members = enumerate(self.cluster.members)
+        return Before(
+            at=trio.current_time(),
+            ends=self.log_ends(),
+            logs={number: self._log(member) for number, member in members},
+            topics={number: self._topics_of(number) for number in range(len(self.cluster.members))},
+        )
+
+    def _log(self, member: Member) -> bytes:
+        """A broker's log: now, or what its disk kept at least when it went down."""
+        if member.is_running:
+            return whole_log(member.broker.store)[1]
+        number = self.number(member.host)
+        return self._logs.get(number, b"")[: self._log_end(member)[0]]
+
+    def _topics_of(self, number: int) -> frozenset[str]:
+        """The topics created meanwhile that a broker has: now, or on its disk when it went down."""
+        member = self.cluster.members[number]
+        if member.is_running:
+            names = member.broker.state.topics.topic_config_table
+            return frozenset(name for name in names if name.startswith(LATE_TOPIC))
+        return self._topics.get(number, frozenset())
 
     def _log_end(self, member: Member) -> tuple[int, int]:
         if member.is_running:
@@ -315,24 +386,30 @@ class World:
         self.look_at_offsets()
         number, store = self.number(member.host), member.broker.store
         log_end, flushed = store.max_physical_offset, store.flushed.value
-        self.history.add(
-            MemberEnded(
-                at=now(),
-                broker=number,
-                role=member.broker.role,
-                how=how,
-                log_end=log_end,
-                flushed=flushed,
-                offsets=self.offsets(member),
-            )
-        )
         # What a checkpoint vouches for lay on the disk long before.
-        torn = min(torn, log_end - self._vouched(member))
-        left = {"power cut": flushed, "torn end": log_end - torn, "wiped": 0}.get(how, log_end)
+        vouched = self._vouched(member)
+        torn = min(torn, log_end - vouched)
+        whole = _whole_records(store, vouched, log_end - torn)
+        left = {"power cut": flushed, "torn end": whole, "wiped": 0}.get(how, log_end)
         if copy is not None:
             left = copy.log_end
+        place = len(self.history.events)
+        ended = MemberEnded(
+            at=now(),
+            broker=number,
+            role=member.broker.role,
+            how=how,
+            log_end=log_end,
+            flushed=flushed,
+            offsets=self.offsets(member),
+            left=left,
+        )
+        self.history.add(ended)
         self._ends[number] = left, min(left, flushed)
         self._logs[number] = whole_log(store)[1]
+        self._topics[number] = (
+            frozenset() if how in ("wiped", "older copy") else self._topics_of(number)
+        )
         self.end_reign(member)
         self._ending.add(number)
         await (member.stop() if how == "stop" else member.kill())
@@ -346,6 +423,14 @@ class World:
             member.disk = found = found if copy is None else copy.disk
             found.seconds = disk.seconds
             found.fill(disk.is_full)
+        self.history.events[place] = attrs.evolve(ended, noted=self._noted(member))
+
+    @staticmethod
+    def _noted(member: Member) -> int:
+        """What of a broker's log its slaves have acknowledged, says its disk."""
+        acknowledged = Acknowledged(member.config.data, disk=member.disk)
+        acknowledged.load()
+        return max((one.address for one in acknowledged.slaves.values()), default=0)
 
     @staticmethod
     def _vouched(member: Member) -> int:
@@ -356,7 +441,7 @@ class World:
     async def start(self, member: Member) -> None:
         """Bring a broker back; one that cannot start now, as its disk is full, is tried again."""
         number = self.number(member.host)
-        others = self.log_ends()
+        before = self.before()
         with trio.fail_after(START_LIMIT):
             while not member.is_running:
                 self._starting.add(number)
@@ -378,16 +463,16 @@ class World:
                 role=member.broker.role,
                 log_end=self._log_end(member)[0],
                 kept=_common_size(self._logs[number], whole_log(member.broker.store)[1]),
-                others=others,
+                others=before.ends,
                 offsets=self.offsets(member),
             )
         )
         self._compare_log(member)
         # One that is just ordered to be master begins its reign when it has obeyed.
         if not (member.broker.config.is_slave or self.has_master or self.ordered is member):
-            self.begin_reign(member, others)
+            self.begin_reign(member, before)
             is_empty = self._log_end(member)[0] == 0
-            self.has_new_log = is_empty and any(end for _, end, _ in others)
+            self.has_new_log = is_empty and any(end for _, end, _ in before.ends)
         if self._standings is not None:
             self._standings.start_soon(self._watch_standing, member)
         self.look_at_offsets()
@@ -454,33 +539,59 @@ class World:
         number = self.number(member.host)
         if self._reigning == number:
             self._reigning = None
-            self._reign_ends = self.log_ends()
+            self._reign_ends = self.before()
             self._reign_log = whole_log(member.broker.store)[1]
             log_end = member.broker.store.max_physical_offset
             self.history.add(ReignEnded(at=now(), broker=number, log_end=log_end))
 
-    def begin_reign(self, member: Member, others: tuple[tuple[int, int, int], ...]) -> None:
-        """This broker is master; `others` is how far all were when it was told so."""
+    def begin_reign(self, member: Member, before: Before | None) -> None:
+        """This broker is master; `before` is what there was when it was told so."""
         number = self.number(member.host)
         if self._reigning == number:
             return
+        assert before is not None
         self._reigning = self._last_reign = number
         self._compare_log(member)
-        kept = _common_size(self._reign_log, whole_log(member.broker.store)[1])
-        offsets = self.offsets(member)
+        contacts, since = self.cluster.contacts, before.at
+        hosts = {
+            other: (member.host, one.host, NAME_SERVER_HOST)
+            for other, one in enumerate(self.cluster.members)
+            if one is not member
+        }
         self.history.add(
             ReignBegan(
                 at=now(),
                 broker=number,
-                kept=kept,
-                others=others,
-                offsets=offsets,
-                queue_ends=tuple(
-                    (member.broker.store.queue_bounds(TOPIC, queue_id) or (0, 0))[1]
-                    for queue_id in range(QUEUES)
+                kept=_common_size(self._reign_log, whole_log(member.broker.store)[1]),
+                others=before.ends,
+                offsets=self.offsets(member),
+                queue_ends=self.queue_ends(member),
+                holders=tuple((one, self._held(one, before)) for one in before.logs),
+                asked=tuple(
+                    (other, contacts.outcome(*three, since=since)) for other, three in hosts.items()
                 ),
+                named=tuple(
+                    other
+                    for other, three in hosts.items()
+                    if contacts.is_named(*three, since=since)
+                ),
+                topics=tuple((one, tuple(sorted(names))) for one, names in before.topics.items()),
+                has_topics=tuple(sorted(self._topics_of(number))),
+                since=round(since, 6),
             )
         )
+
+    def queue_ends(self, member: Member) -> tuple[int, ...]:
+        """Where the queues of the plain topic end at a broker."""
+        bounds = (member.broker.store.queue_bounds(TOPIC, queue_id) for queue_id in range(QUEUES))
+        return tuple((one or (0, 0))[1] for one in bounds)
+
+    def _held(self, number: int, before: Before) -> int:
+        """How much of the last master's log a broker had before; one that does not lead perhaps got it since."""
+        logs = [before.logs[number]]
+        if number != self._reigning:
+            logs.append(self._log(self.cluster.members[number]))
+        return max(_common_size(self._reign_log, log) for log in logs)
 
 
 def whole_log(store: MessageStore) -> tuple[int, bytes]:
@@ -489,6 +600,15 @@ def whole_log(store: MessageStore) -> tuple[int, bytes]:
     while (block := store.read_log(begin + len(log), 1 << 20)) is not None:
         log += block
     return begin, bytes(log)
+
+
+def _whole_records(store: MessageStore, start: int, end: int) -> int:
+    """Where the last whole record ends that lies between a record's start and an address."""
+    log, found = store.commit_log, start
+    for address, size, *_ in LogWalk(log, start, stop_at_damage=True).records(end - start):
+        if address + size <= end:
+            found = address + size
+    return found
 
 
 def common_end(one: tuple[int, bytes], other: tuple[int, bytes]) -> int:

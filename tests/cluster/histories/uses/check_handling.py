@@ -1,15 +1,14 @@
 """Whether handlers got every message, in order where that is promised, and again where they failed.
 
-Without its tail a queue gives its places to other messages, and a group may have read those already: what follows a
-lost tail is not looked at, as with the plain topic.
+Without its tail a queue gives its places to other messages: what is still there in the end is looked at, as with the
+plain topic.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.cluster.histories.events import Event
 from tests.cluster.histories.story import Story
-from tests.cluster.histories.tail_losses import any_divergent, first_tail_loss, tail_losses
+from tests.cluster.histories.tail_losses import tail_losses
 from tests.cluster.histories.uses.events import Began, Finished, Noticed
 from tests.cluster.histories.uses.names import (
     CLERKS,
@@ -30,8 +29,6 @@ from rocketrio_protocol.names import dead_letter_topic
 
 def check_ledger(story: Story) -> Iterator[Violation]:
     """In the order of each queue, and by one member at a time."""
-    if any_divergent(story):
-        return
     yield from handled_in_order(story)
     yield from one_owner_at_a_time(story)
     yield from all_was_handled(story, LEDGER, CLERKS)
@@ -39,8 +36,6 @@ def check_ledger(story: Story) -> Iterator[Violation]:
 
 def check_retries(story: Story) -> Iterator[Violation]:
     """What fails comes again, later, and often enough."""
-    if any_divergent(story):
-        return
     yield from retries_follow_failures(story)
     yield from all_was_handled(story, TASKS, WORKERS)
     yield from only_the_hopeless_are_dead(story, TASKS, WORKERS)
@@ -48,41 +43,51 @@ def check_retries(story: Story) -> Iterator[Violation]:
 
 def check_notices(story: Story) -> Iterator[Violation]:
     """Every reader gets all of each queue, and leaves nothing out on its way, over all its lives."""
-    if any_divergent(story):
-        return
-    expected: dict[tuple[str, int], int] = defaultdict(int)
-    for event in _until_a_loss(story):
+    notices = _queues(story, NOTICES)
+    seen: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for event in story.history.events:
         if isinstance(event, Noticed):
-            place = event.who, event.queue_id
-            if event.queue_offset > expected[place]:
-                yield Violation("a reader was left out", f"before {expected[place]}", event)
-            expected[place] = max(expected[place], event.queue_offset + 1)
-    if tail_losses(story):
-        return
-    for notice in _left(story, NOTICES):
+            queue = notices[event.queue_id]
+            if queue.get(event.queue_offset) != event.body:
+                continue
+            of_reader = seen[event.who, event.queue_id]
+            of_reader.add(event.queue_offset)
+            missing = {offset for offset in queue if offset < event.queue_offset} - of_reader
+            if missing:
+                yield Violation("a reader was left out", f"of {sorted(missing)}", event)
+                of_reader |= missing
+    for queue_id, queue in notices.items():
         for number in range(len(story.schedule.consumers)):
-            if notice.queue_offset >= expected[f"consumer-{number}", notice.queue_id]:
-                yield Violation("a reader was left out", f"consumer-{number}: {notice}")
+            missing = queue.keys() - seen[f"consumer-{number}", queue_id]
+            if missing:
+                yield Violation("a reader was left out", f"consumer-{number}: {sorted(missing)}")
 
 
 def handled_in_order(story: Story) -> Iterator[Violation]:
     """Nobody begins with a message before somebody has finished all that stand in front of it."""
+    queues = _queues(story, LEDGER)
     finished: dict[int, set[int]] = defaultdict(set)
-    for event in _until_a_loss(story):
-        if isinstance(event, Finished) and event.topic == LEDGER:
+    told: set[int] = set()
+    for event in story.history.events:
+        if not isinstance(event, Began) or event.topic != LEDGER:
+            continue
+        queue = queues[event.queue_id]
+        if queue.get(event.queue_offset) != event.body:
+            continue
+        if isinstance(event, Finished):
             if event.outcome == "done" or _is_hopeless(event):
                 finished[event.queue_id].add(event.queue_offset)
-        elif isinstance(event, Began) and event.topic == LEDGER:
-            missing = set(range(event.queue_offset)) - finished[event.queue_id]
-            if missing:
+        elif event.queue_id not in told:
+            before = {offset for offset in queue if offset < event.queue_offset}
+            if missing := before - finished[event.queue_id]:
+                told.add(event.queue_id)
                 yield Violation("handled out of order", f"before {sorted(missing)}", event)
-                return
 
 
 def one_owner_at_a_time(story: Story) -> Iterator[Violation]:
     """While a member has a message of a queue no other member has one, whichever broker is master."""
     owners: dict[int, dict[str, Began]] = defaultdict(dict)
-    for event in _until_a_loss(story):
+    for event in story.history.events:
         if isinstance(event, Finished) and event.topic == LEDGER:
             owners[event.queue_id].pop(event.who, None)
         elif isinstance(event, Began) and event.topic == LEDGER:
@@ -93,15 +98,20 @@ def one_owner_at_a_time(story: Story) -> Iterator[Violation]:
 
 
 def all_was_handled(story: Story, topic: str, group: str) -> Iterator[Violation]:
-    """What is in the topic was done by somebody, or is a dead letter."""
-    if tail_losses(story):
-        return
-    done = {
-        event.body
-        for event in story.history.events
-        if isinstance(event, Finished) and event.topic == topic and event.outcome == "done"
-    }
+    """What is in the topic was done by somebody, or is a dead letter.
+
+    What failed comes again as another message, which may be in a tail that was lost.
+    """
+    done, failed_at = set(), {}
+    for event in story.history.events:
+        if isinstance(event, Finished) and event.topic == topic:
+            if event.outcome == "done":
+                done.add(event.body)
+            elif event.outcome == "failed":
+                failed_at[event.body] = event.at
     done |= {letter.body for letter in _left(story, dead_letter_topic(group))}
+    for loss in tail_losses(story):
+        done |= {body for body, at in failed_at.items() if at <= loss.started}
     for message in _left(story, topic):
         if message.body not in done:
             yield Violation("neither done nor a dead letter", f"{message}")
@@ -110,7 +120,7 @@ def all_was_handled(story: Story, topic: str, group: str) -> Iterator[Violation]
 def retries_follow_failures(story: Story) -> Iterator[Violation]:
     """The n-th time of a message comes when it failed once less, and the delay after that is over."""
     earliest: dict[tuple[bytes, int], float] = {}
-    for event in _until_a_loss(story):
+    for event in story.history.events:
         if not isinstance(event, Began) or event.topic != TASKS:
             continue
         if not isinstance(event, Finished):
@@ -142,12 +152,12 @@ def _is_hopeless(event: Finished) -> bool:
     return event.outcome == "failed" and event.times >= RECONSUME_LIMIT
 
 
-def _until_a_loss(story: Story) -> Iterator[Event]:
-    first_loss = first_tail_loss(story)
-    for event in story.history.events:
-        if event.at >= first_loss:
-            return
-        yield event
+def _queues(story: Story, topic: str) -> dict[int, dict[int, bytes]]:
+    """Return what a topic holds in the end: by queue, each place and its message."""
+    queues: dict[int, dict[int, bytes]] = defaultdict(dict)
+    for message in _left(story, topic):
+        queues[message.queue_id][message.queue_offset] = message.body
+    return queues
 
 
 def _left(story: Story, topic: str) -> list[Stored]:

@@ -32,7 +32,7 @@ def check_delayed(story: Story) -> Iterator[Violation]:
             yield Violation("delivered before its time", f"at {first}, due at {due}", offered[body])
         yield from _not_too_often(story, copies)
     for accepted in _accepted(story, REMINDERS):
-        if accepted.body not in delivered and not _may_be_lost(story, accepted):
+        if accepted.body not in delivered and not may_be_lost(story, accepted):
             yield Violation("delayed and lost", "", accepted)
 
 
@@ -46,7 +46,7 @@ def check_transactions(story: Story) -> Iterator[Violation]:
         yield from _not_too_often(story, copies)
     for accepted in _accepted(story, PAYMENTS):
         is_missing = accepted.body in done and accepted.body not in delivered
-        if is_missing and not _may_be_lost(story, accepted):
+        if is_missing and not may_be_lost(story, accepted):
             yield Violation("done and not delivered", "", accepted)
     for given_up in _delivered(story, TRANS_CHECK_MAX_TIME_TOPIC).values():
         yield Violation("given up", f"{given_up}")
@@ -73,13 +73,3 @@ def _delivered(story: Story, topic: str) -> dict[bytes, list[Stored]]:
         if message.topic == topic:
             delivered[message.body].append(message)
     return delivered
-
-
-def _may_be_lost(story: Story, accepted: Accepted) -> bool:
-    return may_be_lost(
-        story,
-        status=accepted.status,
-        waits=True,
-        started=accepted.started,
-        end_offset=accepted.end_offset,
-    )
