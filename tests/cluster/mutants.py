@@ -156,6 +156,11 @@ def lift_every_refusal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Refusals, "lift", lift)
 
 
+def miss_no_queue(patch: pytest.MonkeyPatch) -> None:
+    """A broker whose files of a queue are gone takes what is left for all that there was."""
+    patch.setattr(recovery, "_lost_entries", lambda *_, **__: [])
+
+
 MUTANTS: Final[dict[str, Patch]] = {
     "readers see what is confirmed": show_everything,
     "a master that stands aside leads nobody": lead_beside_a_master,
@@ -169,6 +174,7 @@ MUTANTS: Final[dict[str, Patch]] = {
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,
     "a refusal is lifted by its owner alone": lift_every_refusal,
+    "lost files of a queue are made again": miss_no_queue,
 }
 
 

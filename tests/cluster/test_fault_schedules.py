@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 import pytest
@@ -15,7 +15,16 @@ from tests.cluster.histories import injector
 from tests.cluster.histories.checker import check
 from tests.cluster.histories.chosen import broken_promises, schedule_of, switching
 from tests.cluster.histories.events import HandedOver, ReignBegan, RivalAnswered, RivalEnded
-from tests.cluster.histories.schedule import Failover, Fault, Grab, HandOver, Switch, make_schedule
+from tests.cluster.histories.schedule import (
+    LOST_FILES,
+    Failover,
+    Fault,
+    FaultKind,
+    Grab,
+    HandOver,
+    Switch,
+    make_schedule,
+)
 from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
 from tests.cluster.histories.violation import events_of
@@ -24,6 +33,7 @@ from tests.cluster.mutants import (
     believe_slaves_alone,
     claim_in_a_hand_over,
     look_for_no_master,
+    miss_no_queue,
 )
 from tests.cluster.soak import HASH_SEED
 
@@ -380,6 +390,23 @@ def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     assert "a slave still had the tail" in broken_promises(schedule_of(POWER_CUT, mode="async"))
+
+
+@pytest.mark.parametrize("who", ["master", "slave-1"])
+@pytest.mark.parametrize("kind", get_args(LOST_FILES))
+def test_broker_that_lost_files_breaks_no_promise(kind: FaultKind, who: str) -> None:
+    """Also after a hand-over, when its settings say another role than it held."""
+    lost = schedule_of(Fault(14.0, 2.0, kind, who, amount=1.0))
+    assert broken_promises(lost) == set()
+    assert broken_promises(attrs.evolve(lost, switches=(HandOver(8.0),))) == set()
+
+
+def test_broker_that_does_not_miss_the_files_of_a_queue_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    miss_no_queue(monkeypatch)
+    lost = schedule_of(Fault(14.0, 2.0, "queue gone", "master", amount=1.0))
+    assert "acknowledged and lost" in broken_promises(lost)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,13 @@ class ScheduledDisk(FaultyDisk):
         begin = max(start, end - size)
         self.files[log / f"{start:020d}"].pwrite(bytes(end - begin), begin - start)
 
+    def lose(self, lost: Path) -> None:
+        """Remove a file, with what belongs to it by its name, or a folder with all that is in it, for good."""
+        for path in [path for path in self.files if _belongs_to(path, lost)]:
+            self.unlink(path)
+            self.sync_directory(path.parent)
+        self.directories = {path for path in self.directories if lost not in (path, *path.parents)}
+
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         if self.seconds:
             await trio.sleep(self.seconds)
@@ -48,6 +55,10 @@ class ScheduledDisk(FaultyDisk):
         """Raise what the system raises when a file of `size` bytes cannot have the `wanted` ones."""
         if self.is_full and wanted > size:
             raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _belongs_to(path: Path, lost: Path) -> bool:
+    return lost in path.parents or (path.parent == lost.parent and path.name.startswith(lost.name))
 
 
 class _ScheduledFile(FaultyOpenFile):

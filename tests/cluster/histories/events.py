@@ -196,8 +196,9 @@ class MemberEnded(Event):
     role: str
     how: str
     """`stop`, `kill` (as -9: written bytes stay), `power cut` (what was not synced may be lost), `torn end` (as kill,
-    and the last bytes of the log are zeros), `wiped` (as kill, and the disk is empty) or `older copy` (as kill, and in
-    place of its directory is a copy of it, made before)."""
+    and the last bytes of the log are zeros), `wiped` (as kill, and the disk is empty), `older copy` (as kill, and in
+    place of its directory is a copy of it, made before), `queue gone` (as stop, and files of queues are removed), or
+    `role gone` and `epochs gone` (as kill, and that file is removed)."""
     log_end: int
     flushed: int
     offsets: tuple[tuple[int, int], ...]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import get_args
 
 import trio
 from tests.cluster.histories.disk import ScheduledDisk
@@ -9,8 +10,8 @@ from tests.cluster.histories.events import FaultBegan, FaultEnded, now
 from tests.cluster.histories.pause import PausableMember
 from tests.cluster.histories.rival import RivalMaster, hides_a_master
 from tests.cluster.histories.roles import appoint_a_master, decide_between_histories
-from tests.cluster.histories.schedule import Fault
-from tests.cluster.histories.world import ScheduledClock, World
+from tests.cluster.histories.schedule import LOST_FILES, Fault
+from tests.cluster.histories.world import CLEAN_ENDS, ScheduledClock, World
 
 
 async def inject_faults(world: World, rival: RivalMaster) -> None:
@@ -23,7 +24,7 @@ async def inject_faults(world: World, rival: RivalMaster) -> None:
     world.cluster.memory_network.heal()
     if world.has_new_log:
         await decide_between_histories(world, rival)
-    if any(fault.kind == "older copy" for fault in world.schedule.faults):
+    if any(fault.kind in ("older copy", "role gone") for fault in world.schedule.faults):
         await appoint_a_master(world, rival)
 
 
@@ -61,12 +62,14 @@ async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerato
     # a paused one stops when it goes on.
     cannot_stop = member.disk.is_full or member.is_paused
     is_down = not member.is_running or world.goes_down(member)
-    if is_down or (fault.kind == "stop" and cannot_stop):
+    if is_down or (fault.kind in CLEAN_ENDS and cannot_stop):
         yield False
         return
     _note(world, fault)
     seed = world.schedule.seed * 100 + number
     await world.end(member, fault.kind, seed=seed, kept=fault.amount, torn=int(fault.amount))
+    if fault.kind in get_args(LOST_FILES):
+        world.lose_files(member, fault)
     yield True
     await world.start(member)
 
@@ -179,6 +182,9 @@ _APPLIED = {
     "stop": _member_down,
     "torn end": _member_down,
     "wiped": _member_down,
+    "queue gone": _member_down,
+    "role gone": _member_down,
+    "epochs gone": _member_down,
     "older copy": _set_back,
     "pause": _pause,
     "clock": _clock,

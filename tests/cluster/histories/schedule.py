@@ -26,6 +26,7 @@ HOST_FAULTS = Literal["silence"]
 OTHER_FAULTS = Literal["name server down"]
 MISTAKES = Literal["rival"]
 DAMAGE = Literal["torn end", "wiped", "older copy"]
+LOST_FILES = Literal["queue gone", "role gone", "epochs gone"]
 CLOCK_FAULTS = Literal["clock"]
 PAUSES = Literal["pause"]
 Use = Literal["delayed", "transactions", "ledger", "retries", "static", "broadcast"]
@@ -36,6 +37,7 @@ FaultKind = (
     | OTHER_FAULTS
     | MISTAKES
     | DAMAGE
+    | LOST_FILES
     | CLOCK_FAULTS
     | PAUSES
 )
@@ -55,7 +57,8 @@ class Fault:
     other: str = ""
     amount: float = 0.0
     """Seconds of a delay, of a slow disk, or that the clocks are ahead; after a power cut the share of unsynced changes
-    that stayed; of a torn end the bytes that are zeros then; of an older copy the seconds since it was made."""
+    that stayed; of a torn end the bytes that are zeros then; of an older copy the seconds since it was made; of a queue
+    whose files are gone its id, or a negative number for the whole topic."""
 
     def __str__(self) -> str:
         words = [self.kind, self.who, self.other, f"amount={self.amount:g}" if self.amount else ""]
@@ -252,6 +255,7 @@ def make_schedule(seed: int) -> Schedule:
         )
         switches = tuple(sorted((*switches, *hand_overs), key=lambda change: change.at))
         faults += disturbing
+        faults += _lost_file(random.Random(f"lost file {seed}"), length, mode.slaves)
     faults += damage
     visits = [_visits(rng, length) for _ in range(consumer_count)]
     resets = sorted(round(rng.uniform(5, length), 3) for _ in range(rng.choice((0, 0, 1, 2))))
@@ -399,6 +403,17 @@ def _damage(rng: random.Random, length: float, slaves: int) -> list[Fault]:
         back = max(0.1, lasts + rng.choice((-2.0, -0.1, 0.1, 2.0)))
         faults.append(Fault(at, round(back, 3), "name server down", "name server"))
     return faults
+
+
+def _lost_file(rng: random.Random, length: float, slaves: int) -> list[Fault]:
+    """Remove files of a broker that is down, in some runs: it has its log, and not all that it knew of it."""
+    if rng.random() < 0.7:
+        return []
+    kind = rng.choice(get_args(LOST_FILES))
+    at, lasts = rng.uniform(8, length - 12), rng.uniform(0.3, 6.0)
+    who = rng.choice(("master", "master", *(f"slave-{number + 1}" for number in range(slaves))))
+    amount = float(rng.choice((-1, *range(QUEUES)))) if kind == "queue gone" else 0.0
+    return [Fault(round(at, 3), round(lasts, 3), kind, who, amount=amount)]
 
 
 def _older_copy(rng: random.Random, length: float, slaves: int) -> Fault | None:

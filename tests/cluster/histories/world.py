@@ -27,7 +27,7 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.link_files import link_settings, new_folder
 from tests.cluster.histories.pause import PausableCluster
-from tests.cluster.histories.schedule import QUEUES, Schedule
+from tests.cluster.histories.schedule import QUEUES, Fault, Schedule
 from tests.cluster.histories.uses.names import level_table
 from tests.support.clients import open_client
 
@@ -37,6 +37,7 @@ from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.store.acknowledged import Acknowledged
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.epochs import EPOCH_FILE
 from rocketrio_broker.store.errors import NotOpenedError
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.message_store import MessageStore
@@ -66,6 +67,9 @@ START_LIMIT: Final = 60.0
 """Seconds a broker may take to come up; longer is a fault of ours."""
 
 
+ROLE_FILE: Final = "rocketrioRole.json"
+CLEAN_ENDS: Final = ("stop", "queue gone")
+"""After a kill a broker makes the queues again that the walk through its log meets, and notices nothing."""
 LOG_FILE_SIZE: Final = 16_384
 
 
@@ -412,7 +416,7 @@ class World:
         )
         self.end_reign(member)
         self._ending.add(number)
-        await (member.stop() if how == "stop" else member.kill())
+        await (member.stop() if how in CLEAN_ENDS else member.kill())
         self._ending.discard(number)
         disk = member.disk
         assert isinstance(disk, ScheduledDisk)
@@ -424,6 +428,20 @@ class World:
             found.seconds = disk.seconds
             found.fill(disk.is_full)
         self.history.events[place] = attrs.evolve(ended, noted=self._noted(member))
+
+    @staticmethod
+    def lose_files(member: Member, fault: Fault) -> None:
+        """Remove files of a broker that is down, as a fault says."""
+        config, disk = member.config, member.disk
+        assert isinstance(disk, ScheduledDisk)
+        topic = config.data / "consumequeue" / TOPIC
+        queue = topic if fault.amount < 0 else topic / f"{fault.amount:.0f}"
+        lost = {
+            "queue gone": queue,
+            "role gone": config.config_directory / ROLE_FILE,
+            "epochs gone": config.data / EPOCH_FILE,
+        }
+        disk.lose(lost[fault.kind])
 
     @staticmethod
     def _noted(member: Member) -> int:
