@@ -161,6 +161,16 @@ def miss_no_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "_lost_entries", lambda *_, **__: [])
 
 
+def wait_without_reason(patch: pytest.MonkeyPatch) -> None:
+    """A former master keeps its end for an operator, though nothing was answered for it and no slave had it."""
+    why_kept = resync.why_kept
+
+    def always(*arguments: Any) -> str:
+        return why_kept(*arguments) or "slaves that counted in epoch 1 may have had it: one"
+
+    patch.setattr(resync, "why_kept", always)
+
+
 MUTANTS: Final[dict[str, Patch]] = {
     "readers see what is confirmed": show_everything,
     "a master that stands aside leads nobody": lead_beside_a_master,
@@ -170,6 +180,7 @@ MUTANTS: Final[dict[str, Patch]] = {
     "a new master asks its slaves": ask_no_slave,
     "what slaves acknowledged is noted": believe_slaves_alone,
     "nothing is cut without proof": cut_without_proof,
+    "nobody waits without a reason": wait_without_reason,
     "an empty synchronous master waits for a slave": expect_no_slaves,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,

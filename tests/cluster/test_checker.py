@@ -50,7 +50,6 @@ from tests.cluster.histories.schedule import MOVABLE_QUEUE, Fault, HandOver, Mod
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.violation import Violation
 
-from rocketrio_broker.ha.client import HAClientState
 from rocketrio_protocol.ha.exchange import Epoch
 
 FIRST, SECOND = b"first", b"second"
@@ -315,7 +314,7 @@ def is_told_lost(*events: Event, **mode: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("asked", "is_excused"),
-    [("answered", False), ("unasked", False), ("failed", True), ("unlisted", True)],
+    [("answered", False), ("unasked", False), ("failed", True), ("unreachable", True)],
 )
 @pytest.mark.parametrize("role", ["sync-master", "async-master"])
 def test_loss_is_excused_only_where_no_other_copy_could_be_asked(
@@ -328,6 +327,14 @@ def test_loss_is_excused_only_where_no_other_copy_could_be_asked(
     assert is_told_lost(*cut, role=role, flush="async") is not is_excused
     killed = restarted(30.0, "kill", kept=100, slave_end=200, asked=asked)
     assert is_told_lost(*killed, role=role)
+
+
+def test_synchronous_master_that_knows_no_slave_waits_until_one_comes() -> None:
+    *ended, began = restarted(30.0, "wiped", kept=0, slave_end=200, asked="unlisted")
+    assert not is_told_lost(*ended, began, role="async-master")
+    assert is_told_lost(*ended, began, role="sync-master")
+    waited = attrs.evolve(began, since=began.at - 10.0)
+    assert not is_told_lost(*ended, waited, role="sync-master")
 
 
 @pytest.mark.parametrize(
@@ -676,16 +683,10 @@ def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
 
 
 def test_tail_that_a_slave_still_had_is_missed() -> None:
-    """And a slave that is left ahead is right only while it says so."""
-    cut = tail_cut(slave_end=200)
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
     level = attrs.evolve(left, broker=1)
     told = {"a slave still had the tail", "acknowledged and lost"}
-    assert broken([*RIGHT, *cut], left, level, flush="async") == told
-    ahead = state(1, log=b"a" * 2 * SIZE, replication=HAClientState.AHEAD.value)
-    assert broken([*RIGHT, *cut], left, ahead, flush="async") == told
-    silent = attrs.evolve(ahead, replication="following")
-    assert "a slave is not level" in broken([*RIGHT, *cut], left, silent, flush="async")
+    assert broken([*RIGHT, *tail_cut(slave_end=200)], left, level, flush="async") == told
 
 
 def test_acknowledged_message_that_no_group_gets_is_reported() -> None:
@@ -929,6 +930,9 @@ def test_wait_of_a_slave_without_a_reason_is_reported() -> None:
         assert _tails(reported(7.0, 150), wait) == set()
         assert _tails(reported(7.0, 100), wait) == told
         assert _tails(reported(7.0, 150, broker=1), wait) == told
+        # By the rule `cut` it waits for nobody.
+        assert _tails(cut(is_proven=False, why=wait.why)) == told
+        assert _tails(reported(7.0, 150), cut(is_proven=False, why=wait.why)) == set()
     lost = attrs.evolve(ended_by("power cut"), left=100)
     for event in (lost, cut(broker=1, is_proven=False)):
         assert _tails(event, had) == told

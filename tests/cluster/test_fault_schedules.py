@@ -26,7 +26,7 @@ from tests.cluster.histories.schedule import (
     make_schedule,
 )
 from tests.cluster.histories.story import run_story
-from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
+from tests.cluster.histories.tail_losses import any_divergent, tail_losses
 from tests.cluster.histories.violation import events_of
 from tests.cluster.mutants import (
     ask_no_slave,
@@ -298,7 +298,7 @@ def test_master_that_lost_its_whole_log_takes_no_writes_until_an_operator_decide
     )
     assert broken_promises(schedule_of(*lost, mode="async")) == set()
     monkeypatch.setattr(injector, "decide_between_histories", decides_nothing)
-    assert broken_promises(schedule_of(*lost, mode="async")) == {"no send"}
+    assert "no send" in broken_promises(schedule_of(*lost, mode="async"))
 
 
 def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> None:
@@ -309,7 +309,7 @@ def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> Non
     ended = run_story(schedule_of(*lost, mode="async"))
     assert check(ended) == []
     assert tail_losses(ended)
-    assert may_be_divergent(ended, 1)
+    assert any_divergent(ended)
     assert ended.final.brokers[1].log == ended.final.brokers[0].log
 
 

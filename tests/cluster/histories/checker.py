@@ -17,6 +17,7 @@ from tests.cluster.histories.checker_offsets import check_offsets
 from tests.cluster.histories.checker_passing import check_passing
 from tests.cluster.histories.checker_readers import (
     acknowledged_messages_are_delivered,
+    places_passed_by_an_order,
     readers_see_what_is_confirmed,
 )
 from tests.cluster.histories.events import (
@@ -40,12 +41,11 @@ from tests.cluster.histories.events import (
     TopicCreated,
     TwoMasters,
 )
-from tests.cluster.histories.schedule import HandOver
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, HandOver
 from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
     could_get,
     is_divergent,
-    may_be_divergent,
     may_be_lost,
     more_than_the_master,
     reigns,
@@ -57,7 +57,6 @@ from tests.cluster.histories.uses.check_regulars import check_regulars
 from tests.cluster.histories.violation import Violation, events_of
 from tests.cluster.histories.world import common_end
 
-from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.store.acknowledged import SYNC_PERIOD
 from rocketrio_protocol.codes import ResponseCode
@@ -130,14 +129,15 @@ def nothing_acknowledged_is_cut_automatically(story: Story) -> Iterator[Violatio
 
 
 def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
-    """A former master waits for an operator only if something was answered for what it has, or may have been.
+    """A former master waits for an operator, or for his rule, only if something was answered for what it has.
 
-    A slave told it so; or the only slave has lost something since, and cannot say what it had; or producers were
-    answered without a slave. Of two slaves one may not have been asked. A stranger that does not identify itself may be
-    an Apache slave.
+    Or if it may have been: a slave told it so; or the only slave has lost something since, and cannot say what it had;
+    or producers were answered without a slave. Of two slaves one may not have been asked. A stranger that does not
+    identify itself may be an Apache slave.
     """
     mode = story.schedule.mode
-    for wait in events_of(story, TailWaits):
+    cuts = [cut for cut in events_of(story, TailCut) if not cut.is_proven]
+    for wait in (*events_of(story, TailWaits), *cuts):
         was_told = any(
             isinstance(event, Reported)
             and event.broker == wait.broker
@@ -178,8 +178,6 @@ def logs_are_identical(story: Story) -> Iterator[Violation]:
     """Byte by byte, and as far as the master's, now that everything is mended."""
     master = story.final.brokers[0]
     for slave in story.final.brokers[1:]:
-        if _waits_ahead(story, slave):
-            continue
         begin, end = max(master.log_begin, slave.log_begin), min(master.log_end, slave.log_end)
         ours = slave.log[begin - slave.log_begin : end - slave.log_begin]
         theirs = master.log[begin - master.log_begin : end - master.log_begin]
@@ -219,16 +217,6 @@ def logs_are_identical_below_their_boundary(story: Story) -> Iterator[Violation]
             yield Violation("logs differ below their boundary", text)
 
 
-def _waits_ahead(story: Story, slave: BrokerState) -> bool:
-    """Whether a slave with more than its master says so: nothing was appended since that would tell them apart."""
-    master = story.final.brokers[0]
-    return (
-        may_be_divergent(story, slave.broker)
-        and slave.replication.startswith(HAClientState.AHEAD.value)
-        and slave.log.startswith(master.log)
-    )
-
-
 def new_master_got_the_whole_log(story: Story) -> Iterator[Violation]:
     """A master has what every broker that could be asked has, when it serves: one that came back, or a new one."""
     for began, ended, number in more_than_the_master(story):
@@ -239,7 +227,7 @@ def new_master_got_the_whole_log(story: Story) -> Iterator[Violation]:
 def everything_came_to_rest(story: Story) -> Iterator[Violation]:
     """After the faults slaves are level and the group has read and committed everything, also of a shorter log."""
     brokers = story.final.brokers
-    if not story.final.came_to_rest and not any(_waits_ahead(story, one) for one in brokers[1:]):
+    if not story.final.came_to_rest:
         states = [(state.log_end, state.offsets, state.replication) for state in brokers]
         yield Violation("no rest", f"{states}, ends {[len(q) for q in brokers[0].queues]}")
 
@@ -331,6 +319,7 @@ def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
     """Whoever receives a message that is still there, the group has received all that stand before it."""
     queues = [dict(messages) for messages in story.final.brokers[0].queues]
     received: list[set[int]] = [set() for _ in queues]
+    received[MOVABLE_QUEUE].update(range(places_passed_by_an_order(story)))
     told: set[int] = set()
     for event in events_of(story, Received):
         queue, seen = queues[event.queue_id], received[event.queue_id]
@@ -347,8 +336,6 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
     """Topics, groups and offsets are the same everywhere at the end."""
     master = story.final.brokers[0]
     for slave in story.final.brokers[1:]:
-        if _waits_ahead(story, slave):
-            continue  # It copies nothing from a master whose log it does not follow.
         for name in ("topics", "groups", "offsets", "used_offsets"):
             ours, theirs = (set(getattr(one, name)) for one in (slave, master))
             if "offsets" in name and tail_losses(story):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tests.cluster.histories.events import PassingPulled, PassingSent, ReignBegan, TopicRemade
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import may_be_lost, shorter_reigns
-from tests.cluster.histories.violation import Violation
+from tests.cluster.histories.violation import Violation, events_of
 
 
 def check_passing(story: Story) -> Iterator[Violation]:
@@ -17,15 +17,16 @@ def check_passing(story: Story) -> Iterator[Violation]:
 
 def master_has_no_earlier_life(story: Story) -> Iterator[Violation]:
     """Nor do crashes bring it back, to whoever is master."""
-    master = 0
-    since = 0.0
+    master, since = 0, 0.0
+    lives: list[TopicRemade] = []
     for event in story.history.events:
         if isinstance(event, ReignBegan):
             master, since = event.broker, event.at
         elif isinstance(event, TopicRemade):
+            lives.append(event)
             since = event.at
         elif isinstance(event, PassingPulled) and event.asked >= since:
-            life = _life_at(story, event.at)
+            life = _life_at(story, lives, event.at)
             earlier = [body for body in event.bodies if _life_of(body) < life]
             if earlier and event.broker == master:
                 yield Violation("deleted and read", f"{earlier}", event)
@@ -44,7 +45,7 @@ def last_life_is_whole(story: Story) -> Iterator[Violation]:
             and not may_be_lost(story, event)
         ):
             yield Violation("acknowledged and lost", "of the passing topic", event)
-    life = _life_at(story, story.history.events[-1].at)
+    life = _last_life(story)
     for queue in master.passing:
         if any(_life_of(body) < life for _, body in queue):
             yield Violation("deleted and kept", f"{queue}")
@@ -58,18 +59,21 @@ def _lost_a_deletion(story: Story) -> bool:
 
     A known fault: a slave that has cut the deletion still takes no offset of the life that goes on (seed 91).
     """
-    return _life_at(story, story.history.events[-1].at) < len(story.schedule.remakes)
+    return _last_life(story) < len(story.schedule.remakes)
 
 
-def _life_at(story: Story, at: float) -> int:
-    """Return the topic's life at a time: the last one whose beginning is still in the log of the master."""
-    lives = [event for event in story.history.events if isinstance(event, TopicRemade)]
+def _last_life(story: Story) -> int:
+    """Return the topic's life in the end."""
+    return _life_at(story, events_of(story, TopicRemade), story.history.events[-1].at)
+
+
+def _life_at(story: Story, lives: list[TopicRemade], at: float) -> int:
+    """Return the topic's life: the last one of these whose beginning is in the log of the master of a time."""
     return max(
         (
             remade.life
             for remade in lives
-            if remade.at <= at
-            and not any(
+            if not any(
                 remade.at <= ended.at and began.at <= at and began.kept < remade.log_end
                 for began, ended in shorter_reigns(story)
             )

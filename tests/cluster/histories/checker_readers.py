@@ -29,7 +29,7 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
     """What was acknowledged and is still there was handed to somebody of the group, who runs until the end."""
     there = [dict(queue) for queue in story.final.brokers[0].queues]
     received = {(event.queue_id, event.body) for event in events_of(story, Received)}
-    passed = _places_passed_by_a_reset(story)
+    passed = places_passed_by_an_order(story)
     for answer in events_of(story, SendAnswered):
         queue_id = answer.queue_id
         for index, body in enumerate(answer.bodies):
@@ -40,10 +40,11 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
                 yield Violation("acknowledged and undelivered", f"{body!r}", answer)
 
 
-def _places_passed_by_a_reset(story: Story) -> int:
-    """Return the offset before which an operator may have passed over messages.
+def places_passed_by_an_order(story: Story) -> int:
+    """Return the offset before which somebody entitled may have passed over messages of the movable queue.
 
-    After a loss an operator may reset to what a slave had committed, beyond messages at places that were used again.
+    After a loss an operator may reset to what a slave had committed, and a member may seek below what it had read,
+    beyond messages at places that were used again.
     """
     losses = tail_losses(story)
     return max(

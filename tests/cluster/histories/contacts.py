@@ -31,9 +31,9 @@ _QUESTIONS: Final = (
 RETURN_WAIT: Final = 10.0
 """Seconds that a new master waits for a broker that does not answer (`ha_return_wait`); then it asks no more."""
 
-Outcome = Literal["answered", "failed", "unlisted", "unasked"]
-"""Of the last question to a broker in the time for that: `unlisted` is one that was not asked, and that no name server
-named; `unasked` one that was not asked although it could have been."""
+Outcome = Literal["answered", "failed", "unreachable", "unlisted", "unasked"]
+"""Of the last question to a broker in the time for that. `unlisted` is one that was not asked, and that no name server
+named, `unreachable` one that could not have been found either; `unasked` one that was named, and not asked."""
 
 
 @attrs.define

@@ -6,7 +6,7 @@ Every event is a value that compares by its content, so that two runs of one see
 
 import attrs
 import trio
-from tests.cluster.histories.contacts import Outcome
+from tests.cluster.histories.contacts import RETURN_WAIT, Outcome
 
 
 @attrs.frozen(kw_only=True)
@@ -271,9 +271,14 @@ class ReignBegan(Event):
     def _named(self) -> tuple[int, ...]:
         return tuple(number for number, _, _ in self.others if number != self.broker)
 
-    def could_ask(self, number: int) -> bool:
-        """Whether a broker answered, or would have been found if it had been looked for; this one has itself."""
-        return dict(self.asked).get(number, "unasked") in ("answered", "unasked")
+    def could_ask(self, number: int, *, must_wait: bool = False) -> bool:
+        """Whether a broker answered, or would have been found if it had been looked for; this one has itself.
+
+        One that must wait for a slave that may come finds it also where no name server names it.
+        """
+        outcome = dict(self.asked).get(number, "unasked")
+        may_come = must_wait and outcome == "unlisted" and self.at - self.since < RETURN_WAIT
+        return outcome in ("answered", "unasked") or may_come
 
 
 @attrs.frozen(kw_only=True)
@@ -312,6 +317,8 @@ class TailCut(Event):
     """By its own proof that nobody was answered for it; otherwise by an operator's rule."""
     bodies: tuple[tuple[int, bytes], ...]
     """Queue id and body of the plain topic's messages in it."""
+    why: str = ""
+    """Why it has no proof; empty where it compared bytes alone."""
 
 
 @attrs.frozen(kw_only=True)

@@ -255,7 +255,9 @@ def make_schedule(seed: int) -> Schedule:
         )
         switches = tuple(sorted((*switches, *hand_overs), key=lambda change: change.at))
         faults += disturbing
-        faults += _lost_file(random.Random(f"lost file {seed}"), length, mode.slaves)
+        for lost in _lost_file(random.Random(f"lost file {seed}"), length, mode.slaves):
+            faults = [*_of_others(faults, lost), lost]
+            damage = _of_others(damage, lost)
     faults += damage
     visits = [_visits(rng, length) for _ in range(consumer_count)]
     resets = sorted(round(rng.uniform(5, length), 3) for _ in range(rng.choice((0, 0, 1, 2))))
@@ -414,6 +416,16 @@ def _lost_file(rng: random.Random, length: float, slaves: int) -> list[Fault]:
     who = rng.choice(("master", "master", *(f"slave-{number + 1}" for number in range(slaves))))
     amount = float(rng.choice((-1, *range(QUEUES)))) if kind == "queue gone" else 0.0
     return [Fault(round(at, 3), round(lasts, 3), kind, who, amount=amount)]
+
+
+def _of_others(faults: list[Fault], one: Fault) -> list[Fault]:
+    """Without those that may have its broker down when a fault begins, or while it lasts."""
+    ends = one.at + one.lasts
+    return [
+        fault
+        for fault in faults
+        if fault.who != one.who or fault.at > ends or fault.at + fault.lasts < one.at - 1
+    ]
 
 
 def _older_copy(rng: random.Random, length: float, slaves: int) -> Fault | None:

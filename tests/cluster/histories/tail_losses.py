@@ -3,8 +3,7 @@
 A master gets from the other brokers what it lacks before it takes writes, whether it comes back or was a slave until
 then. What they had, and how its questions to them went, stands in `ReignBegan`, what a disk kept in `MemberEnded`:
 nothing is guessed from faults or times. A broker that had more and could not be asked follows again once it has cut
-what only it had (by the rule `cut`, or when an operator says so: `tails.py`), or waits, saying so, while its master
-appends nothing.
+what only it had (by the rule `cut`, or when an operator says so: `tails.py`).
 """
 
 from collections.abc import Iterator
@@ -56,14 +55,9 @@ def tail_losses(story: Story) -> list[TailLoss]:
     ]
 
 
-def may_be_divergent(story: Story, broker: int) -> bool:
-    """Whether a broker had, and for a while served, bytes that a later master began without."""
-    return any(number == broker for _, _, number in more_than_the_master(story))
-
-
 def any_divergent(story: Story) -> bool:
-    """Whether some broker may be."""
-    return any(may_be_divergent(story, state.broker) for state in story.final.brokers)
+    """Whether some broker had, and for a while served, bytes that a later master began without."""
+    return any(more_than_the_master(story))
 
 
 def may_be_lost(story: Story, answer: Answer) -> bool:
@@ -77,7 +71,10 @@ def may_be_lost(story: Story, answer: Answer) -> bool:
             story, answer, ended
         ):
             holders = {number for number, held in began.holders if held > answer.end_offset}
-            return not any(could_get(story, began, ended, number) for number in holders) and all(
+            must_wait = _is_promised_by_slaves(story, answer)
+            return not any(
+                could_get(story, began, ended, number, must_wait=must_wait) for number in holders
+            ) and all(
                 _lost_with_its_disk(story, number, answer, began)
                 for number in _acknowledged_by(story, answer) - holders
             )
@@ -95,7 +92,7 @@ def _was_stored_before(story: Story, answer: Answer, ended: ReignEnded) -> bool:
 def _acknowledged_by(story: Story, answer: Answer) -> set[int]:
     """Return the broker that answered, and for a synchronous one the slaves that it knew to have the message."""
     slaves: set[int] = set()
-    if story.schedule.mode.role == "sync-master" and answer.status == "SEND_OK":
+    if _is_promised_by_slaves(story, answer):
         slaves = {
             event.slave
             for event in story.history.events
@@ -118,7 +115,15 @@ def _lost_with_its_disk(story: Story, broker: int, answer: Answer, began: ReignB
     )
 
 
-def could_get(story: Story, began: ReignBegan, ended: ReignEnded, number: int) -> bool:
+def _is_promised_by_slaves(story: Story, answer: Answer) -> bool:
+    """Whether a synchronous master answered that a slave has it too."""
+    waits = not isinstance(answer, SendAnswered) or answer.waits
+    return waits and story.schedule.mode.role == "sync-master" and answer.status == "SEND_OK"
+
+
+def could_get(
+    story: Story, began: ReignBegan, ended: ReignEnded, number: int, *, must_wait: bool = False
+) -> bool:
     """Whether a new master had what a broker has of the last one's log, or could have asked for it, and continued it.
 
     Where an operator made a broker master that has another history there is nothing to be continued.
@@ -129,7 +134,9 @@ def could_get(story: Story, began: ReignBegan, ended: ReignEnded, number: int) -
         and not end_of(story, ended)
         and end.get(began.broker, 0) > held.get(began.broker, 0)
     )
-    return number == began.broker or (began.could_ask(number) and not has_other_history)
+    return number == began.broker or (
+        began.could_ask(number, must_wait=must_wait) and not has_other_history
+    )
 
 
 def end_of(story: Story, ended: ReignEnded) -> str:

@@ -19,7 +19,7 @@ from tests.support.stores import body_of
 
 from rocketrio import Error, open_admin
 from rocketrio_broker.embedded import Member
-from rocketrio_broker.ha.errors import DivergedHistoryError
+from rocketrio_broker.ha.errors import BeyondBoundaryError, DivergedHistoryError
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.message_store import MessageStore
@@ -42,6 +42,7 @@ def note_cuts(world: World) -> Iterator[None]:
             end=store.max_physical_offset,
             is_proven=is_proven,
             bodies=_bodies_from(store, problem.cut_at),
+            why=(isinstance(problem, BeyondBoundaryError) and problem.why_kept) or "",
         )
         await cut(resync, problem, is_proven=is_proven)
         world.history.add(event)

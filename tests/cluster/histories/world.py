@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 import trio
-from tests.cluster.histories.contacts import RETURN_WAIT, Contacts
+from tests.cluster.histories.contacts import RETURN_WAIT, Contacts, Outcome
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import (
     History,
@@ -26,7 +26,7 @@ from tests.cluster.histories.events import (
     now,
 )
 from tests.cluster.histories.link_files import link_settings, new_folder
-from tests.cluster.histories.pause import PausableCluster
+from tests.cluster.histories.pause import PausableCluster, PausableMember
 from tests.cluster.histories.schedule import QUEUES, Fault, Schedule
 from tests.cluster.histories.uses.names import level_table
 from tests.support.clients import open_client
@@ -585,9 +585,7 @@ class World:
                 offsets=self.offsets(member),
                 queue_ends=self.queue_ends(member),
                 holders=tuple((one, self._held(one, before)) for one in before.logs),
-                asked=tuple(
-                    (other, contacts.outcome(*three, since=since)) for other, three in hosts.items()
-                ),
+                asked=tuple((other, self._outcome(member, other, since=since)) for other in hosts),
                 named=tuple(
                     other
                     for other, three in hosts.items()
@@ -598,6 +596,21 @@ class World:
                 since=round(since, 6),
             )
         )
+
+    def _outcome(self, member: Member, number: int, *, since: float) -> Outcome:
+        """How the last question of a new master to another broker went."""
+        other, network = self.cluster.members[number], self.cluster.memory_network
+        assert isinstance(other, PausableMember)
+        hosts = member.host, other.host
+        outcome = self.cluster.contacts.outcome(*hosts, NAME_SERVER_HOST, since=since)
+        is_reachable = (
+            other.is_running
+            and not other.is_paused
+            and number not in self._starting
+            and not network._is_held(*hosts)
+            and not network._is_held(*reversed(hosts))
+        )
+        return "unreachable" if outcome == "unlisted" and not is_reachable else outcome
 
     def queue_ends(self, member: Member) -> tuple[int, ...]:
         """Where the queues of the plain topic end at a broker."""
