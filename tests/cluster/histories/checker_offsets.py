@@ -105,6 +105,9 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                 seen = {key: offset for key, offset in seen.items() if key[0] != broker}
             case MemberStarted(broker=broker, offsets=offsets):
                 seen.update({(broker, queue_id): offset for queue_id, offset in offsets})
+                for one in falls:  # What it has not kept it may obey again.
+                    if dict(offsets).get(one.queue_id, -1) > one.offset:
+                        one.used.discard(broker)
             case OffsetsSeen(broker=broker, offsets=offsets):
                 for queue_id, offset in offsets:
                     before = seen.get((broker, queue_id), -1)
@@ -183,7 +186,7 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                     held.setdefault((broker, queue_id), []).append((at, offset))
             case MemberEnded(broker=broker):
                 held = {key: values for key, values in held.items() if key[0] != broker}
-            case ReignBegan(at=at, offsets=offsets, queue_ends=queue_ends):
+            case ReignBegan(is_serving=True, at=at, offsets=offsets, queue_ends=queue_ends):
                 found, ends = dict(offsets), dict(enumerate(queue_ends))
                 for (broker, queue_id), values in held.items():
                     before = [offset for seen_at, offset in values if seen_at <= event.since]

@@ -256,6 +256,8 @@ class ReignBegan(Event):
     """All brokers, and the topics created meanwhile that each had before, on its disk if it was down."""
     has_topics: tuple[str, ...] = ()
     """Those that this one has now."""
+    is_serving: bool = True
+    """Whether it takes writes; if not it waits yet, for room on its disk for one, and `kept` is of its reign's end."""
     since: float = attrs.field()
     """When it was started or told to lead."""
 

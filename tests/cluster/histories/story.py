@@ -164,6 +164,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
             await trio.sleep(REST)
             world.look_at_offsets()
             nursery.cancel_scope.cancel()
+        world.settle_reign()
         history.add(Note(at=now(), who="schedule", text="the last look"))
         members = sorted(cluster.members, key=lambda member: member is not world.master)
         return FinalState(tuple(_state(world, member) for member in members), came_to_rest)

@@ -33,7 +33,7 @@ class TailLoss:
     started: float
     """A little before it the new reign served already; how long is not in the history."""
     queue_ends: tuple[int, ...]
-    """By queue id of the plain topic: from there on the places are given away again."""
+    """By queue id of the plain topic: from there on the places are given away again. Empty where all are."""
 
     def lies_between(self, earlier: float, later: float) -> bool:
         """Whether what was seen at two times may differ because of it."""
@@ -51,7 +51,12 @@ class TailLoss:
 def tail_losses(story: Story) -> list[TailLoss]:
     """All of a story."""
     return [
-        TailLoss(ended.at, began.at, began.queue_ends) for began, ended in shorter_reigns(story)
+        TailLoss(
+            ended.at,
+            began.at,
+            () if has_other_history(story, began, ended) else began.queue_ends,
+        )
+        for began, ended in shorter_reigns(story)
     ]
 
 
@@ -128,14 +133,18 @@ def could_get(
 
     Where an operator made a broker master that has another history there is nothing to be continued.
     """
+    return number == began.broker or (
+        began.could_ask(number, must_wait=must_wait) and not has_other_history(story, began, ended)
+    )
+
+
+def has_other_history(story: Story, began: ReignBegan, ended: ReignEnded) -> bool:
+    """Whether an operator made a broker master that had other bytes than the last master, beyond what they share."""
     held, end = dict(began.holders), {one: end for one, end, _ in began.others}
-    has_other_history = (
+    return (
         began.broker != ended.broker
         and not end_of(story, ended)
         and end.get(began.broker, 0) > held.get(began.broker, 0)
-    )
-    return number == began.broker or (
-        began.could_ask(number, must_wait=must_wait) and not has_other_history
     )
 
 

@@ -191,6 +191,9 @@ class World:
     _last_reign: int = 0
     _reign_log: bytes = b""  # of the last master, when it was that no more
     _reign_ends: Before | None = None  # what there was then
+    _not_serving: tuple[int, bytes] | None = (
+        None  # the place of a reign's beginning, and the log of the last one
+    )
     _standings: trio.Nursery | None = None  # the tasks that watch who leads
     _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
 
@@ -556,6 +559,7 @@ class World:
         """If this broker was the master, it takes nothing more from now on."""
         number = self.number(member.host)
         if self._reigning == number:
+            self.settle_reign()
             self._reigning = None
             self._reign_ends = self.before()
             self._reign_log = whole_log(member.broker.store)[1]
@@ -570,6 +574,9 @@ class World:
         assert before is not None
         self._reigning = self._last_reign = number
         self._compare_log(member)
+        is_serving = member.broker.store.writable
+        if not is_serving:
+            self._not_serving = len(self.history.events), self._reign_log
         contacts, since = self.cluster.contacts, before.at
         hosts = {
             other: (member.host, one.host, NAME_SERVER_HOST)
@@ -594,8 +601,19 @@ class World:
                 topics=tuple((one, tuple(sorted(names))) for one, names in before.topics.items()),
                 has_topics=tuple(sorted(self._topics_of(number))),
                 since=round(since, 6),
+                is_serving=is_serving,
             )
         )
+
+    def settle_reign(self) -> None:
+        """Look again how much a master has of the last one's log that waited when it was told to lead."""
+        waiting, self._not_serving = self._not_serving, None
+        if waiting is not None and self.master.is_running:
+            place, log = waiting
+            began = self.history.events[place]
+            assert isinstance(began, ReignBegan)
+            kept = _common_size(log, whole_log(self.master.broker.store)[1])
+            self.history.events[place] = attrs.evolve(began, kept=max(kept, began.kept))
 
     def _outcome(self, member: Member, number: int, *, since: float) -> Outcome:
         """How the last question of a new master to another broker went."""
