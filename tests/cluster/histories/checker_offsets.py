@@ -174,8 +174,7 @@ def _settled(
 def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
     """A master that comes back, or is new, has what was committed to another broker meanwhile, if it could be asked.
 
-    A known fault: brokers that it knows from their connections alone are asked for their logs and not for this (seed
-    65).
+    Those that it knows from their connections alone it asks once: they are not held against it.
     """
     held: dict[tuple[int, int], list[tuple[float, int]]] = {}
     losses = tail_losses(story)
