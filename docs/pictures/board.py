@@ -1,6 +1,6 @@
 """Draws a board of monitoring/grafana as a picture, from what a real Prometheus answers to the board's own queries.
 
-No package registry has Grafana, so this is not Grafana's drawing: the panels, their places, queries, legends and units
+It needs no Grafana, so this is not Grafana's drawing: the panels, their places, queries, legends and units
 are those of the board's file, the numbers are Prometheus', and Chromium makes a PNG of the page.
 """
 
