@@ -258,7 +258,7 @@ class RoleService:
 
     def _end_role(self, slave: BrokerConfig, reason: str) -> None:
         """End the present role; `slave` is the next one."""
-        if not self._standing.now.copies:
+        if self._standing.leads:
             self._switchboard.note(Event.STEPS_DOWN, reason)
         self._broker.waiting_answers.answer_all()
         self._config.replace(slave)
@@ -649,7 +649,8 @@ class RoleService:
         except Error as error:
             logger.info("cannot follow yet master=%s reason=%s", other.addr, error)
             return False
-        await self._note(Event.STEPS_DOWN, BECOMES_A_SLAVE)
+        if self._standing.leads:
+            await self._note(Event.STEPS_DOWN, BECOMES_A_SLAVE)
         self._broker.waiting_answers.answer_all()
         self._config.replace(attrs.evolve(self._config.broker, role="slave", broker_id=broker_id))
         await self._keep_role()

@@ -145,8 +145,8 @@ STANDINGS: Final = (
     FOLLOWING, UNRESOLVED, LOOKING, ASIDE, PREPARING, WAITING, CLAIMING, SHORT_OF_ROOM, LEADING,
     HANDING_OVER, STEPPING_DOWN,
 )  # fmt: skip
-MASTERS: Final = tuple(one for one in STANDINGS if not one.copies)
-"""The standings of a broker whose role is that of a master."""
+LEADERS: Final = tuple(one for one in STANDINGS if one.label == "leads")
+"""The standings of a broker that decides for its name."""
 
 
 class Event(Enum):
@@ -166,7 +166,7 @@ class Event(Enum):
     TAKES_OVER = "no name server lists another master, and its epoch is on the disk"
     HANDS_OVER = "a slave is about to take over by request"
     REMAINS = "that slave did not take over"
-    STEPS_DOWN = "an operator, a hand-over or another master makes it a slave"
+    STEPS_DOWN = "it led, and an operator, a hand-over or another master makes it a slave"
 
 
 def _from(before: tuple[Standing, ...], after: Standing) -> dict[Standing, Standing]:
@@ -190,7 +190,8 @@ NEXT: Final[Mapping[Event, Mapping[Standing, Standing]]] = MappingProxyType(
         Event.TAKES_OVER: _from((CLAIMING, SHORT_OF_ROOM), LEADING),
         Event.HANDS_OVER: {LEADING: HANDING_OVER},
         Event.REMAINS: {HANDING_OVER: LEADING},
-        Event.STEPS_DOWN: _from(MASTERS, STEPPING_DOWN),
+        # One that does not lead takes no writes anyway, and stays what it is until it follows.
+        Event.STEPS_DOWN: _from(LEADERS, STEPPING_DOWN),
     }
 )  # fmt: skip
 """Event, standing before it, standing after it. What is not here cannot happen."""

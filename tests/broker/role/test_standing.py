@@ -9,9 +9,9 @@ from rocketrio_broker.role.standing import (
     ASIDE,
     FOLLOWING,
     HANDING_OVER,
+    LEADERS,
     LEADING,
     LOOKING,
-    MASTERS,
     NEXT,
     NOT_TAKEN_OVER,
     STANDINGS,
@@ -112,9 +112,22 @@ def test_every_standing_is_reached_from_the_first_one_and_left_again() -> None:
     assert reached == set(STANDINGS)
 
 
-def test_a_master_can_be_made_a_slave_in_every_standing() -> None:
-    for one in MASTERS:
-        assert after(after(one, Event.STEPS_DOWN), Event.FOLLOWS) is FOLLOWING
+def test_a_broker_can_be_made_a_slave_in_every_standing() -> None:
+    for one in STANDINGS:
+        assert after(one, Event.FOLLOWS) is FOLLOWING
+        if one in LEADERS:
+            assert after(after(one, Event.STEPS_DOWN), Event.FOLLOWS) is FOLLOWING
+
+
+def test_a_broker_begins_to_lead_by_two_events_alone() -> None:
+    """One that stands aside and becomes a slave must not be taken for a leader on the way."""
+    begins = {
+        event
+        for event, row in NEXT.items()
+        for before, then in row.items()
+        if then in LEADERS and before not in LEADERS
+    }
+    assert begins == {Event.HAS_NO_ROOM, Event.TAKES_OVER}
 
 
 def test_illegal_event_changes_nothing_and_changes_are_counted() -> None:
