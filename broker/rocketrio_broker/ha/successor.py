@@ -1,9 +1,8 @@
 """Finds out whether another broker has replaced a master: one in service, or one that has become a slave.
 
-A name server lists another master instead of one in service.
-
-Any host that reaches a name server can be listed there. So a listing alone does not stop a master that was listed and
-leads. What counts is an epoch that is not in this log, whose number is not lower, and which broker shows it:
+A master in service asks when a name server lists another one instead. Any host that reaches a name server can be
+listed there. So a listing alone does not stop a master that was listed and leads. What counts is an epoch that is not
+in this log, whose number is not lower, and which broker shows it:
 
     the link authenticates brokers       the broker that is listed, and slaves that this master knew: a slave has the
     (secret or certificate)              epoch of the master that it follows in its log
@@ -18,7 +17,8 @@ Answers to: nothing in 4.x, where each name server lists the broker that registe
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Final
 
 import trio
@@ -51,24 +51,11 @@ async def find_successor(
     `listed` is the broker that a name server lists, `known` returns the slaves that this master had; `dial` reaches
     replication ports, and authenticates the broker there if `is_proved`. Never fails.
     """
-    found: list[str] = []
-
-    async def ask(addr: str) -> None:
-        try:
-            if await _shows_successor(addr, store, peers, dial, is_proved=is_proved):
-                found.append(addr)
-                nursery.cancel_scope.cancel()
-        except (Error, OSError) as error:
-            logger.info(
-                "could not check whether another broker took over peer=%s reason=%s", addr, error
-            )
-
     addrs = {*known(), listed} if is_proved else set(known())
-    with trio.move_on_after(ASK_LIMIT):
-        async with trio.open_nursery() as nursery:
-            for addr in sorted(addrs - {peers.own_addr}):
-                nursery.start_soon(ask, addr)
-    return min(found, default=None)
+    return await _first_that(
+        partial(_shows_successor, store=store, peers=peers, dial=dial, is_proved=is_proved),
+        addrs - {peers.own_addr},
+    )
 
 
 async def knows_later_epoch(
@@ -79,26 +66,38 @@ async def knows_later_epoch(
     Never fails; `dial` reaches replication ports.
     """
     own = store.epochs.lines
-    is_later = False
+
+    async def has_later_epoch(addr: str) -> bool:
+        identity = await ask_identity(peers.question, addr)
+        if not (own and identity.is_rocketrio):
+            return False  # Apache's brokers have no epochs.
+        answer = await _ask_epochs(identity.required_ha_addr(addr), store, dial)
+        return bool(answer.epochs) and answer.epochs[-1].number > own[-1].number
+
+    return await _first_that(has_later_epoch, addrs) is not None
+
+
+async def _first_that(
+    shows: Callable[[str], Awaitable[bool]], addrs: Collection[str]
+) -> str | None:
+    """Ask all brokers at once; return the address of one that shows it, None if none does in `ASK_LIMIT` seconds."""
+    found: list[str] = []
 
     async def ask(addr: str) -> None:
-        nonlocal is_later
         try:
-            identity = await ask_identity(peers.question, addr)
-            if not identity.is_rocketrio:
-                return  # Apache's brokers have no epochs.
-            answer = await _ask_epochs(identity.required_ha_addr(addr), store, dial)
+            if await shows(addr):
+                found.append(addr)
+                nursery.cancel_scope.cancel()
         except (Error, OSError) as error:
-            logger.info("not asked for its epochs peer=%s reason=%s", addr, error)
-            return
-        if own and answer.epochs and answer.epochs[-1].number > own[-1].number:
-            is_later = True
+            logger.info(
+                "could not check whether another broker took over peer=%s reason=%s", addr, error
+            )
 
     with trio.move_on_after(ASK_LIMIT):
         async with trio.open_nursery() as nursery:
             for addr in sorted(addrs):
                 nursery.start_soon(ask, addr)
-    return is_later
+    return min(found, default=None)
 
 
 async def _ask_epochs(ha_addr: str, store: MessageStore, dial: Dial) -> Welcome:
@@ -110,7 +109,7 @@ async def _ask_epochs(ha_addr: str, store: MessageStore, dial: Dial) -> Welcome:
 
 
 async def _shows_successor(
-    addr: str, store: MessageStore, peers: Peers, dial: Dial, *, is_proved: bool
+    addr: str, *, store: MessageStore, peers: Peers, dial: Dial, is_proved: bool
 ) -> bool:
     identity = await ask_identity(peers.question, addr)
     if identity.broker_name != peers.broker_name:

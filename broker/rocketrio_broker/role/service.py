@@ -170,7 +170,7 @@ class RoleService:
         self._master_end = 0
         """Where the log of the last master ended, as far as it told this broker."""
         self._accepts_loss = False
-        """Whether the operator has said so, who makes this slave master."""
+        """Whether the operator who makes this slave master accepts what is lost with that."""
         self._topics_known_to: int | None = None
         """The topics of older messages are known here, unless they were deleted; None if this broker was not a slave
         since it was started or last took writes."""

@@ -222,7 +222,7 @@ class CurrentStanding:
         self.other: str | None = None
         """The live master because of which this broker stands aside; None if it knows of none."""
         self.problem: str | None = None
-        """What is wrong with the name as a whole, as far as a slave finds out; None if it has a master."""
+        """Why the name has no master, as a slave found out; None if it has one."""
         self.changes = Watermark()
         """Counts the changes of label and of `other`."""
         self.served = Watermark()
