@@ -1,7 +1,9 @@
 """A name loses its master, or its master's disk or role: it has a master again, or each broker says what is missing."""
 
+from pathlib import Path
 from typing import Literal
 
+import attrs
 import pytest
 import trio
 from tests.cluster.test_epochs import settle
@@ -114,6 +116,27 @@ async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_ask
         await second.start()
         await trio.sleep(SOON)
         assert await problems(call, first) == []
+
+
+async def test_broker_of_another_name_at_the_last_masters_address_does_not_answer_for_it(
+    autojump_clock: MockClock,
+) -> None:
+    """The address was given away; the last master may take writes at another one."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await healed(cluster, call)
+        await second.kill()
+        config = attrs.evolve(
+            second.config,
+            broker_name="broker-b",
+            role="async-master",
+            broker_id=0,
+            data=Path("/other"),
+        )
+        await Member(cluster, config, second.host).start()
+        await trio.sleep(2 * SOON)
+        assert role_of(first) == ("slave", 2)
+        (problem,) = await problems(call, first)
+        assert "broker-a has no master: no answer comes from" in problem
 
 
 async def test_order_to_be_a_slave_stands_until_another_broker_has_led(

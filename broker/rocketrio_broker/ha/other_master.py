@@ -22,7 +22,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask, ask_identity
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Identity, Peers, ask, ask_identity
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.errors import Error
@@ -59,7 +59,7 @@ class OtherMasters:
     silent: frozenset[str] = frozenset()
     """Brokers that could not be asked."""
     slaves: frozenset[str] = frozenset()
-    """Brokers that answered that they are none."""
+    """Brokers of the name that answered that they are none."""
     name_servers: int = 0
     """How many of them answered."""
 
@@ -124,17 +124,20 @@ class _Search:
     async def _ask_broker(self, addr: str) -> None:
         self.silent.add(addr)
         with suppress(Error):
-            master = await _as_master(self._peers, addr)
+            identity = await ask_identity(self._peers.question, addr)
+            name = self._peers.broker_name
+            if identity.broker_name not in (None, name):
+                return  # The address was given away: the broker that had it cannot be asked.
+            master = await _as_master(self._peers, addr, identity)
             self.silent.discard(addr)
-            if master is None:
-                self.slaves.add(addr)
-            else:
+            if master is not None:
                 self.masters.append(master)
+            elif identity.broker_name == name:
+                self.slaves.add(addr)
 
 
-async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
-    """Return the broker at this address, if it is master of the name, otherwise None."""
-    identity = await ask_identity(peers.question, addr)
+async def _as_master(peers: Peers, addr: str, identity: Identity) -> OtherMaster | None:
+    """Return the broker at this address, which says who it is, if it is master of the name, otherwise None."""
     if identity.broker_name != peers.broker_name or identity.broker_id != MASTER_ID:
         return None
     if identity.role == "slave":
