@@ -19,8 +19,6 @@ from rocketrio_broker.ha.second_history import CHECK_PERIOD
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
-from rocketrio_protocol.ha.status import HARuntimeInfo
 
 NAMES = [f"{number:06d}" for number in range(40)]
 
@@ -57,11 +55,7 @@ async def code_of_a_send(pair: Pair) -> int:
 
 
 async def problems(pair: Pair) -> list[str]:
-    call = pair.caller.pool.call
-    answer = await call(pair.master.broker.address, GetBrokerHAStatusRequestHeader())
-    own = HARuntimeInfo.from_json(bytes(answer.body)).rocketrio
-    assert own is not None
-    return own.problems
+    return await pair.caller.problems(pair.master.broker.address)
 
 
 async def test_empty_master_waits_for_its_slave_and_gets_all_back(

@@ -17,8 +17,6 @@ from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.service import FAR_BEHIND, NOBODY_LEADS_AFTER
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
-from rocketrio_protocol.ha.status import HARuntimeInfo
 
 SOON = NOBODY_LEADS_AFTER + 20
 """Seconds in which the pair finds its master."""
@@ -26,13 +24,6 @@ SOON = NOBODY_LEADS_AFTER + 20
 
 KNOWN_WITHIN = 5.0
 """Seconds in which a broker stores whom it follows."""
-
-
-async def problems(call: Caller, member: Member) -> list[str]:
-    answer = await call.pool.call(member.broker.address, GetBrokerHAStatusRequestHeader())
-    own = HARuntimeInfo.from_json(answer.body).rocketrio
-    assert own is not None
-    return own.problems
 
 
 async def healed(cluster: EmbeddedCluster, call: Caller) -> tuple[Member, Member]:
@@ -78,7 +69,11 @@ async def test_former_master_leads_again_if_its_successor_forgot_that_it_is_mast
         await store(call, first, b"three")
         await level(first, second)
         assert bodies(await call.pull(first.broker.address, 0)) == [b"one", b"two", b"three"]
-        assert await problems(call, first) == await problems(call, second) == []
+        assert (
+            await call.problems(first.broker.address)
+            == await call.problems(second.broker.address)
+            == []
+        )
 
 
 async def test_former_master_gets_first_what_its_successor_still_has(
@@ -108,14 +103,14 @@ async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_ask
         await second.kill()
         await trio.sleep(2 * SOON)
         assert role_of(first) == ("slave", 2)
-        (problem,) = await problems(call, first)
+        (problem,) = await call.problems(first.broker.address)
         assert problem == (
             f"broker-a has no master: no answer comes from {gone}. Bring the master back, or make the "
             "slave that has most of the log master, with `rocketrio broker role`"
         )
         await second.start()
         await trio.sleep(SOON)
-        assert await problems(call, first) == []
+        assert await call.problems(first.broker.address) == []
 
 
 async def test_broker_of_another_name_at_the_last_masters_address_does_not_answer_for_it(
@@ -135,7 +130,7 @@ async def test_broker_of_another_name_at_the_last_masters_address_does_not_answe
         await Member(cluster, config, second.host).start()
         await trio.sleep(2 * SOON)
         assert role_of(first) == ("slave", 2)
-        (problem,) = await problems(call, first)
+        (problem,) = await call.problems(first.broker.address)
         assert "broker-a has no master: no answer comes from" in problem
 
 
@@ -153,12 +148,16 @@ async def test_order_to_be_a_slave_stands_until_another_broker_has_led(
         assert role_of(first) == ("slave", 2)
         assert role_of(second) == ("slave", 1)
         for one, other in ((first, second), (second, first)):
-            (problem,) = await problems(call, one)
+            (problem,) = await call.problems(one.broker.address)
             assert f"slaves are this one and {other.broker.address}" in problem
         accepted(await call.change_role(second.broker.address, "async-master", 0))
         await trio.sleep(SOON)
         assert role_of(second) == ("async-master", 0)
-        assert await problems(call, first) == await problems(call, second) == []
+        assert (
+            await call.problems(first.broker.address)
+            == await call.problems(second.broker.address)
+            == []
+        )
 
 
 @pytest.mark.parametrize("is_accepted", [False, True])

@@ -20,10 +20,8 @@ from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.shared_id import CHANGE_PERIOD
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.admin import (
-    GetBrokerHAStatusRequestHeader,
     HandOverRequestHeader,
 )
-from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import join_addr
 
@@ -44,6 +42,14 @@ def another_slave(cluster: EmbeddedCluster, broker_id: int, host: str = "10.0.0.
     return Member(cluster, config, host)
 
 
+async def settled(cluster: EmbeddedCluster, call: Caller) -> list[Member]:
+    """The master and its slaves, which are listed and have the same log."""
+    await trio.sleep(2)
+    await store(call, cluster.master, b"one")
+    await level(*cluster.members)
+    return [*cluster.members]
+
+
 async def promote(call: Caller, member: Member) -> None:
     accepted(await call.change_role(member.broker.address, "async-master", 0))
 
@@ -55,10 +61,8 @@ async def lose_role(member: Member) -> None:
 
 
 async def problems(call: Caller, member: Member) -> list[str]:
-    answer = await call.pool.call(member.broker.address, GetBrokerHAStatusRequestHeader())
-    own = HARuntimeInfo.from_json(answer.body).rocketrio
-    assert own is not None
-    return [each for each in own.problems if "has the id" in each]
+    found = await call.problems(member.broker.address)
+    return [each for each in found if "has the id" in each]
 
 
 async def each_has_its_own(cluster: EmbeddedCluster, *members: Member) -> None:
@@ -74,10 +78,7 @@ async def test_former_master_does_not_get_the_id_in_its_successors_settings(
 ) -> None:
     """b2 is master when b0 comes back, and later starts with its settings again."""
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
-        b0, b1, b2 = cluster.members
-        await trio.sleep(2)
-        await store(call, b0, b"one")
-        await level(b0, b1, b2)
+        b0, b1, b2 = await settled(cluster, call)
         await b0.kill()
         await promote(call, b2)
         await b0.start()
@@ -96,10 +97,7 @@ async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away(
 ) -> None:
     """b2 was there once, and b1, which has been started again since, remembers it."""
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
-        b0, b1, b2 = cluster.members
-        await trio.sleep(2)
-        await store(call, b0, b"one")
-        await level(b0, b1, b2)
+        b0, b1, b2 = await settled(cluster, call)
         await b2.kill()
         await trio.sleep(2 * PERIOD)
         await b1.kill()
@@ -174,10 +172,7 @@ async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns
 ) -> None:
     """b0 and b1 change places, so b0 has 1; then b1 starts with its settings, while b2 is master."""
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
-        b0, b1, b2 = cluster.members
-        await trio.sleep(2)
-        await store(call, b0, b"one")
-        await level(b0, b1, b2)
+        b0, b1, b2 = await settled(cluster, call)
         header = HandOverRequestHeader(1, False)
         accepted(await call.pool.call(b0.broker.address, header, timeout=30))
         assert role_of(b0) == ("slave", 1)

@@ -12,6 +12,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
     CreateTopicRequestHeader,
+    GetBrokerHAStatusRequestHeader,
 )
 from rocketrio_protocol.commands.offset import (
     QueryConsumerOffsetRequestHeader,
@@ -19,6 +20,7 @@ from rocketrio_protocol.commands.offset import (
 )
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
+from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 
@@ -100,6 +102,13 @@ class Caller:
         """Return the broker's answer, which comes once its role has changed."""
         header = ChangeBrokerRoleRequestHeader(role, broker_id, accept_loss)
         return await self.pool.call(addr, header, timeout=90.0)
+
+    async def problems(self, addr: str) -> list[str]:
+        """Return what a broker's status says is wrong."""
+        answer = await self.pool.call(addr, GetBrokerHAStatusRequestHeader())
+        own = HARuntimeInfo.from_json(answer.body).rocketrio
+        assert own is not None
+        return own.problems
 
     async def read(self, addr: str, *, topic: str = "orders") -> list[bytes]:
         """Return the body of every message in the topic's first queue."""
