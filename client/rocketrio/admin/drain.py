@@ -57,7 +57,10 @@ class Unread:
 
 @attrs.frozen
 class Held:
-    """What a broker stores that groups cannot read, or not yet; a count is None if the broker's numbers contradict."""
+    """What a broker stores that groups cannot read, or not yet.
+
+    A count is None if the broker's numbers contradict each other.
+    """
 
     delayed: int | None
     """Messages that are not due; those that wait for another try are among them."""
@@ -68,7 +71,7 @@ class Held:
 
     @property
     def comes_later(self) -> bool:
-        """Whether groups may still get something of it without anybody's doing."""
+        """Whether groups may still get some of it without an operator's help."""
         return self.delayed != 0 or self.transactions != 0
 
 
