@@ -5,13 +5,12 @@ docstrings (D rules in pyproject.toml).
 """
 
 import ast
-import io
 import re
-import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.prose import prose_of
 
 ROOT = Path(__file__).parent.parent
 IDIOMS = {
@@ -26,17 +25,6 @@ IDIOMS = {
     r"tells? of|hears? of": "report, learn",
 }
 PATTERN = re.compile("|".join(rf"\b(?:{idiom})" for idiom in IDIOMS), re.IGNORECASE)
-
-
-def prose_of(source: str) -> Iterator[tuple[int, str]]:
-    """Yield each line of a docstring, a text or a comment, with its number."""
-    for node in ast.walk(ast.parse(source)):
-        # A single word is a value, on the wire perhaps.
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield from enumerate(node.value.splitlines(), node.lineno)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
 
 
 def test_names_of_tests_use_no_listed_idiom() -> None:

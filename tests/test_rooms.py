@@ -12,6 +12,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from tests.support.prose import prose_of
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -148,16 +150,38 @@ def test_every_module_has_a_docstring_with_its_purpose(folder: str) -> None:
     assert not silent, silent
 
 
-def test_architecture_names_only_files_that_exist() -> None:
-    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
-    named = {name.removeprefix("../") for name in re.findall(r"`((?:\.\./)?[\w/]+\.py)`", text)}
-    there = set()
-    for folder in ("protocol", "broker", "client", "tests", "benchmarks"):
+FOLDERS = ("protocol", "broker", "client", "tests", "benchmarks", "examples", "docs", "monitoring")
+NAME_OF_A_FILE = re.compile(r"(?:(?<=…/)|(?<![\w/.*<{}…-]))(?:\.\./)*([\w/]+\.py)\b(?![\w(])")
+OF_OTHERS = {"app.py", "billing.py", "nats.py"}
+"""Programs of users in guides, and a project."""
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Yield the docstrings, comments and texts of our Python files, and all but the history of our pages, by lines."""
+    for folder in FOLDERS:
+        for path in source_files(ROOT / folder):
+            yield from ((path, line) for _, line in prose_of(path.read_text()))
+    for path in (
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "tests").rglob("*.md"),
+    ):
+        if path.name != "CHANGELOG.md":
+            yield from ((path, line) for line in path.read_text().splitlines())
+
+
+def test_no_text_names_a_file_that_is_gone() -> None:
+    there = set(OF_OTHERS)
+    for folder in FOLDERS:
         for path in source_files(ROOT / folder):
             parts = path.relative_to(ROOT).parts
             there |= {"/".join(parts[first:]) for first in range(len(parts))}
-    assert named
-    assert not sorted(named - there)
+    named = [(path, name) for path, line in texts() for name in NAME_OF_A_FILE.findall(line)]
+    assert len(named) > len(there) / 10
+    gone = sorted(
+        {f"{path.relative_to(ROOT)}: {name}" for path, name in named if name not in there}
+    )
+    assert not gone, "\n".join(gone)
 
 
 PUBLIC = (

@@ -2,13 +2,13 @@
 
     config/consumerOffset.json     identical to Apache's; its brokers can start from it
     config/rocketrioOffsets.json   the same offsets with their versions, and checksums of what was written to the first
-    config/rocketrioOffsets.?.log  what was committed since (offset_journal.py)
+    config/rocketrioOffsets.?.log  what was committed since (journal.py)
 
 If the first file is not as this broker wrote it, an Apache broker has run on this directory: decreases in it are
 deliberate, and increases are progress (`OffsetTable.observe`).
 
 Invariant: an acknowledged commit survives kill -9; a power cut undoes commits of one flush interval at most.
-Invariant: only offset_version.py decides what makes one offset newer than another.
+Invariant: only version.py decides what makes one offset newer than another.
 Answers to: ConsumerOffsetManager; RocketMQ reference, sections 2.4 and 5.7.
 Unlike Java: offsets have versions, so that those of a master and of its slaves can be joined (docs/decisions/0014).
 """

@@ -8,7 +8,7 @@ A plain message loses WAIT and gets CLUSTER in its place; a batch keeps WAIT, wi
 Java's map of hashes puts it in the same place, for every message of the recorded traffic. The text is cut and joined
 because decoding it into a dict and encoding it again takes four times as long.
 
-A message that is parked is stored with all of its properties, as a map in Java's order (`parked.py`).
+A message that is parked is stored with all of its properties, as a map in Java's order (`delayed_puts.py`).
 
 Invariant: no separator at the end, as 4.9 stores it (a 5.x client sends one).
 Answers to: SendMessageProcessor's handling of origProps, MessageDecoder.messageProperties2String.

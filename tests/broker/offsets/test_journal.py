@@ -1,4 +1,4 @@
-"""Lines of commits between two snapshots; what they are for is told in test_consumer_offsets.py."""
+"""Lines of commits between two snapshots; what they are for is told in test_manager.py."""
 
 from pathlib import Path
 
