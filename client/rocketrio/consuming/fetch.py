@@ -138,6 +138,7 @@ class QueueFetcher:
             except AccessRefusedError:
                 raise
             except Error as error:
+                # Not "not found": a broker that cannot be asked may hold progress.
                 logger.warning(
                     "no start offset yet queue=%s group=%s error=%s",
                     process_queue.queue, self.wrapper.group, error,
@@ -315,7 +316,7 @@ class QueueFetcher:
             ):
                 return self._pace.moved(offset, result.next_begin_offset)
             # Inside the try block: an answer whose messages cannot be read is a failed pull.
-            if process_queue.epoch != epoch:
+            if process_queue.epoch != epoch:  # The position was moved while the pull was under way.
                 return 0.0
             if is_earlier_topic(log_epoch, result.epoch):
                 self._newest_place = result.epoch
@@ -333,6 +334,7 @@ class QueueFetcher:
             logger.warning(
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
             )
+            # A broker that dropped this member would have answered. One that is silent may have dropped it by now.
             if isinstance(error, NotReachableError) and process_queue.epoch == epoch:
                 self._pull_got_no_answer()
             return PULL_BUSY_PAUSE if isinstance(error, SystemBusyError) else PULL_ERROR_PAUSE
@@ -440,6 +442,8 @@ class QueueFetcher:
             "the log became shorter" if is_shorter else "it lies beyond the end",
             queue, self.wrapper.group, offset, back_to, result.min_offset, result.max_offset,
         )  # fmt: skip
+        # In this order: nothing pulled may be handed out once the position is back, and no commit be sent in between
+        # with the old offset, so that there is no checkpoint until the end.
         self.lost(process_queue)
         process_queue.start(back_to)
         if is_shorter:

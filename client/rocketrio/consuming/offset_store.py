@@ -347,7 +347,8 @@ class RemoteBrokerOffsetStore:
         if ownership is not None:
             await self._commit_claimed(found, queue, progress, claim, ownership)
             return
-        if claim.is_lost:  # An Apache broker: it would take any offset, over that of the queue's new owner.
+        # What follows is for Apache's brokers, which take any offset: a late one would go over that of the new owner.
+        if claim.is_lost:
             return
         if progress.in_doubt and not progress.is_reset:
             await self._ask_for_progress(found, queue, progress, claim)
