@@ -7,7 +7,6 @@ import pytest
 from tests.cluster.histories.checker import (
     answers_wait_for_what_they_say,
     check,
-    former_masters_lead_nobody,
     nothing_acknowledged_is_cut_automatically,
     slaves_wait_for_what_was_acknowledged,
 )
@@ -16,6 +15,7 @@ from tests.cluster.histories.checker_readers import (
     acknowledged_messages_are_delivered,
     readers_see_what_is_confirmed,
 )
+from tests.cluster.histories.checker_standings import former_masters_lead_nobody
 from tests.cluster.histories.events import (
     Committed,
     Event,
@@ -39,6 +39,7 @@ from tests.cluster.histories.events import (
     RivalEnded,
     SendAnswered,
     SendStarted,
+    Stood,
     StrangerAnswered,
     TailCut,
     TailWaits,
@@ -46,7 +47,7 @@ from tests.cluster.histories.events import (
     TopicRemade,
     TwoMasters,
 )
-from tests.cluster.histories.schedule import MOVABLE_QUEUE, Fault, HandOver, Mode, Schedule
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, Fault, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.violation import Violation
 
@@ -156,6 +157,27 @@ def reported(at: float, address: int, *, end: int = 200, **changes: Any) -> Even
     """The slave has so much of the master's log."""
     event = Reported(at=at, broker=0, slave=1, address=address, end=end, flushed=end)
     return attrs.evolve(event, **changes)
+
+
+def stood(at: float, broker: int, event: str, before: str, standing: str, **changes: bool) -> Event:
+    writes, copies = standing == "leading", standing == "following"
+    return attrs.evolve(
+        Stood(
+            at=at, broker=broker, event=event, before=before, standing=standing, writes=writes,
+            copies=copies,
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+def takes_over(at: float, broker: int) -> list[Event]:
+    """The broker has looked for others, and leads."""
+    return [
+        stood(at, broker, "LOOKS", "looking", "looking"),
+        stood(at, broker, "IS_ALONE", "looking", "preparing"),
+        stood(at, broker, "CLAIMS", "preparing", "claiming"),
+        stood(at, broker, "TAKES_OVER", "claiming", "leading"),
+    ]
 
 
 RIGHT: list[Event] = [
@@ -448,18 +470,52 @@ def test_logs_that_differ_at_a_restart_are_reported() -> None:
 def test_former_master_that_serves_readers_is_reported() -> None:
     schedule = Schedule(1, MODE, (), (), 0, 60.0, (), 60.0)
 
-    def told(*more: Event, schedule: Schedule = schedule) -> list[str]:
-        events = [*RIGHT, *switched(40.0), *more]
+    def told(*more: Event) -> list[str]:
+        events = [*RIGHT[:-4], *more]
         story = Story(schedule, History(1, events), FinalState((), came_to_rest=True))
         return [violation.invariant for violation in former_masters_lead_nobody(story)]
 
+    back = [*switched(40.0), stood(41.5, 0, "LOOKS", "looking", "looking")]
     served = pulled(42.0, FIRST, 0, role="sync-master")
-    assert told(served) == ["a former master was read from"]
-    assert told(attrs.evolve(served, role="slave")) == []
-    assert told(attrs.evolve(served, broker=1)) == []
+    assert told(*back, served) == ["a former master was read from"]
+    assert told(*back, attrs.evolve(served, role="slave")) == []
+    assert told(*back, attrs.evolve(served, broker=1)) == []
+    assert told(*back, attrs.evolve(served, asked=41.0)) == []
     # In a hand-over both give it, until the former one has heard that it is over.
-    changes = attrs.evolve(schedule, switches=(HandOver(40.0),))
-    assert told(served, schedule=changes) == []
+    hands_over = stood(39.0, 0, "HANDS_OVER", "leading", "handing over")
+    assert told(hands_over, *switched(40.0), served) == []
+    assert told(hands_over, *back, served) == ["a former master was read from"]
+
+
+@pytest.mark.parametrize(
+    ("promise", "event"),
+    [
+        ("a standing changed without an event", stood(30.0, 1, "LOOKS", "looking", "looking")),
+        ("a standing that the table does not have", stood(30.0, 1, "LOOKS", "following", "aside")),
+        ("a standing that the table does not have", stood(30.0, 1, "LOOKS", "following", "boss")),
+        (
+            "a store does what its standing forbids",
+            stood(30.0, 1, "LOOKS", "following", "looking", writes=True),
+        ),
+        (
+            "a store does what its standing forbids",
+            stood(30.0, 1, "LOOKS", "following", "looking", copies=True),
+        ),
+    ],
+)
+def test_standing_that_is_not_of_the_table_is_reported(promise: str, event: Event) -> None:
+    right = stood(30.0, 1, "LOOKS", "following", "looking")
+    assert broken([*RIGHT, right, stood(31.0, 1, "YIELDS", "looking", "aside")]) == set()
+    assert broken([*RIGHT, event]) == {promise}
+
+
+def test_write_that_a_broker_had_no_right_to_take_is_reported() -> None:
+    told = {"a write was taken without a right to it"}
+    steps_down = stood(9.0, 0, "STEPS_DOWN", "leading", "stepping down")
+    before = [*RIGHT[:-4], steps_down]
+    late = sent(10.0, b"late", 2)
+    assert told <= broken([*before, *late])
+    assert not told & broken([*before, late[0], attrs.evolve(late[1], started=8.9)])
 
 
 def test_commit_that_no_broker_has_is_reported() -> None:
@@ -497,6 +553,7 @@ def passing(at: float, life: int, number: int, offset: int) -> PassingSent:
 def test_message_of_an_earlier_incarnation_of_a_topic_is_reported() -> None:
     events = [
         *RIGHT,
+        *takes_over(21.0, 0),
         passing(30.0, 0, 0, 0),
         TopicRemade(at=31.0, life=1, offsets=()),
         passing(32.0, 1, 0, 0),

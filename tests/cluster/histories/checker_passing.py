@@ -2,7 +2,13 @@
 
 from collections.abc import Iterator
 
-from tests.cluster.histories.events import PassingPulled, PassingSent, ReignBegan, TopicRemade
+from tests.cluster.histories.events import (
+    PassingPulled,
+    PassingSent,
+    ReignBegan,
+    ReignEnded,
+    TopicRemade,
+)
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import may_be_lost, shorter_reigns
 from tests.cluster.histories.violation import Violation, events_of
@@ -17,10 +23,13 @@ def check_passing(story: Story) -> Iterator[Violation]:
 
 def master_has_no_earlier_life(story: Story) -> Iterator[Violation]:
     """Nor do crashes bring it back, to whoever is master."""
-    master, since = 0, 0.0
+    master: int | None = 0
+    since = 0.0
     lives: list[TopicRemade] = []
     for event in story.history.events:
-        if isinstance(event, ReignBegan):
+        if isinstance(event, ReignEnded):
+            master = None
+        elif isinstance(event, ReignBegan):
             master, since = event.broker, event.at
         elif isinstance(event, TopicRemade):
             lives.append(event)

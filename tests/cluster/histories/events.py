@@ -90,6 +90,12 @@ class Pulled(Event):
     """An address inside the last record."""
     held_by: tuple[tuple[int, int, int], ...] = ()
     """At this moment: each broker, where its log ends, and how far it is on its disk."""
+    asked: float = attrs.field()
+    """When the client sent its request."""
+
+    @asked.default
+    def _asked(self) -> float:
+        return self.at
 
 
 # ------------------------------------------------------------------------------------------------- offsets
@@ -224,6 +230,22 @@ class MemberStarted(Event):
     others: tuple[tuple[int, int, int], ...]
     """Before it started: all brokers, where their logs end, and how far they are on their disks."""
     offsets: tuple[tuple[int, int], ...]
+
+
+@attrs.frozen(kw_only=True)
+class Stood(Event):
+    """An event changed a broker's standing, and all parts of it are set."""
+
+    broker: int
+    event: str
+    before: str
+    standing: str
+    writes: bool
+    """Its store takes appends of its own."""
+    copies: bool
+    """Its store takes appends of replication."""
+    log_end: int = 0
+    """Where its log ended before."""
 
 
 @attrs.frozen(kw_only=True)

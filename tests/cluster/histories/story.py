@@ -25,7 +25,8 @@ from tests.cluster.histories.readers import audit
 from tests.cluster.histories.reports import note_reports
 from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
-from tests.cluster.histories.schedule import QUEUES, HandOver, Schedule
+from tests.cluster.histories.schedule import QUEUES, Schedule
+from tests.cluster.histories.standings import note_standings
 from tests.cluster.histories.stranger import knock
 from tests.cluster.histories.tails import decide_about_tails, note_cuts
 from tests.cluster.histories.uses.events import Finished
@@ -128,6 +129,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
         world = World(schedule, cluster, history)
         stack.enter_context(note_cuts(world))
         stack.enter_context(note_reports(world))
+        stack.enter_context(note_standings(world))
         rival = RivalMaster(world)
         await world.create_topic()
         await make_topics_of_uses(world)
@@ -138,8 +140,6 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
             nursery.start_soon(audit, world)
             nursery.start_soon(knock, world)
             nursery.start_soon(look_at_passing, world)
-            if any(isinstance(change, HandOver) for change in schedule.switches):
-                nursery.start_soon(world.watch_standings)
             async with trio.open_nursery() as consumers:
                 for number, visits in enumerate(schedule.consumers):
                     consumers.start_soon(visit, world, number, visits)

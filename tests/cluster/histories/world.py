@@ -34,6 +34,8 @@ from tests.support.clients import open_client
 from rocketrio import open_admin
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, Member
 from rocketrio_broker.ha.epochs import common_boundary
+from rocketrio_broker.role.standing import CurrentStanding
+from rocketrio_broker.role.standing import Event as StandingEvent
 from rocketrio_broker.store.acknowledged import Acknowledged
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
@@ -172,8 +174,6 @@ class World:
     """The master came back without any log while another broker has one: an operator decides which goes on."""
     new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
     """The ids for brokers that are made slaves. No id is given twice, because a hand-over exchanges two."""
-    ordered: Member | None = None
-    """The broker that an operator is asking to be master."""
     edited: set[int] = attrs.Factory(set)
     """Brokers whose settings an operator has changed."""
     folder: Path = attrs.Factory(new_folder)
@@ -190,11 +190,12 @@ class World:
     _reigning: int | None = 0
     _last_reign: int = 0
     _reign_log: bytes = b""  # of the last master, when it was that no more
-    _reign_ends: Before | None = None  # what there was then
+    _told: dict[int, Before] = attrs.Factory(
+        dict
+    )  # what there was when a broker was last started, or told or free to lead
     _not_serving: tuple[int, bytes] | None = (
         None  # the place of a reign's beginning, and the log of the last one
     )
-    _standings: trio.Nursery | None = None  # the tasks that watch who leads
     _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
 
     def rng(self, who: str) -> random.Random:
@@ -462,7 +463,7 @@ class World:
     async def start(self, member: Member) -> None:
         """Bring a broker back; one that cannot start now, as its disk is full, is tried again."""
         number = self.number(member.host)
-        before = self.before()
+        before = self._told[number] = self.before()
         with trio.fail_after(START_LIMIT):
             while not member.is_running:
                 self._starting.add(number)
@@ -489,13 +490,8 @@ class World:
             )
         )
         self._compare_log(member)
-        # One that is just ordered to be master begins its reign when it has obeyed.
-        if not (member.broker.config.is_slave or self.has_master or self.ordered is member):
-            self.begin_reign(member, before)
-            is_empty = self._log_end(member)[0] == 0
-            self.has_new_log = is_empty and any(end for _, end, _ in before.ends)
-        if self._standings is not None:
-            self._standings.start_soon(self._watch_standing, member)
+        if member.broker.state.standing.leads:
+            self.begin_reign(member)
         self.look_at_offsets()
 
     def _compare_log(self, member: Member) -> None:
@@ -521,33 +517,19 @@ class World:
 
     # ------------------------------------------------------------------------------- who is master
 
-    async def watch_standings(self) -> None:
-        """Note reigns that begin and end by themselves, in a hand-over; a task of the run."""
-        async with trio.open_nursery() as self._standings:
-            for member in self.cluster.members:
-                self._standings.start_soon(self._watch_standing, member)
-            await trio.sleep_forever()
-
-    async def _watch_standing(self, member: Member) -> None:
-        """Until it is down; then this waits for nothing."""
-        number, broker = self.number(member.host), member.broker
-        standing = broker.state.standing
-        while member.is_running and member.broker is broker:
-            seen = standing.changes.value
-            if standing.leads:
-                for other in self.cluster.members:
-                    if other is not member and other.is_running and other.broker.store.writable:
-                        self.history.add(
-                            TwoMasters(at=now(), broker=number, other=self.number(other.host))
-                        )
-                if self._reigning not in (None, number):
-                    self.end_reign(self.cluster.members[self._reigning])
-                self.begin_reign(member, self._reign_ends)
-            else:
-                self.end_reign(member)
-            if not broker.config.is_slave:  # One that has taken over is master, whenever it leads.
-                self.keep_role(member)
-            await standing.changes.wait_past(seen)
+    def note_standing(
+        self, number: int, standing: CurrentStanding, event: StandingEvent, *, did_lead: bool
+    ) -> None:
+        """A broker's standing has changed: perhaps its reign begins or ends."""
+        member = self.cluster.members[number]
+        if event in (StandingEvent.LOOKS, StandingEvent.IS_GIVEN_THE_NAME):
+            self._told[number] = self.before()
+        if not member.is_running or number in self._starting:
+            return  # It begins to reign when it has started, if it leads then.
+        if standing.leads and not did_lead:
+            self.begin_reign(member)
+        elif did_lead and not standing.leads:
+            self.end_reign(member)
 
     def keep_role(self, member: Member) -> None:
         """If an operator has changed its settings, change them to the role it holds: they count at its next start."""
@@ -561,17 +543,24 @@ class World:
         if self._reigning == number:
             self.settle_reign()
             self._reigning = None
-            self._reign_ends = self.before()
             self._reign_log = whole_log(member.broker.store)[1]
             log_end = member.broker.store.max_physical_offset
             self.history.add(ReignEnded(at=now(), broker=number, log_end=log_end))
 
-    def begin_reign(self, member: Member, before: Before | None) -> None:
-        """This broker is master; `before` is what there was when it was told so."""
+    def begin_reign(self, member: Member) -> None:
+        """This broker is master."""
         number = self.number(member.host)
         if self._reigning == number:
             return
-        assert before is not None
+        for other in self.cluster.members:
+            if other is not member and other.is_running and other.broker.store.writable:
+                self.history.add(TwoMasters(at=now(), broker=number, other=self.number(other.host)))
+        if self._reigning is not None:
+            self.end_reign(self.cluster.members[self._reigning])
+        self.keep_role(member)  # One that has taken over is master, whenever it leads.
+        before = self._told[number]
+        is_empty = self._log_end(member)[0] == 0
+        self.has_new_log = is_empty and any(end for _, end, _ in before.ends)
         self._reigning = self._last_reign = number
         self._compare_log(member)
         is_serving = member.broker.store.writable
