@@ -19,8 +19,6 @@ from tests.cluster.histories.checker_standings import former_masters_lead_nobody
 from tests.cluster.histories.events import (
     Committed,
     Event,
-    FaultBegan,
-    FaultEnded,
     HandedOver,
     History,
     LogsCompared,
@@ -28,6 +26,7 @@ from tests.cluster.histories.events import (
     MemberEnded,
     MemberStarted,
     OffsetsSeen,
+    OffsetStored,
     PassingPulled,
     PassingSent,
     Pulled,
@@ -523,6 +522,12 @@ def test_commit_that_no_broker_has_is_reported() -> None:
         at=30.0, consumer="consumer-0", offsets=((0, 3),), held_by=((0, 0, 2),), all_seen=True
     )
     assert broken([*RIGHT, confirmed]) == {"confirmed and nowhere"}
+    # A broker that had it, and cut it a moment later, was not looked at in between.
+    stored = OffsetStored(
+        at=29.0, broker=1, queue_id=0, offset=3, before=2, generation=(0, 0), is_ordered=False,
+        is_reset=False,
+    )  # fmt: skip
+    assert broken([*RIGHT, stored, confirmed]) == set()
     # Beyond the end of a queue that became shorter there is nothing to be kept.
     assert broken([*RIGHT, attrs.evolve(confirmed, queue_ends=(2, 0, 0, 0))]) == set()
 
@@ -584,9 +589,14 @@ def test_producer_that_reaches_no_broker_at_the_end_is_reported() -> None:
 
 def test_offset_may_fall_where_an_operator_lowered_it() -> None:
     def lowered(offset: int) -> list[Event]:
-        steps: list[Event] = [
-            Lowered(at=10.0, who="operator", queue_id=MOVABLE_QUEUE, offset=offset, outcome="done")
-        ]
+        order = Lowered(
+            at=10.0, who="mqadmin", queue_id=MOVABLE_QUEUE, offset=offset, outcome="begins"
+        )
+        stored = OffsetStored(
+            at=10.0, broker=0, queue_id=MOVABLE_QUEUE, offset=offset, before=2, generation=(0, 1),
+            is_ordered=True, is_reset=False,
+        )  # fmt: skip
+        steps: list[Event] = [order, stored]
         messages = [event for event in RIGHT if isinstance(event, Received | Pulled | SendStarted)]
         again = [event for event in messages if isinstance(event, Received)]
         return [
@@ -619,38 +629,63 @@ def tail_cut(*, slave_end: int) -> list[Event]:
     return restarted(30.0, "power cut", flushed=100, kept=100, slave_end=slave_end)
 
 
-RESET = Lowered(
-    at=10.0, who="operator", queue_id=0, offset=1, outcome="begins", held_by=((0, 2), (1, 2))
-)
+RESET = Lowered(at=10.0, who="operator", queue_id=MOVABLE_QUEUE, offset=1, outcome="begins")
 DONE = attrs.evolve(RESET, outcome="done")
-BEFORE = RIGHT[: -len(restarted(20.0, "kill"))]
+OBEYED = OffsetStored(
+    at=10.0, broker=0, queue_id=MOVABLE_QUEUE, offset=1, before=2, generation=(1, 0),
+    is_ordered=True, is_reset=True,
+)  # fmt: skip
+BEFORE = [
+    attrs.evolve(event, queue_id=MOVABLE_QUEUE) if isinstance(event, moved) else event
+    for moved in [(SendStarted, SendAnswered, Pulled, Received)]
+    for event in RIGHT[:8]
+]
+"""The messages are in the movable queue, and nothing is committed yet."""
 
 
-def is_without_effect(*events: Event) -> bool:
+def knows(at: float, broker: int, *generation: int) -> Event:
+    """The broker has the offset to which the group was reset, in this generation."""
+    return attrs.evolve(seen(at, broker, 1, MOVABLE_QUEUE), generation=generation or (1, 0))
+
+
+def of_resets(*events: Event) -> set[str]:
+    """What is wrong with resets, or with what brokers know of them."""
+    queues = (), (), (), ((0, FIRST), (1, SECOND))
+    offsets = ((MOVABLE_QUEUE, 1),)
+    ends = [state(number, queues=queues, offsets=offsets) for number in range(2)]
     ordered = sorted([*BEFORE, *events], key=lambda event: event.at)
-    return "reset without effect" in broken(ordered)
+    return broken(ordered, *ends)
 
 
 def test_reset_that_no_member_follows_is_reported() -> None:
-    heard = seen(10.5, 0, 1), seen(10.5, 1, 1)
-    assert is_without_effect(RESET, DONE)
-    assert is_without_effect(RESET, DONE, *heard, *restarted(20.0, "kill"))
-    assert not is_without_effect(RESET, DONE, received(11.0, SECOND, 1))
+    told, heard = {"reset without effect"}, knows(10.5, 0)
+    again = attrs.evolve(received(11.0, SECOND, 1), queue_id=MOVABLE_QUEUE)
+    assert of_resets(RESET, OBEYED, DONE, heard) == told
+    assert of_resets(RESET, OBEYED, heard) == told
+    assert of_resets(RESET, OBEYED, DONE, heard, again) == set()
+    assert of_resets(RESET, OBEYED, DONE, heard, attrs.evolve(again, at=9.0)) == told
+    # One that was confirmed is carried out somewhere.
+    assert of_resets(RESET, DONE) == told
     # Somebody had it lower before.
-    lower = attrs.evolve(RESET, held_by=((0, 0), (1, 2)))
-    assert not is_without_effect(lower, attrs.evolve(lower, outcome="done"))
+    assert of_resets(RESET, attrs.evolve(OBEYED, before=0), DONE) == set()
     # Of Apache's tools a running member's next commit makes nothing.
     by_apache = (attrs.evolve(event, who="mqadmin") for event in (RESET, DONE))
-    assert not is_without_effect(*by_apache)
+    assert of_resets(*by_apache, attrs.evolve(OBEYED, is_reset=False, generation=(0, 1))) == set()
 
 
-def test_reset_may_meet_an_order_that_was_not_answered() -> None:
-    """It waits at a broker that stands still or is starting, and is carried out at any time after."""
+def test_reset_may_meet_another_order() -> None:
+    """That was given later, or has a later generation."""
+    heard = RESET, OBEYED, DONE, knows(10.5, 0)
     other = attrs.evolve(RESET, at=9.0, who="mqadmin", offset=0)
-    unanswered = attrs.evolve(other, outcome="No answer to UPDATE_CONSUMER_OFFSET (15)")
-    refused = attrs.evolve(other, outcome="No connection to 10.0.0.10:10911 (refused)")
-    assert not is_without_effect(other, unanswered, RESET, DONE)
-    assert is_without_effect(other, refused, RESET, DONE)
+    late = attrs.evolve(other, at=12.0, outcome="No answer to UPDATE_CONSUMER_OFFSET (15)")
+    assert of_resets(other, *heard) == {"reset without effect"}
+    assert of_resets(other, *heard, late) == set()
+    later = attrs.evolve(OBEYED, at=11.0, offset=0, before=1, generation=(2, 0))
+    again = attrs.evolve(received(12.0, FIRST, 0), queue_id=MOVABLE_QUEUE)
+    lower = attrs.evolve(RESET, at=11.0, offset=0)
+    end = attrs.evolve(knows(12.0, 0, 2, 0), offsets=((MOVABLE_QUEUE, 0),))
+    assert of_resets(*heard, lower, later, end) == {"reset without effect"}
+    assert of_resets(*heard, lower, later, end, again) == set()
 
 
 @pytest.mark.parametrize(
@@ -667,44 +702,61 @@ def test_reset_may_meet_an_order_that_was_not_answered() -> None:
 def test_reset_may_go_with_the_memory_or_disk_of_all_that_have_heard_of_it(
     how: str, at: float, is_forgotten: bool
 ) -> None:
-    heard, of_slave = seen(10.5, 0, 1), seen(10.5, 1, 1)
-    again = restarted(at, how)
-    assert is_without_effect(RESET, DONE, heard, *again) is not is_forgotten
-    assert is_without_effect(RESET, DONE, heard, of_slave, *again)
-    alone = restarted(at, how, asked="failed")
-    assert is_without_effect(RESET, DONE, heard, of_slave, *alone) is not is_forgotten
+    """A master that comes back asks the slave, if that can be asked."""
+
+    def told(*more: Event, asked: str = "answered") -> set[str]:
+        again = restarted(at, how, asked=asked)
+        ended, back, began = again[0], again[2], again[3]
+        assert isinstance(ended, MemberEnded)
+        assert isinstance(back, MemberStarted)
+        assert isinstance(began, ReignBegan)
+        again[0] = attrs.evolve(ended, offsets=((MOVABLE_QUEUE, 1),), generation=(1, 0))
+        again[2] = attrs.evolve(back, offsets=((MOVABLE_QUEUE, 2),))
+        again[3] = attrs.evolve(began, offsets=((MOVABLE_QUEUE, 2),), named=(1,))
+        late = attrs.evolve(seen(at + 2, 0, 2, MOVABLE_QUEUE))
+        resets = {"offset forgotten", "slaves were not asked", "reset without effect"}
+        return of_resets(RESET, OBEYED, DONE, knows(10.5, 0), *more, *again, late) & resets
+
+    lost = set() if is_forgotten else {"offset forgotten"}
+    assert told() == lost
+    assert told(knows(10.5, 1)) == lost | {"slaves were not asked"}
+    assert told(knows(10.5, 1), asked="failed") == lost
 
 
-def test_reset_may_go_with_a_disk_that_takes_nothing() -> None:
-    """From before the reset until shortly before its broker ends."""
-    full = FaultBegan(at=9.0, fault="full disk master for 3 s")
-    mended = FaultEnded(at=17.0, fault=full.fault)
-    heard = RESET, DONE, seen(10.5, 0, 1)
-    assert not is_without_effect(full, *heard, mended, *restarted(20.0, "kill"))
-    assert is_without_effect(full, *heard, mended, *restarted(25.0, "kill"))
-    other = [attrs.evolve(one, fault="full disk slave-1 for 3 s") for one in (full, mended)]
-    assert is_without_effect(other[0], *heard, other[1], *restarted(20.0, "kill"))
+def test_offset_may_go_with_a_disk_that_takes_nothing() -> None:
+    """Shortly before its broker ends."""
+    ended, *again = restarted(40.0, "kill", offset=1)
+    for trouble_at, promises in ((34.0, set()), (33.0, {"offset forgotten"})):
+        cut = attrs.evolve(ended, disk_trouble_at=trouble_at)
+        told = broken([*RIGHT, seen(30.0, 0, 2), cut, *again])
+        assert told & {"offset forgotten"} == promises
 
 
-def test_reset_may_stay_with_a_master_that_goes_down_before_slaves_copy_it() -> None:
-    """And only while it cannot be asked when the next one begins without it."""
-    ended, reign_ended, _, _ = restarted(11.0, "stop")
-    heard = RESET, DONE, seen(10.5, 0, 1)
-    alone = switched(11.0, asked="failed")[1]
-    assert not is_without_effect(*heard, ended, reign_ended, alone)
-    assert is_without_effect(*heard, seen(10.6, 1, 1), ended, reign_ended, alone)
-    assert is_without_effect(*heard, *switched(11.0))
+def test_reset_may_stay_with_a_master_that_cannot_be_asked_when_the_next_one_begins() -> None:
+    def told(asked: str) -> bool:
+        ended, began = switched(11.0, asked=asked)
+        assert isinstance(began, ReignBegan)
+        began = attrs.evolve(began, offsets=((MOVABLE_QUEUE, 2),), named=(0,))
+        heard = RESET, OBEYED, DONE, knows(10.5, 0)
+        return "slaves were not asked" in of_resets(*heard, ended, began)
+
+    assert told("answered")
+    assert not told("failed")
 
 
-def test_reset_where_the_one_before_was_not_heard_of_may_lose() -> None:
-    """But not at a master that has heard of both."""
-    first = attrs.evolve(DONE, at=8.0)
+def test_offset_that_is_lowered_without_an_order_is_reported() -> None:
+    """Each broker carries out an order once, and each other one follows each time."""
+    fall = attrs.evolve(OBEYED, is_reset=False)
+    told = {"lowered without an order"}
+    assert of_resets(fall) == told
     lower = attrs.evolve(RESET, offset=0)
-    second = lower, attrs.evolve(lower, outcome="done")
-    assert is_without_effect(first, seen(8.5, 0, 1), *second)
-    assert not is_without_effect(first, seen(8.5, 1, 1), *second)
-    assert is_without_effect(first, seen(8.5, 1, 1), seen(9.0, 0, 1), *second)
-    assert is_without_effect(seen(8.5, 1, 1), *second)
+    assert of_resets(lower, fall) == set()
+    assert of_resets(attrs.evolve(lower, queue_id=0), fall) == told
+    assert of_resets(attrs.evolve(lower, offset=2), fall) == told
+    assert of_resets(lower, fall, attrs.evolve(fall, broker=1)) == set()
+    assert of_resets(lower, fall, attrs.evolve(fall, at=11.0)) == told
+    forward = attrs.evolve(fall, offset=2, generation=(0, 1))
+    assert of_resets(forward) == set()
 
 
 def test_slave_that_left_while_a_message_was_sent_counts_with_what_it_had() -> None:

@@ -4,9 +4,14 @@ Every event is a value that compares by its content, so that two runs of one see
 `broker` is a member of the cluster by its number, whatever its role and id: 0 began as master.
 """
 
+import math
+
 import attrs
 import trio
 from tests.cluster.histories.contacts import RETURN_WAIT, Outcome
+
+Generation = tuple[int, ...]
+"""How often an offset was lowered by operators, and by others since: of two the greater one is newer."""
 
 
 @attrs.frozen(kw_only=True)
@@ -183,12 +188,30 @@ class PassingPulled(Event):
 
 
 @attrs.frozen(kw_only=True)
+class OffsetStored(Event):
+    """A request has changed what a broker has of the group."""
+
+    broker: int
+    queue_id: int
+    offset: int
+    before: int
+    """The offset until then, or -1."""
+    generation: Generation
+    is_ordered: bool
+    """The broker opened this generation: nobody had lowered the offset so yet, as far as it and its caller know."""
+    is_reset: bool
+    """By an operator."""
+
+
+@attrs.frozen(kw_only=True)
 class OffsetsSeen(Event):
     """The offsets in a broker's memory have changed since they were looked at last."""
 
     broker: int
     offsets: tuple[tuple[int, int], ...]
     """Queue id and offset, where it changed."""
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
 
 
 # --------------------------------------------------------------------------------------- members and faults
@@ -208,10 +231,14 @@ class MemberEnded(Event):
     log_end: int
     flushed: int
     offsets: tuple[tuple[int, int], ...]
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
     left: int = attrs.field()
     """Where what its disk kept of the log ends, at least."""
     noted: int = 0
     """How far slaves had acknowledged its log, says its disk afterwards."""
+    disk_trouble_at: float = -math.inf
+    """When its disk last refused a write, or took its time, or its process stood still."""
 
     @left.default
     def _left(self) -> int:
@@ -230,6 +257,8 @@ class MemberStarted(Event):
     others: tuple[tuple[int, int, int], ...]
     """Before it started: all brokers, where their logs end, and how far they are on their disks."""
     offsets: tuple[tuple[int, int], ...]
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
 
 
 @attrs.frozen(kw_only=True)
@@ -266,6 +295,8 @@ class ReignBegan(Event):
     others: tuple[tuple[int, int, int], ...]
     """Before it was started or told: all brokers, where their logs end, and how far they are on their disks."""
     offsets: tuple[tuple[int, int], ...]
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
     queue_ends: tuple[int, ...] = ()
     """By queue id of the plain topic."""
     holders: tuple[tuple[int, int], ...] = attrs.field()

@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 import trio
+from tests.cluster.histories.commits import note_commits
 from tests.cluster.histories.deterministic import run_deterministically
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
@@ -129,6 +130,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
         world = World(schedule, cluster, history)
         stack.enter_context(note_cuts(world))
         stack.enter_context(note_reports(world))
+        stack.enter_context(note_commits(world))
         stack.enter_context(note_standings(world))
         rival = RivalMaster(world)
         await world.create_topic()

@@ -14,6 +14,7 @@ import trio
 from tests.cluster.histories.contacts import RETURN_WAIT, Contacts, Outcome
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import (
+    Generation,
     History,
     LogsCompared,
     MemberEnded,
@@ -27,7 +28,7 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.link_files import link_settings, new_folder
 from tests.cluster.histories.pause import PausableCluster, PausableMember
-from tests.cluster.histories.schedule import QUEUES, Fault, Schedule
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Fault, Schedule
 from tests.cluster.histories.uses.names import level_table
 from tests.support.clients import open_client
 
@@ -196,7 +197,7 @@ class World:
     _not_serving: tuple[int, bytes] | None = (
         None  # the place of a reign's beginning, and the log of the last one
     )
-    _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
+    _seen: dict[tuple[int, int], tuple[int, Generation]] = attrs.Factory(dict)
 
     def rng(self, who: str) -> random.Random:
         """Chance for one actor, the same in each run of the seed whatever others draw."""
@@ -327,6 +328,13 @@ class World:
         queues = member.broker.state.consumer_offsets.query_offsets(group, topic)
         return tuple(sorted(queues.items()))
 
+    def generation(self, member: Member) -> Generation:
+        """The generation of the group's offset on the movable queue, as the broker has it in memory."""
+        if not member.is_running:
+            return (0, 0)
+        offsets = member.broker.state.consumer_offsets
+        return tuple(offsets.query_version(GROUP, TOPIC, MOVABLE_QUEUE).generation)
+
     def all_offsets(self) -> tuple[tuple[int, int, int], ...]:
         """Broker, queue id, offset."""
         return tuple(
@@ -349,15 +357,21 @@ class World:
     def look_at_offsets(self) -> None:
         """One look."""
         for number, member in enumerate(self.cluster.members):
-            changed = tuple(
-                (queue_id, offset)
+            generation = self.generation(member)
+            seen = {
+                queue_id: (offset, generation if queue_id == MOVABLE_QUEUE else ())
                 for queue_id, offset in self.offsets(member)
-                if self._seen.get((number, queue_id)) != offset
+            }
+            changed = tuple(
+                (queue_id, one[0])
+                for queue_id, one in seen.items()
+                if self._seen.get((number, queue_id)) != one
             )
             if changed:
-                for queue_id, offset in changed:
-                    self._seen[number, queue_id] = offset
-                self.history.add(OffsetsSeen(at=now(), broker=number, offsets=changed))
+                self._seen |= {(number, queue_id): seen[queue_id] for queue_id, _ in changed}
+                self.history.add(
+                    OffsetsSeen(at=now(), broker=number, offsets=changed, generation=generation)
+                )
 
     # ------------------------------------------------------------------------------- ends and starts
 
@@ -394,6 +408,8 @@ class World:
         self.look_at_offsets()
         number, store = self.number(member.host), member.broker.store
         log_end, flushed = store.max_physical_offset, store.flushed.value
+        disk = member.disk
+        assert isinstance(disk, ScheduledDisk)
         # What a checkpoint vouches for lay on the disk long before.
         vouched = self._vouched(member)
         torn = min(torn, log_end - vouched)
@@ -410,7 +426,9 @@ class World:
             log_end=log_end,
             flushed=flushed,
             offsets=self.offsets(member),
+            generation=self.generation(member),
             left=left,
+            disk_trouble_at=round(disk.trouble_at, 6),
         )
         self.history.add(ended)
         self._ends[number] = left, min(left, flushed)
@@ -422,8 +440,6 @@ class World:
         self._ending.add(number)
         await (member.stop() if how in CLEAN_ENDS else member.kill())
         self._ending.discard(number)
-        disk = member.disk
-        assert isinstance(disk, ScheduledDisk)
         if how == "torn end" and torn > 0:
             disk.tear(member.config.data / "commitlog", LOG_FILE_SIZE, log_end, torn)
         if how in ("power cut", "wiped", "older copy"):
@@ -487,6 +503,7 @@ class World:
                 kept=_common_size(self._logs[number], whole_log(member.broker.store)[1]),
                 others=before.ends,
                 offsets=self.offsets(member),
+                generation=self.generation(member),
             )
         )
         self._compare_log(member)
@@ -579,6 +596,7 @@ class World:
                 kept=_common_size(self._reign_log, whole_log(member.broker.store)[1]),
                 others=before.ends,
                 offsets=self.offsets(member),
+                generation=self.generation(member),
                 queue_ends=self.queue_ends(member),
                 holders=tuple((one, self._held(one, before)) for one in before.logs),
                 asked=tuple((other, self._outcome(member, other, since=since)) for other in hosts),
