@@ -10,6 +10,11 @@ import attrs
 import pytest
 from tests.support.prometheus import MONITORING, needs_promtool
 
+from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, PUT_OK, SECONDS_BEHIND
+from rocketrio.admin.diagnosis.groups import OF_VERDICT
+from rocketrio.admin.diagnosis.rule import Severity
+from rocketrio_protocol.lag import LOSING_PART
+
 RULES = MONITORING / "alerts.rules.yml"
 GUIDE = Path(__file__).parents[2] / "docs/monitoring.md"
 
@@ -152,6 +157,11 @@ STORIES = (
 )
 
 
+def texts() -> list[str]:
+    """Return what the file says of each alert, which begins with its name."""
+    return RULES.read_text().split("- alert: ")[1:]
+
+
 def alerts() -> list[str]:
     return re.findall(r"- alert: (\w+)", RULES.read_text())
 
@@ -197,6 +207,27 @@ def test_sample_for_alertmanager_sends_pages_elsewhere_than_tickets() -> None:
         )
         receivers.append(done.stdout.strip())
     assert receivers == ["pager", "tickets"]
+
+
+@pytest.mark.parametrize(
+    ("alert", "part"),
+    [
+        ("SlaveBehind", f"_behind_seconds > {SECONDS_BEHIND.critical:g}"),
+        ("DiskFilling", f"_used_ratio > {DISK_PERCENT.critical / 100:g}"),
+        ("WillBeDeletedUnread", f"({LOSING_PART:g} * max by"),
+        ("SendsUnsafe", f'{{status!="{PUT_OK}"}}'),
+    ],
+)
+def test_alert_has_the_limit_of_its_rule(alert: str, part: str) -> None:
+    [text] = [one for one in texts() if one.startswith(f"{alert}\n")]
+    assert part in text
+
+
+def test_verdicts_that_page_are_those_that_are_errors() -> None:
+    pages = " ".join(one for one in texts() if "severity: page" in one)
+    paged = "|".join(re.findall(r'{verdict=~?"(.+?)"}', pages)).split("|")
+    errors = {verdict for verdict, rule in OF_VERDICT.items() if rule.severity is Severity.ERROR}
+    assert set(paged) == errors
 
 
 def test_every_alert_has_a_story() -> None:
