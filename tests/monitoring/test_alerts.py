@@ -13,6 +13,7 @@ from tests.support.prometheus import MONITORING, needs_promtool
 from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, PUT_OK, SECONDS_BEHIND
 from rocketrio.admin.diagnosis.groups import OF_VERDICT
 from rocketrio.admin.diagnosis.rule import Severity
+from rocketrio_broker.ha.client import HAClientState
 from rocketrio_protocol.lag import LOSING_PART
 
 RULES = MONITORING / "alerts.rules.yml"
@@ -50,8 +51,12 @@ def taking(master: int, slave: int) -> Series:
     return {f"{name}{{{MASTER}}}": f"{master}x10", f"{name}{{{SLAVE}}}": f"{slave}x10"}
 
 
-def state(name: str) -> Series:
-    return {f'rocketrio_ha_state{{{SLAVE},state="{name}"}}': "1x5"}
+def state(now: HAClientState) -> Series:
+    return {f'rocketrio_ha_state{{{SLAVE},state="{now.text}",state_id="{now.value}"}}': "1x5"}
+
+
+def state_of_an_earlier_version(text: str) -> Series:
+    return {f'rocketrio_ha_state{{{SLAVE},state="{text}"}}': "1x5"}
 
 
 def sent(status: str, values: str) -> Series:
@@ -95,12 +100,13 @@ STORIES = (
         one("rocketrio_ha_slave_behind_seconds", "90x10", f'{MASTER},slave="1"'),
         one("rocketrio_ha_slave_behind_seconds", "0 90 0x10", f'{MASTER},slave="1"'),
     ),
-    Story("LogsDiverged", "1m", state("diverged from the master, refusing"), state("following")),
+    Story("LogsDiverged", "1m", state(HAClientState.DIVERGED), state(HAClientState.FOLLOWING)),
+    Story("LogsDiverged", "1m", state(HAClientState.BEYOND), state(HAClientState.PAUSING)),
     Story(
         "LogsDiverged",
         "1m",
-        state("has what the master lacks, waiting for an operator"),
-        state("pausing before the next attempt"),
+        state_of_an_earlier_version("has what the master lacks, waiting for an operator"),
+        state_of_an_earlier_version("pausing before the next attempt"),
     ),
     Story(
         "SendsUnsafe",
@@ -228,6 +234,15 @@ def test_verdicts_that_page_are_those_that_are_errors() -> None:
     paged = "|".join(re.findall(r'{verdict=~?"(.+?)"}', pages)).split("|")
     errors = {verdict for verdict, rule in OF_VERDICT.items() if rule.severity is Severity.ERROR}
     assert set(paged) == errors
+
+
+def test_alert_knows_the_ids_of_the_states_that_earlier_versions_named_by_texts() -> None:
+    [text] = [one for one in texts() if one.startswith("LogsDiverged\n")]
+    [ids] = re.findall(r'{state_id=~"(.+?)"}', text)
+    [phrases] = re.findall(r'{state_id="",state=~"(.+?)"}', text)
+    assert set(ids.split("|")) == {
+        one.value for one in HAClientState if re.fullmatch(phrases, one.text)
+    }
 
 
 def test_every_alert_has_a_story() -> None:

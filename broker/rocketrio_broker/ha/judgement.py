@@ -234,7 +234,8 @@ def why_not_follower(view: PeerView, behind: Mapping[str, int], *, limit: int) -
     if own.role != "slave":
         return f"is {own.role}"
     client = view.status.ha_client_runtime_info
-    if client.rocketrio_state != HAClientState.FOLLOWING.value:
+    # A slave of an earlier version reports no id, and its text for this state is the id.
+    if (client.rocketrio_state_id or client.rocketrio_state) != HAClientState.FOLLOWING.value:
         problem = client.rocketrio_last_problem
         return f"is {client.rocketrio_state}" + (f": {problem}" if problem else "")
     lacks = behind.get(client.rocketrio_local_addr or "")

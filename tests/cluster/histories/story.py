@@ -216,7 +216,7 @@ def _state(world: World, member: Member) -> BrokerState:
         passing_offsets=world.offsets(member, group=PASSERS, topic=PASSING),
         topics=tuple(sorted(map(_topic_text, state.topics.topic_config_table.values()))),
         groups=tuple(sorted(map(str, state.groups.subscription_group_table.values()))),
-        replication="" if slave is None else f"{slave.log.state.value}; {slave.log.last_problem}",
+        replication="" if slave is None else f"{slave.log.state.text}; {slave.log.last_problem}",
         used=stored_messages(world, member),
         used_offsets=progress_of_groups(world, member),
         epochs=tuple(store.epochs.to_send()),
