@@ -12,6 +12,7 @@ import pytest
 import trio
 from tests.broker.processors.asking import asking
 from tests.support.declared_requests import BROKER, NAME_SERVER
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_broker.access.facts import BrokerFacts
 from rocketrio_broker.access.needs import CREATE, DELETE, UPDATE, Need, Rule
@@ -35,7 +36,7 @@ from rocketrio_protocol.bodies.topics import (
 from rocketrio_protocol.codes import RequestCode as Code
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import COMMANDS, access, admin, cluster, offset
+from rocketrio_protocol.commands import access, admin, cluster, offset
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import SystemWallClock

@@ -749,7 +749,10 @@ def test_progress_of_transactions_starts_again_where_decisions_are_lost(
 async def test_deletion_that_is_cut_off_the_log_voids_no_offset_any_more() -> None:
     """A slave cut it off to follow a master that does not have it, and whose offsets are valid."""
     disk = MemoryDisk()
-    offsets, dispatcher = manager(disk), QueueDispatcher(ConsumeQueueTable(Path("/q"), 400, disk=disk), DelayLevels("1s"))
+    offsets, dispatcher = (
+        manager(disk),
+        QueueDispatcher(ConsumeQueueTable(Path("/q"), 400, disk=disk), DelayLevels("1s")),
+    )
     deletions = DeletedTopics(dispatcher, offsets)
     offsets.commit_offset("G", "T", 0, 5)
     offsets.void_topic("T", Generation(1))
