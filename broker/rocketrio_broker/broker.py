@@ -640,10 +640,11 @@ async def _gather(
     found: Survey | None,
     silent: Collection[str],
     limit: float,
+    taken_from: set[str],
 ) -> None:
     """Collect tables and offsets from the slaves that were found, or that name servers list now.
 
-    Those that were `silent` are asked once more.
+    Those that were `silent` are asked once more, and those in `taken_from`, which grows, for offsets alone.
     """
     # No name server may list these as slaves yet. They answered a moment ago: asking them once is enough.
     also = frozenset(peers.connecting())
@@ -655,7 +656,7 @@ async def _gather(
     await gather_slave_offsets(
         peers=attrs.evolve(peers, name_servers=name_servers, remembered=lambda: known),
         consumer_offsets=state.consumer_offsets,
-        tables=SlaveTables(state.topics, state.groups, state.delay_offsets),
+        tables=SlaveTables(state.topics, state.groups, state.delay_offsets, taken_from),
         queue_end=state.store.next_queue_offset,
         shared_ends=state.reader_epochs.shared_ends,
         silent={*silent, *(also - slaves)},

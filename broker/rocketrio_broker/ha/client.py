@@ -178,6 +178,8 @@ class HAClient:
         """Counts connections that ended, or could not be made."""
         self.problem: Error | OSError | None = None
         """Why the last connection ended; None once transfers continue."""
+        self.greeted_end: int | None = None
+        """Where the master's log ended when this connection began; None if the master is not a rocketrio broker."""
         self.answers: AnswerSeal | None = None
         """Opens what the master sealed for this end; None without a connection on which both ends proved a secret."""
         self._store = store
@@ -347,13 +349,15 @@ class HAClient:
         store = self._store
         if addr is None or not store.epochs.member:
             # The bytes that follow belong to no known epoch.
-            self._promises = None
+            self._promises = self.greeted_end = None
             await store.epochs.forget()
             store.read_gate.set_reported(EVERYTHING)
             return
         self._promises = store.epochs.promises
         greeting = greeting_of(store, broker_id=self._broker_id(), address=self._own_addr)
-        await self._resync.take_welcome(await ask_welcome(transport, greeting), addr)
+        welcome = await ask_welcome(transport, greeting)
+        self.greeted_end = welcome.end
+        await self._resync.take_welcome(welcome, addr)
 
     async def _begin_check(self) -> None:
         self._has_taken = False

@@ -1,8 +1,7 @@
 """Measures how far a slave is with a long copy: bytes, rate and time left, for its log and for status queries.
 
-The replication stream does not contain where the master's log ends; the master itself answers that (28,
-`commitLogMaxOffset`; Apache's too). The slave asks on each new connection, and repeatedly while a long copy is under
-way.
+The replication stream does not contain where the master's log ends. A rocketrio master says it when a connection
+begins; otherwise the slave asks for it (28, `commitLogMaxOffset`), and repeatedly while a long copy is under way.
 
 Invariant: nothing here delays a transfer; if the master does not answer, only these numbers are missing.
 Answers to: nothing of Java's; there an operator checks the size of the directory.
@@ -142,7 +141,9 @@ class CopyWatch:
         while True:
             with trio.move_on_after(pause):
                 connections = await self._client.connected.wait_past(connections)
-            goal = await self._master_end()
+            goal = self._greeted_end()
+            if goal is None:
+                goal = await self._master_end()
             pause = LOG_INTERVAL if goal is None else inf  # The master may only be busy.
             if goal is not None and goal > self._position():
                 await self._watch(goal)
@@ -182,6 +183,13 @@ class CopyWatch:
 
     def _position(self) -> int:
         return self._store.max_physical_offset
+
+    def _greeted_end(self) -> int | None:
+        """Return where the master's log ended when this connection began, if the master said that."""
+        end = None if self._client.state in _NO_COPY else self._client.greeted_end
+        if end is not None:
+            self.master_end = end
+        return end
 
     async def _master_end(self) -> int | None:
         """Return where the master's log ends; None if it does not answer."""

@@ -63,18 +63,23 @@ class SlaveTables:
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
     delay_offsets: DelayOffsets | None = None
+    taken_from: set[str] = attrs.field(factory=set)
+    """Slaves whose tables are here already, and which are not asked for them again."""
 
     async def take_over(self, call: Caller, addr: str) -> None:
         """Join the tables of one slave (21, 201) with these; take its delay offsets (45) if those here are unreadable.
 
         Raises Error if the slave cannot be asked, ConfigFileError if this disk takes nothing.
         """
+        if addr in self.taken_from:
+            return
         body = await ask(call, addr, GetAllTopicConfigRequestHeader())
         self.topics.join(read_table(body, TopicConfigSerializeWrapper, what="topics"))
         body = await ask(call, addr, GetAllSubscriptionGroupConfigRequestHeader())
         self.groups.join(read_table(body, SubscriptionGroupWrapper, what="groups"))
         if self.delay_offsets is not None and self.delay_offsets.file.unreadable:
             await self._take_delay_offsets(self.delay_offsets, call, addr)
+        self.taken_from.add(addr)
 
     async def _take_delay_offsets(self, ours: DelayOffsets, call: Caller, addr: str) -> None:
         response = await call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)

@@ -130,7 +130,7 @@ class RoleService:
         surveyor: Surveyor,
         fetch: Callable[[Callable[[str], None], Survey, str | None], Awaitable[FetchedTail]],
         opener: EpochOpener,
-        gather: Callable[[Survey | None, Collection[str], float], Awaitable[object]],
+        gather: Callable[[Survey | None, Collection[str], float, set[str]], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
@@ -141,9 +141,9 @@ class RoleService:
         `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long,
         what the peers have just answered, and the master that this broker followed. `opener` opens the epoch of the
         writes that come now. The arguments of `gather` are what the peers have answered, or None to ask the name
-        servers again, those that did not answer, and a time limit. `ask_outcome` asks the broker at an address for the
-        outcome of a hand-over; `claim_id` asks a master for a slave's id. `followed` is the master that this broker
-        followed before it was started.
+        servers again, those that did not answer, a time limit, and the brokers whose tables are here already.
+        `ask_outcome` asks the broker at an address for the outcome of a hand-over; `claim_id` asks a master for a
+        slave's id. `followed` is the master that this broker followed before it was started.
         """
         self._broker = broker
         self._config: LiveConfig = broker.config
@@ -174,6 +174,8 @@ class RoleService:
         self._topics_known_to: int | None = None
         """The topics of older messages are known here, unless they were deleted; None if this broker was not a slave
         since it was started or last took writes."""
+        self._tables_of: set[str] = set()
+        """The brokers whose topics and groups this one has taken over since it began to lead."""
         self._scope = trio.CancelScope()
         self.turn = trio.Lock()
         """Held while a request changes the role."""
@@ -426,6 +428,7 @@ class RoleService:
         store, registration, note = self._store, self._registration, self._note
         store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
         self._epoch_role = None
+        self._tables_of = set()
         listings = registration.listings.value
         former, self._former = self._former, None
         if former is None:
@@ -460,7 +463,7 @@ class RoleService:
             answers = await self._surveyor.survey_of(former)
             missing, limit = {}, HANDED_OVER_GATHER_LIMIT
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._gather, answers, missing, limit)
+            nursery.start_soon(self._gather, answers, missing, limit, self._tables_of)
             nursery.start_soon(self._opener.ask, answers)
         if not await self._has_tables(former):
             return
@@ -695,9 +698,12 @@ class RoleService:
         return None
 
     async def _gather_again(self) -> None:
-        """Gather what was committed at a slave before this master was registered."""
+        """Gather what was committed at a slave before this master was registered.
+
+        A slave that follows changes no topics and groups itself: they are taken of slaves that have come since, alone.
+        """
         await trio.sleep(GATHER_AGAIN_AFTER)
-        await self._gather(None, (), GATHER_LIMIT)
+        await self._gather(None, (), GATHER_LIMIT, self._tables_of)
 
     async def _restore_topics(self, known_to: int) -> None:
         """Create and store topics; while the disk is full no message can be taken either: only reads are served."""
