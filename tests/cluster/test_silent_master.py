@@ -162,3 +162,25 @@ async def test_master_that_one_name_server_refuses_is_not_listed_by_one_that_sti
                 or 0 not in listed_there.broker_addrs
                 or (listed_there.broker_addrs[0] == first.broker.address)
             )
+
+
+async def test_promoted_slave_gets_what_a_silent_master_sent_to_another_slave_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    """The other slave has said where its log ends before that; the master is silent for the promoted one alone."""
+    async with (
+        EmbeddedCluster(slaves=2, ha_divergent_tail="cut") as cluster,
+        caller_of(cluster) as call,
+    ):
+        first, (second, third) = cluster.master, cluster.slaves
+        await trio.sleep(2)
+        await store(call, first, b"one")
+        await level(first, second, third)
+        for host in (NAME_SERVER_HOST, second.host):
+            cluster.memory_network.partition(first.host, host)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(promote, call, second, "async-master")
+            await trio.sleep(ASK_LIMIT / 2)
+            await store(call, first, b"two")
+            await level(first, third)
+        assert await call.read(second.broker.address) == [b"one", b"two"]
