@@ -11,12 +11,13 @@ import attrs
 import pytest
 import trio
 from tests.cluster.members import RIVAL, listed, rival_of
-from tests.support.caller import Caller, bodies, caller_of
+from tests.support.caller import Caller, accepted, bodies, caller_of
 from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
+from rocketrio_broker.role.file import FILE_NAME as ROLE_FILE
 from rocketrio_broker.role.service import OTHER_MASTER_CHECK_INTERVAL
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.topics import TopicConfig
@@ -322,6 +323,29 @@ async def test_masters_that_start_together_do_not_both_take_writes(
         assert sorted(codes) == [ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE]
         winner = (cluster.master, rival)[codes.index(ResponseCode.SUCCESS)]
         assert await listed(cluster) == {0: winner.broker.address}
+
+
+async def test_masters_that_start_together_without_a_name_server_do_not_both_take_writes(
+    autojump_clock: MockClock,
+) -> None:
+    """Neither answers the other's first search. The one that claims later finds the other by its second."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = cluster.master, cluster.slaves[0]
+        await trio.sleep(2)
+        await first.stop()
+        accepted(await call.change_role(second.broker.address, "async-master", 0))
+        await first.start()
+        await trio.sleep(5)
+        assert first.broker.state.config.broker.is_slave
+        await first.stop()
+        await second.stop()
+        first.disk.unlink(first.config.config_directory / ROLE_FILE)
+        await cluster.kill_name_server()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.start)
+            nursery.start_soon(second.start)
+        await trio.sleep(30)
+        assert sum(member.broker.store.writable for member in (first, second)) == 1
 
 
 async def test_master_that_was_refused_later_stands_aside_until_it_is_listed(
