@@ -29,7 +29,15 @@ from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.role import standing
-from rocketrio_broker.role.standing import ASIDE, HANDING_OVER, NEXT, CurrentStanding, Standing
+from rocketrio_broker.role.standing import (
+    ASIDE,
+    HANDING_OVER,
+    NEXT,
+    STEPPING_DOWN,
+    CurrentStanding,
+    Event,
+    Standing,
+)
 from rocketrio_broker.schedule import _Arrivals
 from rocketrio_broker.store import recovery
 from rocketrio_broker.store.acknowledged import Acknowledgement
@@ -63,6 +71,7 @@ def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
         event: {other(before): other(after) for before, after in row.items()}
         for event, row in NEXT.items()
     }
+    changed[Event.STEPS_DOWN][beside] = STEPPING_DOWN
     patch.setattr(standing, "NEXT", changed)
     patch.setattr(fetch, "is_still_master", _answering(True))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.histories.checker import check
 from tests.cluster.histories.chosen import schedule_of
 from tests.cluster.histories.contacts import Outcome
-from tests.cluster.histories.events import Event, History, ReignBegan, ReignEnded
+from tests.cluster.histories.events import Event, History, MemberEnded, ReignBegan, ReignEnded
 from tests.cluster.histories.schedule import Fault, Use
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.uses.events import (
@@ -15,6 +15,7 @@ from tests.cluster.histories.uses.events import (
     Away,
     Began,
     Finished,
+    Listed,
     Noticed,
     Offered,
     Owns,
@@ -188,9 +189,38 @@ def test_static_member_gets_its_own_queues_whenever_it_is_connected() -> None:
     def owns(at: float, *queue_ids: int) -> Owns:
         return Owns(at=at, who="regular-0", queue_ids=queue_ids)
 
-    away = [owns(1.0, 0, 1), Away(at=5.0, who="regular-0")]
-    assert broken("static", [*away, owns(8.0), owns(8.2, 0, 1)]) == set()
-    assert broken("static", [*away, owns(8.0, 0, 1, 2)]) == {"a static member's queues moved"}
-    assert broken("static", [owns(1.0, 0, 1), owns(8.0, 0)]) == {"a static member's queues moved"}
-    killed = Fault(7.0, 1.0, "kill", "slave-1")
-    assert broken("static", [owns(1.0, 0, 1), owns(8.0, 0)], faults=(killed,)) == set()
+    def told(*events: Event) -> set[str]:
+        return broken("static", list(events))
+
+    names = "regular-0", "regular-1", "regular-2"
+    listed = Listed(at=0.5, broker=0, members=names)
+    away = [listed, owns(1.0, 0, 1), Away(at=5.0, who="regular-0")]
+    moved = {"a static member's queues moved"}
+    assert told(*away, owns(8.0), owns(8.2, 0, 1)) == set()
+    assert told(*away, owns(8.0, 0, 1, 2)) == moved
+    assert told(listed, owns(1.0, 0, 1), owns(8.0, 0)) == moved
+    assert told(listed, owns(1.0, 0, 1), owns(8.0)) == moved
+    # A broker that begins anew has heard of two of them.
+    two = Listed(at=7.0, broker=1, members=names[:2], silent=(("regular-2", 0.5),))
+    assert told(listed, owns(1.0, 0, 1), two, owns(8.0, 0, 1)) == set()
+    assert told(*away, two, owns(8.0, 0, 1)) == set()
+    alone = Listed(at=7.0, broker=1, members=names[:1])
+    assert told(*away, alone, owns(8.0, 0, 1, 2, 3), owns(9.0, 0, 1)) == set()
+    assert told(*away, alone, owns(8.0, 0, 1), owns(9.0, 0, 1), owns(9.5, 0)) == moved
+
+
+def test_static_member_that_a_broker_forgets_within_its_grace_time_is_reported() -> None:
+    names = "regular-0", "regular-1"
+    events = [Listed(at=0.5, broker=0, members=names)]
+
+    def told(silent_for: float, *between: Event) -> set[str]:
+        gone = Listed(at=9.0, broker=0, members=names[:1], silent=(("regular-1", silent_for),))
+        return broken("static", [*events, *between, gone])
+
+    assert told(19.0) == {"a static member was forgotten"}
+    assert told(20.0) == set()
+    # Its memory is all that it knows them by.
+    ended = MemberEnded(
+        at=5.0, broker=0, role="async-master", how="kill", log_end=0, flushed=0, offsets=()
+    )
+    assert told(1.0, ended) == set()

@@ -31,6 +31,7 @@ from tests.cluster.histories.standings import note_standings
 from tests.cluster.histories.stranger import knock
 from tests.cluster.histories.tails import decide_about_tails, note_cuts
 from tests.cluster.histories.uses.events import Finished
+from tests.cluster.histories.uses.lists import note_lists
 from tests.cluster.histories.uses.playing import (
     SENDERS,
     STAYERS,
@@ -126,7 +127,9 @@ def run_story(schedule: Schedule, history: History | None = None) -> Story:
 
 async def _run(schedule: Schedule, history: History) -> FinalState:
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(open_cluster(schedule))
+        cluster = open_cluster(schedule)
+        stack.enter_context(note_lists(cluster, history))
+        await stack.enter_async_context(cluster)
         world = World(schedule, cluster, history)
         stack.enter_context(note_cuts(world))
         stack.enter_context(note_reports(world))

@@ -75,6 +75,16 @@ class Owns(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Listed(Event):
+    """A broker tells who the static members of the group are, and says something else than before."""
+
+    broker: int
+    members: tuple[str, ...]
+    silent: tuple[tuple[str, float], ...] = ()
+    """Those that it names no more, and for how long it has not heard from each."""
+
+
+@attrs.frozen(kw_only=True)
 class Away(Event):
     """A static member ended, and will be back within its grace time."""
 

@@ -30,12 +30,16 @@ def name_of(number: int) -> str:
 
 def fair_shares() -> dict[str, tuple[int, ...]]:
     """Whose queues are whose while nobody is gone for good."""
-    names = [name_of(number) for number in range(COUNT)]
+    names = tuple(name_of(number) for number in range(COUNT))
+    return {name: share_of(name, names) for name in names}
+
+
+def share_of(name: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Which queues are a member's where these are all."""
     queues = [MessageQueue(ROUNDS, BROKER_NAME, queue_id) for queue_id in range(QUEUES_OF_USE)]
-    return {
-        name: tuple(sorted(queue.queue_id for queue in allocate_averagely(name, names, queues)))
-        for name in names
-    }
+    if name not in names:
+        return ()
+    return tuple(sorted(queue.queue_id for queue in allocate_averagely(name, names, queues)))
 
 
 def all_have_their_share(world: World) -> bool:
