@@ -47,7 +47,7 @@ from tests.cluster.histories.events import (
     TwoMasters,
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
-from tests.cluster.histories.story import BrokerState, Story
+from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import (
     could_get,
     is_divergent,
@@ -69,9 +69,6 @@ from rocketrio_protocol.ha.stream import TRANSFER_HEADER_SIZE as HEADER_SIZE
 
 NOTED_WITHIN: Final = 2 * SYNC_PERIOD
 """Seconds after which a slave's report is noted on its master's disk."""
-
-_Offset = tuple[int | str, ...]
-"""Queue id and offset, and for the uses group and topic before them."""
 
 
 def check(story: Story) -> list[Violation]:
@@ -279,6 +276,8 @@ def readers_see_what_a_master_appended(story: Story) -> Iterator[Violation]:
     places: dict[tuple[int, int], tuple[bytes, float]] = {}
     end = story.history.events[-1].at
     pulled: set[tuple[int, int, bytes]] = set()
+    # of brokers that have not cut what their master lacks
+    divergent: dict[tuple[int, int, int], bytes] = {}
     for event in story.history.events:
         if isinstance(event, SendStarted):
             sent.update((event.queue_id, body) for body in event.bodies)
@@ -296,6 +295,9 @@ def readers_see_what_a_master_appended(story: Story) -> Iterator[Violation]:
                 and any(loss.started <= event.at for loss in lost)
                 and is_divergent(story, event.broker, event.at)
             ):
+                own = divergent.setdefault((event.broker, queue_id, offset), body)
+                if own != body:
+                    yield Violation("two messages at one place", f"{own!r} and {body!r}", event)
                 continue
             before, at = places.setdefault((queue_id, offset), (body, event.at))
             if before != body:
@@ -324,7 +326,7 @@ def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
     """Whoever receives a message that is still there, the group has received all that stand before it."""
     queues = [dict(messages) for messages in story.final.brokers[0].queues]
     received: list[set[int]] = [set() for _ in queues]
-    received[MOVABLE_QUEUE].update(range(places_passed_by_an_order(story)))
+    received[MOVABLE_QUEUE] |= places_passed_by_an_order(story)
     told: set[int] = set()
     for event in events_of(story, Received):
         queue, seen = queues[event.queue_id], received[event.queue_id]
@@ -343,19 +345,9 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
     for slave in story.final.brokers[1:]:
         for name in ("topics", "groups", "offsets", "used_offsets"):
             ours, theirs = (set(getattr(one, name)) for one in (slave, master))
-            if "offsets" in name and tail_losses(story):
-                # A master takes no offset of a queue that holds nothing, and a slave keeps the one that it has.
-                ours, theirs = (_of_queues_with_messages(master, one) for one in (ours, theirs))
             if ours != theirs:
                 only = f"only broker {slave.broker}: {ours - theirs}, only master: {theirs - ours}"
                 yield Violation(f"{name} differ", only)
-
-
-def _of_queues_with_messages(master: BrokerState, offsets: set[_Offset]) -> set[_Offset]:
-    """Return the offsets, of the plain topic or of the uses, on queues that hold messages at the master."""
-    held = {("", queue_id) for queue_id, messages in enumerate(master.queues) if messages}
-    held |= {(stored.topic, stored.queue_id) for stored in master.used}
-    return {one for one in offsets if ("" if len(one) == 2 else one[1], one[-2]) in held}
 
 
 def second_master_takes_no_writes(story: Story) -> Iterator[Violation]:
@@ -373,35 +365,24 @@ def hand_overs_lose_nothing(story: Story) -> Iterator[Violation]:
         if isinstance(event, TwoMasters):
             yield Violation("there were two masters", "", event)
         elif isinstance(event, HandedOver):
-            kept = [
-                began.kept >= ended.log_end
+            reign = [
+                (began, ended)
                 for began, ended in reigns(story)
                 if (ended.broker, began.broker) == (event.former, event.broker)
                 and ended.at <= event.at  # It may take its time until it takes writes.
-            ]
-            if (not kept or not kept[-1]) and not _lost_its_end(story, event):
+            ][-1:]
+            if not reign or reign[0][0].kept < _kept_by_its_disk(story, *reign[0]):
                 yield Violation("handed over with less", "", event)
 
 
-def _lost_its_end(story: Story, handed_over: HandedOver) -> bool:
-    """Whether the new master went down with what no disk had yet, before the command was answered."""
-    began = max(
-        (
-            event.at
-            for event in story.history.events
-            if isinstance(event, ReignEnded)
-            and event.broker == handed_over.former
-            and event.at <= handed_over.at
-        ),
-        default=handed_over.at,
-    )
-    return any(
-        isinstance(event, MemberEnded)
-        and event.broker == handed_over.broker
-        and event.left < event.log_end
-        and began <= event.at <= handed_over.at
-        for event in story.history.events
-    )
+def _kept_by_its_disk(story: Story, began: ReignBegan, ended: ReignEnded) -> int:
+    """Return what of a log a new master's disk kept, if the broker went down before its reign began."""
+    left = [
+        event.left
+        for event in events_of(story, MemberEnded)
+        if event.broker == began.broker and ended.at <= event.at <= began.at
+    ]
+    return min([ended.log_end, *left])
 
 
 def strangers_get_nothing(story: Story) -> Iterator[Violation]:

@@ -10,6 +10,7 @@ from typing import Final
 from tests.cluster.histories.events import (
     Lowered,
     MemberEnded,
+    OffsetStored,
     Pulled,
     Received,
     ReignBegan,
@@ -18,7 +19,6 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
-from tests.cluster.histories.tail_losses import tail_losses
 from tests.cluster.histories.violation import Violation, events_of
 
 SLAVE_TIMEOUT: Final = 3.0
@@ -34,27 +34,27 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
         queue_id = answer.queue_id
         for index, body in enumerate(answer.bodies):
             offset = answer.queue_offset + index
-            if queue_id == MOVABLE_QUEUE and offset < passed:
+            if queue_id == MOVABLE_QUEUE and offset in passed:
                 continue
             if there[queue_id].get(offset) == body and (queue_id, body) not in received:
                 yield Violation("acknowledged and undelivered", f"{body!r}", answer)
 
 
-def places_passed_by_an_order(story: Story) -> int:
-    """Return the offset before which somebody entitled may have passed over messages of the movable queue.
+def places_passed_by_an_order(story: Story) -> set[int]:
+    """Return the places of the movable queue over which a broker has moved the group because somebody entitled said so.
 
-    After a loss an operator may reset to what a slave had committed, and a member may seek below what it had read,
-    beyond messages at places that were used again.
+    An operator may reset to what a slave had committed, and a member may seek to where it had been before a loss.
     """
-    losses = tail_losses(story)
-    return max(
-        (
-            event.offset
-            for event in events_of(story, Lowered)
-            if any(loss.ended <= event.at for loss in losses)
-        ),
-        default=0,
-    )
+    orders: dict[int, bool] = {}  # the offset of each, and whether it came as a plain commit
+    passed: set[int] = set()
+    for event in story.history.events:
+        if isinstance(event, Lowered):
+            orders[event.offset] = event.who == "mqadmin" or orders.get(event.offset, False)
+        elif isinstance(event, OffsetStored) and event.queue_id == MOVABLE_QUEUE:
+            is_plain = orders.get(event.offset)
+            if is_plain is not None and (is_plain or event.is_ordered):
+                passed.update(range(max(event.before, 0), event.offset))
+    return passed
 
 
 def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:

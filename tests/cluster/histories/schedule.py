@@ -183,10 +183,12 @@ class Schedule:
     all_wait: bool = False
     """Every send waits for slaves. After one that does not, nothing of its epoch is cut automatically."""
 
-    @property
-    def clocks_jump(self) -> bool:
-        """By a clock that is ahead everything is due earlier."""
-        return any(fault.kind == "clock" for fault in self.faults)
+    def has_wrong_clock(self, begins: float, ends: float) -> bool:
+        """Whether the clocks are ahead or behind at some moment of a time: then everything is due earlier or later."""
+        return any(
+            fault.kind == "clock" and fault.at <= ends and fault.at + fault.lasts >= begins
+            for fault in self.faults
+        )
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.mode}"]

@@ -119,21 +119,25 @@ def all_was_handled(story: Story, topic: str, group: str) -> Iterator[Violation]
 
 def retries_follow_failures(story: Story) -> Iterator[Violation]:
     """The n-th time of a message comes when it failed once less, and the delay after that is over."""
-    earliest: dict[tuple[bytes, int], float] = {}
+    earliest: dict[tuple[bytes, int], tuple[float, float]] = {}  # when it is due, and failed
     for event in story.history.events:
         if not isinstance(event, Began) or event.topic != TASKS:
             continue
         if not isinstance(event, Finished):
-            may_come = earliest.get((event.body, event.times), 0.0 if not event.times else None)
-            if may_come is None:
+            if not event.times:
+                continue
+            if (event.body, event.times) not in earliest:
                 yield Violation("tried again without a failure", "", event)
-            elif event.at < may_come - ROUNDING and not story.schedule.clocks_jump:
-                yield Violation("tried again too early", f"due at {may_come}", event)
+                continue
+            due, failed_at = earliest[event.body, event.times]
+            is_early = event.at < due - ROUNDING
+            if is_early and not story.schedule.has_wrong_clock(failed_at, event.at):
+                yield Violation("tried again too early", f"due at {due}", event)
         elif event.outcome == "failed":
             level = event.level or FIRST_RETRY_LEVEL + event.times
             due = event.at + DELAYS[level - 1]
             key = event.body, event.times + 1
-            earliest[key] = min(due, earliest.get(key, due))
+            earliest[key] = min((due, event.at), earliest.get(key, (due, event.at)))
 
 
 def only_the_hopeless_are_dead(story: Story, topic: str, group: str) -> Iterator[Violation]:

@@ -28,7 +28,8 @@ def check_delayed(story: Story) -> Iterator[Violation]:
             continue
         due = offered[body].at + offered[body].delay
         first = min(copy.stored_at for copy in copies)
-        if first < due - ROUNDING and not story.schedule.clocks_jump:
+        is_early = first < due - ROUNDING
+        if is_early and not story.schedule.has_wrong_clock(offered[body].at, due):
             yield Violation("delivered before its time", f"at {first}, due at {due}", offered[body])
         yield from _not_too_often(story, copies)
     for accepted in _accepted(story, REMINDERS):
