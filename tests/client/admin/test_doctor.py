@@ -189,6 +189,7 @@ SILENT: Final[dict[str, Snapshot]] = {
     ),
     "H04 with certificates": with_settings("h:1", haSecretFile="", haTlsAuthorityFile="/ca.pem"),
     "H04 of Apache's": with_settings("h:1", haSecretFile="", rocketrioReplication=""),
+    "H04 of an address that is none": with_settings("h:2", haSecretFile="", haListenPort="x"),
     "S02 below 80 % of retention": with_lag(
         row(Verdict.OK, oldest_seconds=0.79 * 72 * 3600, judgement={"lag": 1})
     ),

@@ -21,7 +21,7 @@ from rocketrio.admin.diagnosis.rule import Case, Limits, Severity, rule
 from rocketrio.admin.diagnosis.snapshot import Snapshot, number_of
 from rocketrio.counts import counted
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
-from rocketrio_protocol.errors import AccessRefusedError, Error
+from rocketrio_protocol.errors import AccessRefusedError, ConfigError, Error
 from rocketrio_protocol.lag import duration
 from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.remoting.ports import is_loopback, split_addr
@@ -291,11 +291,15 @@ def open_replication_ports(seen: Snapshot) -> Iterator[Case]:
     """Find brokers without a guard: a rocketrio broker says whether it has one; Apache's have none."""
     for one in seen.brokers:
         settings = seen.settings.get(one.address, {})
-        host = settings.get("brokerIP2") or split_addr(one.address)[0]
-        port = settings.get("haListenPort", "0")
-        is_rocketrio = "rocketrioReplication" in settings
         guarded = settings.get("haSecretFile") or settings.get("haTlsAuthorityFile")
-        if is_rocketrio and not guarded and not is_loopback(f"{host}:{port}"):
+        if "rocketrioReplication" not in settings or guarded:
+            continue
+        try:
+            host = settings.get("brokerIP2") or split_addr(one.address)[0]
+            is_open = not is_loopback(f"{host}:{settings.get('haListenPort', '0')}")
+        except ConfigError:
+            continue  # What a broker reports may not be an address: who reaches it is unknown then.
+        if is_open:
             yield Case(one.where, "lets anyone who reaches its replication port copy the log")
 
 
