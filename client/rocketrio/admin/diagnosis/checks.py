@@ -9,13 +9,13 @@ Answers to: the exit codes and the output of the Monitoring Plugins Development 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
 
 from rocketrio.admin.broker_numbers import size_of
-from rocketrio.admin.cluster_status import NOT_REACHABLE, REFUSED, BrokerStatus
+from rocketrio.admin.cluster_status import REFUSED, UNKNOWN_STATES, BrokerStatus
 from rocketrio.admin.diagnosis import brokers, findings, health_of
 from rocketrio.admin.diagnosis.groups import OF_VERDICT
 from rocketrio.admin.diagnosis.rule import STATUS_OF, Limits, Rule, Status
@@ -44,8 +44,6 @@ _ROUTES: Final = (
 _WORSE: Final = (Status.OK, Status.UNKNOWN, Status.WARNING, Status.CRITICAL)
 """From good to bad: what is known to be bad counts before what is unknown."""
 
-Judged = tuple[Status, str]
-
 
 @attrs.frozen
 class Value:
@@ -73,44 +71,73 @@ class CheckResult:
     values: Sequence[Value] = ()
 
 
-def joined(
-    name: str, found: Iterable[Judged], well: str, values: Sequence[Value] = ()
-) -> CheckResult:
-    """Return one result for several findings: the worst status, and what is wrong, the worst first."""
-    wrong = [one for one in found if one[0] is not Status.OK]
-    wrong.sort(key=lambda one: -_WORSE.index(one[0]))
-    status = wrong[0][0] if wrong else Status.OK
-    return CheckResult(name, status, "; ".join(text for _, text in wrong) or well, values)
+@attrs.define
+class _Check:
+    """A check under way."""
 
+    name: str
+    found: list[tuple[Status, str]] = attrs.Factory(list)
+    values: list[Value] = attrs.Factory(list)
 
-def _judged(
-    seen: Snapshot, where: str, *rules: Rule, limits: Limits | None = None
-) -> Iterator[Judged]:
-    """Judge what rules find in a snapshot of one broker, which the texts call `where`."""
-    for one in rules:
-        for case in one.cases(seen):
+    def add(self, status: Status, text: str) -> None:
+        self.found.append((status, text))
+
+    def number(
+        self,
+        name: str,
+        value: float | None,
+        unit: str = "",
+        limits: Limits | None = None,
+        text: str | None = None,
+        *,
+        of: Mapping[str, str] = {},
+    ) -> None:
+        """Take a number; limits judge it if there is a text for it."""
+        self.values.append(Value(name, value, unit, limits, of))
+        if limits is not None and text is not None:
+            self.add(limits.status(value), text)
+
+    def rules(self, seen: Snapshot, where: str, *rules: Rule, limits: Limits | None = None) -> bool:
+        """Judge what rules find in a snapshot of one broker, which texts call `where`; return whether they apply."""
+        cases = [(one, case) for one in rules for case in one.cases(seen)]
+        for one, case in cases:
             # Here silence is the fault itself, of a slave too: nothing else is known of what was to be checked.
             status = Status.CRITICAL if one is brokers.unreachable else one.status(case, limits)
-            yield status, f"{where} {case.brief or case.what}"
+            self.add(status, f"{where} {case.brief or case.what}")
+        return bool(cases)
+
+    def members(self, seen: Snapshot, names: Sequence[str]) -> list[BrokerStatus]:
+        """Return the brokers of these names, or all; a name without one is critical."""
+        known = {one.broker_name for one in seen.brokers}
+        if not names and not known:
+            self.add(Status.CRITICAL, "no broker is registered")
+        for name in names:
+            if name not in known:
+                self.add(Status.CRITICAL, f"{name} is not registered")
+        return [one for one in seen.brokers if not names or one.broker_name in names]
+
+    def result(self, well: str) -> CheckResult:
+        """Return the worst status, and what is wrong, the worst first; `well` if nothing is."""
+        wrong = [one for one in self.found if one[0] is not Status.OK]
+        wrong.sort(key=lambda one: -_WORSE.index(one[0]))
+        status = wrong[0][0] if wrong else Status.OK
+        text = "; ".join(text for _, text in wrong) or well
+        return CheckResult(self.name, status, text, self.values)
 
 
 def check_connection(seen: Snapshot) -> CheckResult:
     """Judge whether all name servers answer, and whether they know the same brokers."""
+    check = _Check("connection")
     servers = seen.name_servers
     silent = {name: one for name, one in servers.items() if isinstance(one, Error)}
-    all_silent = len(silent) == len(servers)
-    found = [
-        (Status.CRITICAL if all_silent else Status.WARNING, f"{name} does not answer: {one.what}")
-        for name, one in silent.items()
-    ]
-    found += [
-        (one.status, f"{one.where} {one.what}")
-        for one in findings([brokers.name_servers_differ], seen)
-    ]
-    values = [Value("name_servers", len(servers)), Value("silent_name_servers", len(silent))]
-    return joined(
-        "connection", found, f"{counted(len(servers), 'name server')} answered alike", values
-    )
+    status = Status.CRITICAL if len(silent) == len(servers) else Status.WARNING
+    for name, error in silent.items():
+        check.add(status, f"{name} does not answer: {error.what}")
+    for one in findings([brokers.name_servers_differ], seen):
+        check.add(one.status, f"{one.where} {one.what}")
+    check.number("name_servers", len(servers))
+    check.number("silent_name_servers", len(silent))
+    return check.result(f"{counted(len(servers), 'name server')} answered alike")
 
 
 def check_brokers(seen: Snapshot, names: Sequence[str], waiting: Limits) -> CheckResult:
@@ -118,28 +145,26 @@ def check_brokers(seen: Snapshot, names: Sequence[str], waiting: Limits) -> Chec
 
     `waiting` is about the milliseconds that the first waiting send has waited (sendThreadPoolQueueHeadWaitTimeMills).
     """
-    found = _missing(seen, names)
-    values: list[Value] = []
-    members = _named(seen, names)
+    check = _Check("broker")
+    members = check.members(seen, names)
     for one in members:
-        where = one.where
-        found += _judged(seen.of(one), where, brokers.unreachable, brokers.no_writes)
-        runtime = seen.runtimes.get(one.address)
+        where, runtime = one.where, seen.runtimes.get(one.address)
+        check.rules(seen.of(one), where, brokers.unreachable, brokers.no_writes)
         if one.state == REFUSED:
-            found.append((Status.UNKNOWN, f"{where}: {one.problem}"))
-        elif runtime is not None and one.state != NOT_REACHABLE:
-            wait = number_of(runtime.get("sendThreadPoolQueueHeadWaitTimeMills"))
-            values.append(Value("send_wait", wait, "ms", waiting, _labels(one)))
-            held = number_of(runtime.get("rocketrioWaitingAnswers"))
-            values.append(Value("waiting_answers", held, "", None, _labels(one)))
-            if wait is not None:
-                found.append((waiting.status(wait), f"{where} lets sends wait for {wait:.0f} ms"))
-        elif one.state != NOT_REACHABLE:
-            found.append((Status.UNKNOWN, f"{where} did not report how long sends wait"))
+            check.add(Status.UNKNOWN, f"{where}: {one.problem}")
+        if one.state in UNKNOWN_STATES:
+            continue
+        if runtime is None:
+            check.add(Status.UNKNOWN, f"{where} did not report how long sends wait")
+            continue
+        wait = number_of(runtime.get("sendThreadPoolQueueHeadWaitTimeMills"))
+        text = None if wait is None else f"{where} lets sends wait for {wait:.0f} ms"
+        check.number("send_wait", wait, "ms", waiting, text, of=_labels(one))
+        held = number_of(runtime.get("rocketrioWaitingAnswers"))
+        check.number("waiting_answers", held, of=_labels(one))
     for case in brokers.no_master.cases(seen.of(*members)):
-        found.append((Status.CRITICAL, f"{case.where} {case.brief}"))
-    well = f"{counted(len(members), 'broker')}: each answers and takes writes"
-    return joined("broker", found, well, values)
+        check.add(Status.CRITICAL, f"{case.where} {case.brief}")
+    return check.result(f"{counted(len(members), 'broker')}: each answers and takes writes")
 
 
 def unsafe_sends(seen: Snapshot) -> dict[str, int]:
@@ -164,67 +189,54 @@ def check_replication(
     unsafe_before: Mapping[str, int] | None = None,
 ) -> CheckResult:
     """Judge whether slaves follow, how far they are behind, and whether sends were answered unsafe since then."""
-    found = _missing(seen, names)
-    values: list[Value] = []
-    members = _named(seen, names)
-    unsafe = {} if unsafe_before is None else unsafe_sends(seen)
+    check = _Check("replication")
+    members = check.members(seen, names)
+    unsafe = unsafe_sends(seen)
     for one in members:
         if unsafe_before is not None and one.address in unsafe:
             count = unsafe[one.address]
             before = unsafe_before.get(one.address, count)
             more = count - before if count >= before else count  # It has started again.
-            values.append(Value("unsafe_sends", more, "", None, _labels(one)))
+            check.number("unsafe_sends", more, of=_labels(one))
             if more:
-                found.append((Status.CRITICAL, f"{one.where} answered {more} sends as not safe"))
+                check.add(Status.CRITICAL, f"{one.where} answered {more} sends as not safe")
     slaves = [one for one in members if one.role == "slave"]
     for slave in slaves:
         where = f"{slave.broker_name}: slave {slave.broker_id} ({slave.address})"
-        labels = _labels(slave)
-        values.append(Value("behind_bytes", slave.bytes_behind, "B", None, labels))
-        values.append(Value("behind_seconds", slave.seconds_behind, "s", seconds, labels))
+        check.number("behind_bytes", slave.bytes_behind, "B", of=_labels(slave))
+        check.number("behind_seconds", slave.seconds_behind, "s", seconds, of=_labels(slave))
         rules = brokers.unreachable, brokers.not_following, brokers.slave_behind
-        judged = list(_judged(seen.of(slave), where, *rules, limits=seconds))
-        found += judged
+        is_known = check.rules(seen.of(slave), where, *rules, limits=seconds)
         if slave.state == REFUSED:
-            found.append((Status.UNKNOWN, f"{where}: {slave.problem}"))
-        elif not judged and slave.bytes_behind is None:
-            found.append((Status.UNKNOWN, f"{where}: no broker reports how far it is behind"))
+            check.add(Status.UNKNOWN, f"{where}: {slave.problem}")
+        elif not is_known and slave.bytes_behind is None:
+            check.add(Status.UNKNOWN, f"{where}: no broker reports how far it is behind")
     for name in sorted({one.broker_name for one in members}):
         if brokers.lacks_slave([one for one in members if one.broker_name == name]):
-            found.append((Status.CRITICAL, f"{name}: a synchronous master without a slave"))
-    well = f"{len(slaves)} slaves follow" if slaves else "no slave is registered"
-    return joined("replication", found, well, values)
+            check.add(Status.CRITICAL, f"{name}: a synchronous master without a slave")
+    return check.result(f"{len(slaves)} slaves follow" if slaves else "no slave is registered")
 
 
 def check_disks(
     seen: Snapshot, names: Sequence[str], percent: Limits, *, days: Limits | None = None
 ) -> CheckResult:
     """Judge how full the disks of brokers are, and with `days` how long they last at the rate of their own log."""
-    found = _missing(seen, names)
-    values: list[Value] = []
-    members = _named(seen, names)
+    check = _Check("disk")
+    members = check.members(seen, names)
     for one in members:
         where, labels, runtime = one.where, _labels(one), seen.runtime(one)
-        used = brokers.disk_used(seen, one)
+        used, left = brokers.disk_used(seen, one), days_left(runtime, seen.now_ms)
+        used_percent = None if used is None else round(used * 100, 1)
         age = None if seen.now_ms is None else log_age(runtime, seen.now_ms)
-        left = days_left(runtime, seen.now_ms)
-        values += [
-            Value(
-                "disk_used", None if used is None else round(used * 100, 1), "%", percent, labels
-            ),
-            Value("disk_free", free_bytes(runtime), "B", None, labels),
-            Value("oldest_message", age, "s", None, labels),
-            Value("days_left", left, "", days, labels),
-        ]
-        if days is not None and left is not None:
-            text = f"{where} has room for {left:.1f} days at the rate of its log"
-            found.append((days.status(left), text))
-        elif days is not None:
-            text = f"{where}: how long its disk lasts is unknown before its log is a day old"
-            found.append((Status.UNKNOWN, text))
-        found += _judged(seen.of(one), where, brokers.disk_fills, limits=percent)
-    well = f"{counted(len(members), 'broker')}: each disk has room"
-    return joined("disk", found, well, values)
+        room = f"{where}: how long its disk lasts is unknown before its log is a day old"
+        if left is not None:
+            room = f"{where} has room for {left:.1f} days at the rate of its log"
+        check.number("disk_used", used_percent, "%", percent, of=labels)
+        check.number("disk_free", free_bytes(runtime), "B", of=labels)
+        check.number("oldest_message", age, "s", of=labels)
+        check.number("days_left", left, "", days, room, of=labels)
+        check.rules(seen.of(one), where, brokers.disk_fills, limits=percent)
+    return check.result(f"{counted(len(members), 'broker')}: each disk has room")
 
 
 _FREE: Final = re.compile(r"Free : ([0-9.]+ ?[KMGT]?i?B)")
@@ -263,8 +275,7 @@ def check_lag(
 
     A verdict that is unknown only because it needs more samples leaves the judgement to the limits.
     """
-    found: list[Judged] = []
-    values: list[Value] = []
+    check = _Check("lag")
     open_verdicts: list[str] = []
     for row in report.rows:
         where, labels = row.name, {"group": row.group, "topic": row.topic or ""}
@@ -272,29 +283,20 @@ def check_lag(
             open_verdicts.append(where)
         else:
             status = _verdict_status(row.verdict)
-            found.append((status, f"{where} is {row.verdict}: {row.judgement.why}"))
-        values.append(Value("lag", row.lag, "", messages, labels))
-        values.append(Value("oldest_unread", row.oldest_seconds, "s", age, labels))
-        if messages is not None:
-            lag = "unknown" if row.lag is None else f"{row.lag:,}"
-            found.append((messages.status(row.lag), f"{where} has {lag} unread messages"))
-        if age is not None:
-            oldest = row.oldest_seconds
-            shown = "unknown" if oldest is None else f"{oldest:.0f} s"
-            found.append(
-                (age.status(oldest), f"{where}: the oldest unread message's age is {shown}")
-            )
-    found += [
-        (Status.UNKNOWN, f"{name} did not answer: {why}") for name, why in report.silent.items()
-    ]
-    count = f"{counted(len(report.rows), 'pair')} of group and topic"
-    well = f"{count}: each keeps up"
+            check.add(status, f"{where} is {row.verdict}: {row.judgement.why}")
+        unread = "unknown" if row.lag is None else f"{row.lag:,}"
+        text = f"{where} has {unread} unread messages"
+        check.number("lag", row.lag, "", messages, text, of=labels)
+        oldest = "unknown" if row.oldest_seconds is None else f"{row.oldest_seconds:.0f} s"
+        text = f"{where}: the oldest unread message's age is {oldest}"
+        check.number("oldest_unread", row.oldest_seconds, "s", age, text, of=labels)
+    for name, why in report.silent.items():
+        check.add(Status.UNKNOWN, f"{name} did not answer: {why}")
+    well = "each keeps up"
     if open_verdicts:
         them = ", ".join(open_verdicts)
-        well = (
-            f"{count}: each is within the thresholds; only a window shows whether {them} keeps up"
-        )
-    return joined("lag", found, well, values)
+        well = f"each is within the thresholds; only a window shows whether {them} keeps up"
+    return check.result(f"{counted(len(report.rows), 'pair')} of group and topic: {well}")
 
 
 def _verdict_status(verdict: Verdict) -> Status:
@@ -306,30 +308,28 @@ def _verdict_status(verdict: Verdict) -> Status:
 
 def check_errors(seen: Snapshot) -> CheckResult:
     """Judge all that `admin.health()` finds: errors are critical."""
+    check = _Check("health")
     health = health_of(seen)
-    found = [(one.status, f"{one.where} {one.what} ({one.code})") for one in health.findings]
-    found += [
-        (Status.UNKNOWN, f"{address}: {why}")
-        for address, why in health.silent.items()
-        if address in health.refused
-    ]
-    well = f"nothing is wrong with {counted(health.brokers, 'broker')}"
-    return joined("health", found, well, [Value("findings", len(health.findings))])
+    for one in health.findings:
+        check.add(one.status, f"{one.where} {one.what} ({one.code})")
+    for address, why in health.silent.items():
+        if address in health.refused:
+            check.add(Status.UNKNOWN, f"{address}: {why}")
+    check.number("findings", len(health.findings))
+    return check.result(f"nothing is wrong with {counted(health.brokers, 'broker')}")
 
 
 def check_dead_letters(
     counts: Mapping[str, int], before: Mapping[str, int] | None, new: Limits
 ) -> CheckResult:
     """Judge how many dead letters groups have got since `before`; all of them count without it."""
-    found: list[Judged] = []
-    values: list[Value] = []
+    check = _Check("dead-letters")
     noun = "dead letter" if before is None else "new dead letter"
     for group, count in counts.items():
         more = lag_of(0 if before is None else before.get(group, 0), count)
-        values.append(Value("dead_letters", more, "", new, {"group": group}))
-        found.append((new.status(more), f"{group} has {counted(more, noun)}"))
-    well = f"no new dead letters in {counted(len(counts), 'group')}"
-    return joined("dead-letters", found, well, values)
+        text = f"{group} has {counted(more, noun)}"
+        check.number("dead_letters", more, "", new, text, of={"group": group})
+    return check.result(f"no new dead letters in {counted(len(counts), 'group')}")
 
 
 def check_transactions(
@@ -339,48 +339,44 @@ def check_transactions(
     open_limits: Limits | None = None,
 ) -> CheckResult:
     """Judge how many transactions brokers have given up since `before` (all without it), and how many are open."""
-    judged: list[Judged] = []
-    values: list[Value] = []
+    check = _Check("transactions")
     for name, one in found.items():
-        last = 0 if before is None else before.get(name, one.given_up)
-        more = lag_of(last, one.given_up)
-        labels = {"broker": name}
-        values.append(Value("given_up", more, "", given_up, labels))
-        values.append(Value("open", one.open, "", open_limits, labels))
-        judged.append((given_up.status(more), f"{name} gave up {counted(more, 'transaction')}"))
-        if open_limits is not None:
-            judged.append(
-                (open_limits.status(one.open), f"{name} has {counted(one.open, 'open one')}")
-            )
-    well = f"{counted(len(found), 'broker')}: none gave up a transaction"
-    return joined("transactions", judged, well, values)
+        more = lag_of(0 if before is None else before.get(name, one.given_up), one.given_up)
+        text = f"{name} gave up {counted(more, 'transaction')}"
+        check.number("given_up", more, "", given_up, text, of={"broker": name})
+        text = f"{name} has {counted(one.open, 'open one')}"
+        check.number("open", one.open, "", open_limits, text, of={"broker": name})
+    return check.result(f"{counted(len(found), 'broker')}: none gave up a transaction")
 
 
 def check_certificates(
     ends_ms: Mapping[str, int | Error], now_ms: int, days: Limits
 ) -> CheckResult:
     """Judge how long the certificates are valid that servers show; `ends_ms` has the end of each, by name."""
-    judged: list[Judged] = []
-    values: list[Value] = []
+    check = _Check("certificate")
     for name, end in ends_ms.items():
         if isinstance(end, Error):
-            judged.append((Status.UNKNOWN, f"{name} shows no certificate: {end.what}"))
+            check.add(Status.UNKNOWN, f"{name} shows no certificate: {end.what}")
             continue
         left = (end - now_ms) / 86_400_000
         text = f"ends in {left:.0f} days" if left > 0 else "has ended"
-        values.append(Value("days_left", round(left, 2), "", days, {"server": name}))
-        judged.append((days.status(left), f"the certificate of {name} {text}"))
-    return joined("certificate", judged, f"{len(values)} certificates are valid", values)
+        check.number("days_left", round(left, 2), "", days, of={"server": name})
+        check.add(days.status(left), f"the certificate of {name} {text}")
+    return check.result(f"{len(check.values)} certificates are valid")
 
 
 def check_routes(seen: Snapshot) -> CheckResult:
     """Judge whether clients find all topics, with the queues that brokers have."""
+    check = _Check("routes")
     wrong = [one for each in _ROUTES for one in each.findings(seen)]
-    found = [(one.status, f"{one.where}: {one.what} ({one.code})") for one in wrong]
-    found += [(Status.UNKNOWN, f"{what}: {why}") for what, why in seen.unknown.items()]
-    values = [Value("topics", len(seen.routes)), Value("findings", len(wrong))]
-    well = f"{counted(len(seen.routes), 'topic')}: brokers have each where routes say"
-    return joined("routes", found, well, values)
+    for one in wrong:
+        check.add(one.status, f"{one.where}: {one.what} ({one.code})")
+    for what, why in seen.unknown.items():
+        check.add(Status.UNKNOWN, f"{what}: {why}")
+    check.number("topics", len(seen.routes))
+    check.number("findings", len(wrong))
+    topics = counted(len(seen.routes), "topic")
+    return check.result(f"{topics}: brokers have each where routes say")
 
 
 def check_roundtrip(topic: str, milliseconds: float, limits: Limits) -> CheckResult:
@@ -421,14 +417,3 @@ def _range(limits: Limits, bound: float) -> str:
 
 def _labels(broker: BrokerStatus) -> dict[str, str]:
     return {"broker": broker.broker_name, "id": str(broker.broker_id)}
-
-
-def _named(seen: Snapshot, names: Sequence[str]) -> list[BrokerStatus]:
-    return [one for one in seen.brokers if not names or one.broker_name in names]
-
-
-def _missing(seen: Snapshot, names: Sequence[str]) -> list[Judged]:
-    known = {one.broker_name for one in seen.brokers}
-    if not names and not known:
-        return [(Status.CRITICAL, "no broker is registered")]
-    return [(Status.CRITICAL, f"{name} is not registered") for name in names if name not in known]
