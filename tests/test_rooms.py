@@ -150,10 +150,6 @@ def test_every_module_has_a_docstring_with_its_purpose(folder: str) -> None:
     assert not silent, silent
 
 
-SHARED_STILL = ("tests.client.admin.test_doctor", "tests.client.admin.test_group_check")
-"""Test files that others import from: make the list shorter, not longer."""
-
-
 def is_from_a_test_file(module: str) -> bool:
     """Say whether this is a test file, or a name of one that is not a test: those are played again elsewhere."""
     *parents, name = module.split(".")
@@ -171,7 +167,7 @@ def test_no_file_imports_from_a_test_file_but_tests_to_play_again(folder: str) -
         f"{path.relative_to(ROOT)}:{line} imports {module}"
         for path in source_files(ROOT / folder)
         for line, module in imported_modules(path)
-        if is_from_a_test_file(module) and not module.startswith(SHARED_STILL)
+        if is_from_a_test_file(module)
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.client.admin.test_doctor import ALL_WRONG
 from tests.support.clients import open_admin, open_consumer, open_producer
 from tests.support.secured_broker import INNER, SECRET, secured
+from tests.support.snapshots import ALL_WRONG
 from trio.testing import MockClock
 
 from rocketrio import Message

@@ -2,8 +2,7 @@
 
 import attrs
 import pytest
-from tests.client.admin.brokers import MASTER, SLAVE, master, slave
-from tests.client.admin.test_doctor import FIRES, WELL
+from tests.support.snapshots import FIRES, MASTER, SLAVE, WELL, master, slave
 
 from rocketrio.admin.cluster_status import NO_WRITES, NOT_REACHABLE
 from rocketrio.admin.diagnosis.checks import (
@@ -223,7 +222,7 @@ def test_nagios_line_has_the_known_values_and_one_bar() -> None:
             7,
             Status.UNKNOWN,
             None,
-        ),  # Made again, or a shorter log: it is not known how many are new.
+        ),  # Made again, or a shorter log: nobody knows how many are new.
     ],
 )
 def test_transactions_that_were_given_up_since_the_last_check(

@@ -2,9 +2,9 @@
 
 import attrs
 import pytest
-from tests.client.admin.test_doctor import CLOCKED, WELL
 from tests.support.clients import open_admin
 from tests.support.clocks import SteppedClock
+from tests.support.snapshots import CLOCKED, WELL
 from trio.testing import MockClock
 
 from rocketrio.admin.diagnosis import diagnosis_of

@@ -1,7 +1,6 @@
 """The rules of the doctor: each code fires on what it is for, and is silent otherwise; what is unknown adds nothing."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,100 +9,40 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.admin.brokers import MASTER, SLAVE
-from tests.client.admin.group_members import member, state
-from tests.client.admin.test_group_check import WELL as WELL_GROUP
 from tests.support.clients import client_of
+from tests.support.snapshots import (
+    ALL_WRONG,
+    CLOCKED,
+    FIRES,
+    RETRY,
+    TOPICS,
+    WELL,
+    changed,
+    report,
+    row,
+    with_lag,
+    with_route,
+    with_settings,
+)
 from trio.testing import MockClock
 
 from rocketrio import Message, open_admin, open_consumer, open_producer
-from rocketrio.admin import CODES, Diagnosis, GroupLag, LagReport, QueueLag, Severity, Transactions
+from rocketrio.admin import CODES, Diagnosis, Severity, Transactions
 from rocketrio.admin.cluster_status import NOT_REACHABLE
 from rocketrio.admin.diagnosis import RULES, checks, diagnosis_of
 from rocketrio.admin.diagnosis.brokers import (
     BYTES_BEHIND,
-    DAY_MS,
     DISK_PERCENT,
     SECONDS_BEHIND,
 )
-from rocketrio.admin.diagnosis.snapshot import GroupMembers, Snapshot
+from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketrio_protocol.bodies.route import QueueData, TopicRouteData
 from rocketrio_protocol.bodies.topics import TopicConfig
-from rocketrio_protocol.errors import Error, GroupNotExistError
-from rocketrio_protocol.lag import Judgement, Owner, Verdict
-from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.errors import GroupNotExistError
+from rocketrio_protocol.lag import Verdict
 
 DOCTOR_PAGE: Final = (Path(__file__).parents[3] / "docs/doctor.md").read_text()
-NOW: Final = 1_700_000_000_000
-ROUTE: Final = TopicRouteData([], [QueueData("broker-a", 4, 4, 6)])
-SETTINGS: Final = {
-    "rocketrioReplication": "1",
-    "haSecretFile": "/run/ha.secret",
-    "brokerIP2": "10.0.0.1",
-    "haListenPort": "10912",
-    "fileReservedTime": "72",
-    "mappedFileSizeCommitLog": "1073741824",
-    "autoCreateTopicEnable": "false",
-}
-TOPICS: Final = {
-    name: TopicConfig(name, 4, 4) for name in ("c", "broker-a", "SCHEDULE_TOPIC_XXXX", "orders")
-}
-INFO: Final = ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: "h:1", 1: "h:2"})}, {})
-
-
-def row(verdict: Verdict, topic: str = "orders", **changes: Any) -> GroupLag:
-    judgement = Judgement(verdict, "queue 3 of broker-a stands at 7", 5)
-    judgement = attrs.evolve(judgement, **changes.pop("judgement", {}))
-    queue = MessageQueue(topic, "broker-a", 3)
-    queues = [QueueLag(queue, 7, 12, Owner.A_MEMBER, 4.0, judgement)]
-    whole = GroupLag("billing", topic, judgement, 1, 4.0, queues, "window")
-    return attrs.evolve(whole, **changes)
-
-
-def report(*rows: GroupLag, silent: Mapping[str, str] | None = None) -> LagReport:
-    return LagReport(rows, len(rows), silent or {}, 60.0, 13)
-
-
-CLOCKED: Final = tuple(attrs.evolve(one, clock_ahead=0.0) for one in (MASTER, SLAVE))
-WELL: Final = Snapshot(
-    {"n:1": INFO},
-    CLOCKED,
-    {"h:1": {}, "h:2": {}},
-    NOW,
-    settings={"h:1": SETTINGS, "h:2": SETTINGS},
-    topics={"broker-a": TOPICS},
-    listed=list(TOPICS),
-    routes={"orders": ROUTE},
-    lag=report(row(Verdict.OK, judgement={"lag": 0})),
-    groups=[WELL_GROUP],
-    transactions={"broker-a": Transactions(0, 3, NOW - DAY_MS)},
-)
-
-
-def changed(**changes: Any) -> Snapshot:
-    return attrs.evolve(WELL, **changes)
-
-
-def with_settings(address: str, **changes: str) -> Snapshot:
-    new = {**SETTINGS, **changes}
-    return changed(settings={**WELL.settings, address: {k: v for k, v in new.items() if v}})
-
-
-def with_topics(*names: str) -> Snapshot:
-    return changed(topics={"broker-a": {name: TOPICS[name] for name in names}}, listed=names)
-
-
-def with_lag(*rows: GroupLag) -> Snapshot:
-    return changed(lag=report(*rows))
-
-
-def with_group(members: GroupMembers) -> Snapshot:
-    return changed(groups=[members])
-
-
-def with_route(*queues: QueueData) -> Snapshot:
-    return changed(routes={"orders": TopicRouteData([], list(queues))})
 
 
 def codes(seen: Snapshot) -> list[str]:
@@ -112,60 +51,6 @@ def codes(seen: Snapshot) -> list[str]:
 
 def test_cluster_that_is_well_has_no_finding_and_nothing_unknown() -> None:
     assert diagnosis_of(WELL) == Diagnosis([], {}, {}, 2, 1)
-
-
-RETRY: Final = "%RETRY%billing"
-QUEUES: Final = WELL_GROUP.queues["orders"]
-FIRES: Final[dict[str, Snapshot]] = {
-    "R01": changed(
-        name_servers={
-            "n:1": INFO,
-            "n:2": ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: "h:1"})}, {}),
-        }
-    ),
-    "R02": changed(brokers=(CLOCKED[0], attrs.evolve(SLAVE, state=NOT_REACHABLE))),
-    "R03": changed(brokers=(*CLOCKED, attrs.evolve(CLOCKED[0], address="h:3"))),
-    "R04": changed(listed=[*TOPICS, "lost"]),
-    "R05": changed(name_servers={"n:1": INFO, "n:2": Error("no answer")}),
-    "R06": changed(brokers=(CLOCKED[1],)),
-    "R07": with_route(QueueData("broker-a", 4, 4, 4)),
-    "R08": with_topics("c", "broker-a", "orders"),
-    "H01": changed(brokers=(CLOCKED[0],)),
-    "H02": changed(brokers=(CLOCKED[0], attrs.evolve(CLOCKED[1], seconds_behind=61.0))),
-    "H04": with_settings("h:2", haSecretFile=""),
-    "S01": changed(runtimes={"h:1": {"commitLogDiskRatio": "0.9"}, "h:2": {}}),
-    "S02": with_lag(row(Verdict.LOSING)),
-    "S03": changed(runtimes={"h:1": {"dispatchBehindBytes": str(1 << 30)}, "h:2": {}}),
-    "S04": changed(brokers=(attrs.evolve(CLOCKED[0], clock_ahead=0.6), CLOCKED[1])),
-    "G01": with_group(
-        attrs.evolve(
-            WELL_GROUP,
-            running={"a": state(QUEUES[0]), "b": state(QUEUES[1], tags="paid")},
-        )
-    ),
-    "G02": with_group(
-        attrs.evolve(
-            WELL_GROUP,
-            members={name: member(name) for name in "abc"},
-            running={"a": state(QUEUES[0]), "b": state(QUEUES[1]), "c": state()},
-        )
-    ),
-    "G03": with_lag(row(Verdict.STALLED)),
-    "G04": with_lag(
-        row(Verdict.BEHIND, RETRY, judgement={"in_per_second": 2.0, "out_per_second": 1.0})
-    ),
-    "G05": with_group(attrs.evolve(WELL_GROUP, members={"a": member("a"), "b": member("b", 500)})),
-    "G06": with_group(attrs.evolve(WELL_GROUP, shared_ids={"a": ["10.0.0.1:1", "10.0.0.2:1"]})),
-    "G11": with_lag(row(Verdict.BEHIND)),
-    "G12": with_lag(row(Verdict.REWOUND)),
-    "G14": with_lag(row(Verdict.AHEAD)),
-    "T01": changed(transactions={"broker-a": Transactions(0, 3, NOW - DAY_MS + 1)}),
-    "C01": with_settings("h:2", mappedFileSizeCommitLog="1048576"),
-    "C02": with_settings("h:1", autoCreateTopicEnable="true"),
-    "V01": changed(
-        runtimes={"h:1": {"brokerVersionDesc": "V4_9_7"}, "h:2": {"brokerVersionDesc": "V5_3_3"}}
-    ),
-}
 
 
 @pytest.mark.parametrize("code", FIRES)
@@ -273,19 +158,6 @@ def test_verdict_that_needs_more_samples_is_not_known_until_a_later_report_has_i
     assert list(later.unknown) == ["topics of broker-b"]
 
 
-ALL_WRONG: Final = Snapshot(
-    FIRES["S04"].name_servers,
-    FIRES["S04"].brokers,
-    FIRES["V01"].runtimes,
-    NOW,
-    {"h:1": FIRES["C02"].settings["h:1"], "h:2": FIRES["H04"].settings["h:2"]},
-    FIRES["R08"].topics,
-    FIRES["R04"].listed,
-    FIRES["R07"].routes,
-    report(*(one.lag.rows[0] for code in ("S02", "G03", "G04") if (one := FIRES[code]).lag)),
-    FIRES["G01"].groups,
-    FIRES["T01"].transactions,
-)
 PARTS: Final = ("settings", "topics", "routes", "groups", "transactions")
 
 

@@ -1,39 +1,17 @@
 """What is wrong with the members of a group, by what they answered."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import attrs
 import pytest
 import trio
-from tests.client.admin.group_members import member, state
 from tests.support.clients import client_of
+from tests.support.snapshots import QUEUES, WELL_GROUP, dropping, group, member, state
 
 from rocketrio import ClientInstance, Consumer, Message, open_admin, open_consumer, open_producer
 from rocketrio.admin.diagnosis import group_findings
 from rocketrio.admin.diagnosis.snapshot import GroupMembers
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.bodies.running_info import ConsumerRunningInfo
 from rocketrio_protocol.errors import ConsumerNotOnlineError, GroupNotExistError
 from rocketrio_protocol.message import MessageQueue
-
-QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
-
-
-def dropping(count: int) -> ConsumerRunningInfo:
-    """Return the state of a member whose commits of the first queue are dropped."""
-    info = state(QUEUES[0])
-    info.mq_table[QUEUES[0]].rocketrio_dropped_commits = count
-    return info
-
-
-def group(running: Mapping[str, ConsumerRunningInfo], **changes: Any) -> GroupMembers:
-    members = {client_id: member(client_id) for client_id in running}
-    whole = GroupMembers("g", "CLUSTERING", members, running, {}, {"orders": QUEUES})
-    return attrs.evolve(whole, **changes)
-
-
-WELL = group({"a": state(QUEUES[0]), "b": state(QUEUES[1])})
 
 
 def codes(answers: GroupMembers) -> list[str]:
@@ -41,7 +19,7 @@ def codes(answers: GroupMembers) -> list[str]:
 
 
 def test_members_that_share_all_queues_are_well() -> None:
-    assert codes(WELL) == []
+    assert codes(WELL_GROUP) == []
 
 
 @pytest.mark.parametrize(
@@ -53,11 +31,11 @@ def test_members_that_share_all_queues_are_well() -> None:
         (group({"a": state(QUEUES[0]), "b": state()}), ["G07"]),
         (group({"a": state(*QUEUES), "b": state(QUEUES[1])}), ["G08"]),
         (group({}, model=None), ["G10"]),
-        (attrs.evolve(WELL, silent={"h:1": "no answer"}), ["G09"]),
+        (attrs.evolve(WELL_GROUP, silent={"h:1": "no answer"}), ["G09"]),
         (group({"a": dropping(1), "b": state(QUEUES[1])}), []),
         (group({"a": dropping(2), "b": state(QUEUES[1])}), ["G13"]),
-        (attrs.evolve(WELL, members={"a": member("a"), "b": member("b", 500)}), ["G05"]),
-        (attrs.evolve(WELL, shared_ids={"a": ["10.0.0.1:1", "10.0.0.2:2"]}), ["G06"]),
+        (attrs.evolve(WELL_GROUP, members={"a": member("a"), "b": member("b", 500)}), ["G05"]),
+        (attrs.evolve(WELL_GROUP, shared_ids={"a": ["10.0.0.1:1", "10.0.0.2:2"]}), ["G06"]),
     ],
 )
 def test_findings(answers: GroupMembers, expected: list[str]) -> None:
@@ -76,8 +54,10 @@ def test_queue_that_is_wrong_for_a_moment_while_members_join_is_no_finding() -> 
     doubled = group({"a": state(*QUEUES), "b": state(QUEUES[1])})
     for wrong, code in ((lacking, "G07"), (doubled, "G08")):
         assert codes(attrs.evolve(wrong, again=wrong)) == [code]
-        assert codes(attrs.evolve(wrong, again=WELL)) == []
-        assert codes(attrs.evolve(wrong, again=attrs.evolve(WELL, silent={"c": "away"}))) == []
+        assert codes(attrs.evolve(wrong, again=WELL_GROUP)) == []
+        assert (
+            codes(attrs.evolve(wrong, again=attrs.evolve(WELL_GROUP, silent={"c": "away"}))) == []
+        )
     assert codes(attrs.evolve(lacking, again=doubled)) == []
 
 

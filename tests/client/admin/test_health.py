@@ -3,7 +3,7 @@
 import attrs
 import pytest
 import trio
-from tests.client.admin.brokers import MASTER, SLAVE, master, slave
+from tests.support.snapshots import MASTER, SLAVE, master, slave
 
 from rocketrio import ClientInstance, open_admin
 from rocketrio.admin import Health
