@@ -42,7 +42,7 @@ from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.errors import GroupNotExistError
 from rocketrio_protocol.lag import Verdict
 
-DOCTOR_PAGE: Final = (Path(__file__).parents[3] / "docs/doctor.md").read_text()
+DOCTOR_PAGE: Final = (Path(__file__).parents[4] / "docs/doctor.md").read_text()
 
 
 def codes(seen: Snapshot) -> list[str]:
@@ -203,7 +203,7 @@ def test_manual_has_the_limits_of_rules_and_checks() -> None:
         f"{behind.warning:g} seconds are a warning and {behind.critical:g} an error" in DOCTOR_PAGE
     )
     assert f"{BYTES_BEHIND >> 20} MiB are a warning" in DOCTOR_PAGE
-    page = (Path(__file__).parents[3] / "docs/monitoring.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/monitoring.md").read_text()
     for limits, text in (
         (checks.SEND_WAIT, "ms (`--wait`)"),
         (behind, "s (`--seconds`)"),

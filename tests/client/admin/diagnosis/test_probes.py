@@ -1,15 +1,20 @@
-"""Until when the certificates of servers are valid."""
+"""What no request reports: certificates, and the clocks of masters that report none."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
+import attrs
 import pytest
+from tests.support.clients import open_admin
+from tests.support.clocks import SteppedClock
+from tests.support.snapshots import CLOCKED, WELL
 from tests.support.tls import write_files
+from trio.testing import MockClock
 
-from rocketrio import open_admin
-from rocketrio.admin.diagnosis.probes import certificate_end, certificate_ends
+from rocketrio.admin.diagnosis import diagnosis_of
+from rocketrio.admin.diagnosis.probes import certificate_end, certificate_ends, compare_clocks
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import Error, NotReachableError, TlsError
+from rocketrio_protocol.errors import Error, NotReachableError, RouteNotFoundError, TlsError
 from rocketrio_protocol.remoting.tls_files import TlsOptions
 
 DAY_MS = 86_400_000
@@ -51,3 +56,31 @@ async def test_server_without_tls_and_unused_port_are_errors() -> None:
             assert all(isinstance(end, Error) for end in ends.values())
     with pytest.raises(NotReachableError):
         await certificate_end("127.0.0.1:1")
+
+
+async def test_clock_is_compared_by_the_time_of_a_stored_message(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedCluster() as cluster,
+        open_admin(
+            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=(own := SteppedClock())
+        ) as admin,
+    ):
+        await admin.create_topic("probe")
+        first = await compare_clocks(admin, "probe")
+        own.step_ms = -5_000
+        second = await compare_clocks(admin, "probe")
+        assert not isinstance(first["broker-a"], Error)
+        assert second == {"broker-a": pytest.approx(first["broker-a"] + 5.0, abs=0.1)}
+        with pytest.raises(RouteNotFoundError):
+            await compare_clocks(admin, "no-such")
+
+
+def test_only_clocks_that_are_not_known_are_taken_over() -> None:
+    unknown = attrs.evolve(CLOCKED[0], clock_ahead=None)
+    seen = attrs.evolve(WELL, brokers=(unknown, CLOCKED[1]))
+    [one] = diagnosis_of(seen.with_clocks({"broker-a": -0.7})).findings
+    assert (one.code, one.where) == ("S04", "broker-a 0 (h:1)")
+    assert "0.7 s behind" in one.what
+    assert diagnosis_of(WELL.with_clocks({"broker-a": 9.0})).findings == []
+    silent = seen.with_clocks({"broker-a": Error("no answer")})
+    assert silent.unknown == {"clock of broker-a": "no answer"}
