@@ -29,8 +29,8 @@ from rocketrio_broker.access.control import (
 )
 from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import BrokerAddresses, listening
-from rocketrio_broker.audited_changes import broker_changes
 from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.declaration import changes_of
 from rocketrio_broker.events import EventRing
 from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.client import HAClient, HAClientState
@@ -65,8 +65,8 @@ from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
 from rocketrio_broker.metrics.counts import CountedStats
 from rocketrio_broker.metrics.creations import timed_creations
 from rocketrio_broker.open_name_servers import warn_of_open_name_servers
-from rocketrio_broker.processors import processor_table
-from rocketrio_broker.processors.pull import PULL_CODES, PullMessageProcessor
+from rocketrio_broker.processors import broker_handlers, processor_table
+from rocketrio_broker.processors.pull import PullMessageProcessor
 from rocketrio_broker.processors.role import Roles
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.registration import BrokerRegistration
@@ -705,17 +705,19 @@ async def _serve(
 
     With access control the guard sees every request first, also those of codes that no processor answers.
     """
-    table = processor_table(state, roles)
+    handlers = broker_handlers(state, roles)
+    table = processor_table(state, handlers)
     if isinstance(state.stats, CountedStats):
         table = timed_creations(table, state.stats)
-    table = state.audit.over(table, broker_changes(state))
-    fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
+    table = state.audit.over(table, changes_of(handlers))
+    only_main = {code for code, one in handlers.items() if not one.declared.on_fast_port}
+    fast_table = {code: processor for code, processor in table.items() if code not in only_main}
     limits = state.config.broker.server_limits
     places = Places(limits, RareLog())
     async with trio.open_nursery() as nursery:
         for listener, processors in ((addresses.main, table), (addresses.fast, fast_table)):
-            held = state.held_writes.over(processors)
-            guarded = None if state.guard is None else state.guard.over(held)
+            held = state.held_writes.over(processors, handlers)
+            guarded = None if state.guard is None else state.guard.over(held, handlers)
             serve = partial(
                 serve_remoting,
                 [listener],

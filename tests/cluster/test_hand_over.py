@@ -240,7 +240,7 @@ async def test_slave_of_apache_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows neither our codes nor, before 5.0, the status."""
-    monkeypatch.setattr(HAStatusProcessor, "processors", lambda self: {})
+    monkeypatch.delattr(HAStatusProcessor, "ha_status")
     async with pair_of() as pair:
         assert "Apache broker" in await refusal(pair)
 
