@@ -11,6 +11,7 @@ import attrs
 import pytest
 import trio
 from tests.broker.processors.asking import asking
+from tests.support.commands import COMMANDS
 from tests.support.declared_requests import BROKER, NAME_SERVER
 
 from rocketrio_broker.access.facts import BrokerFacts
@@ -35,7 +36,7 @@ from rocketrio_protocol.bodies.topics import (
 from rocketrio_protocol.codes import RequestCode as Code
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import COMMANDS, access, admin, cluster, offset
+from rocketrio_protocol.commands import access, admin, cluster, offset
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import SystemWallClock

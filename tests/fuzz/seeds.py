@@ -12,7 +12,6 @@ import attrs
 from rocketrio_protocol.bodies.fastjson import dumps
 from rocketrio_protocol.codes import RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import COMMANDS
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.headers import RequestHeader, fields_of, value_type, wire_name
@@ -22,6 +21,7 @@ from rocketrio_protocol.record.encode import encode_record
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC, half_address
 from tests.fuzz.target import SEED_LIMIT
 from tests.golden.golden import recorded_frames
+from tests.support.commands import COMMANDS
 from tests.support.records import plain_fields
 
 _RECORDING: Final = "5.3.3"
