@@ -11,8 +11,8 @@ import attrs
 import pytest
 import trio
 from tests.broker.processors.asking import asking
-from tests.support.commands import COMMANDS
 from tests.support.declared_requests import BROKER, NAME_SERVER
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_broker.access.facts import BrokerFacts
 from rocketrio_broker.access.needs import CREATE, DELETE, UPDATE, Need, Rule

@@ -38,12 +38,11 @@ from tests.cluster.mutants import (
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
-from rocketrio_broker.ha import connection
+from rocketrio_broker.ha import connection, judgement
 from rocketrio_broker.ha.gather_offsets import SlaveTables
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
-from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
@@ -200,10 +199,7 @@ def test_second_master_that_asks_for_no_first_one_is_seen(monkeypatch: pytest.Mo
     }
     assert events_of(ended, RivalEnded)
 
-    async def nobody(*_: object, **__: object) -> OtherMasters:
-        return OtherMasters()
-
-    monkeypatch.setattr(broker, "find_other_masters", nobody)
+    monkeypatch.setattr(judgement, "other_masters", lambda _: [])
     assert "there were two masters" in broken_promises(rival)
     # Without the name server's refusal either it goes on for longer.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
@@ -351,7 +347,7 @@ def test_former_master_that_believes_a_slave_which_was_set_back_is_seen(
 def test_broker_that_comes_back_with_an_older_copy_loses_nothing(
     who: str, role: Literal["async-master", "sync-master"]
 ) -> None:
-    """Somebody else has the rest, and it asks."""
+    """Another broker has the rest, and it asks."""
     set_back = schedule_of(Fault(12.0, 2.0, "older copy", who, amount=4.0))
     set_back = attrs.evolve(set_back, mode=attrs.evolve(set_back.mode, role=role))
     ended = run_story(set_back)
@@ -422,7 +418,7 @@ def test_broker_that_does_not_miss_the_files_of_a_queue_is_seen(
 def test_master_that_asks_no_slave_is_seen_whatever_else_breaks(
     monkeypatch: pytest.MonkeyPatch, faults: tuple[Fault, ...]
 ) -> None:
-    """A small fault before keeps nobody from being asked, and excuses nothing."""
+    """A small fault before keeps no broker from being asked, and excuses nothing."""
     cut = schedule_of(POWER_CUT, *faults, mode="async")
     cut = attrs.evolve(cut, mode=attrs.evolve(cut.mode, role="sync-master"), all_wait=True)
     assert broken_promises(cut) == set()

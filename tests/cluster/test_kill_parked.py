@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.cluster.test_kill_broker import broker_process, read_everything
+from tests.cluster.killed_broker import broker_process, read_everything
 from tests.support.caller import Caller
 from tests.support.waiting import HANGS, eventually
 
@@ -64,7 +64,7 @@ async def send_transaction(caller: Caller, addr: str, promised: Promised) -> Non
 
 
 async def work_until_killed(kill: object, addr: str, promised: Promised, count: int) -> None:
-    """Kill it when so many more messages are to be delivered, and a tenth of them never."""
+    """Kill it when `count` more messages are to be delivered, and a tenth of them never."""
     delivered, never = len(promised.delivered) + count, len(promised.never) + count // 10
 
     async def work(caller: Caller, number: int) -> None:

@@ -10,17 +10,15 @@ from typing import Literal
 import attrs
 import pytest
 import trio
+from tests.cluster.members import RIVAL, listed, rival_of
 from tests.support.caller import Caller, bodies, caller_of
 from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_broker.role.service import OTHER_MASTER_CHECK_INTERVAL
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_protocol.bodies import fastjson
-from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -28,31 +26,6 @@ from rocketrio_protocol.commands.admin import (
     CreateTopicRequestHeader,
     DeleteTopicInBrokerRequestHeader,
 )
-from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
-from rocketrio_protocol.remoting.ports import join_addr
-
-RIVAL = "10.0.0.66"
-
-
-def rival_of(cluster: EmbeddedCluster) -> Member:
-    """A second master of the same name, on a host of its own."""
-    config: BrokerConfig = attrs.evolve(
-        cluster.master.config,
-        listen=join_addr(RIVAL, 10911),
-        ha_listen=None,
-        data=Path("/rival"),
-        ha_return_role="stand-aside",
-    )
-    return Member(cluster, config, RIVAL)
-
-
-async def listed(cluster: EmbeddedCluster) -> dict[int, str]:
-    """What the name server says of the brokers' name."""
-    async with caller_of(cluster) as call:
-        answer = await call.pool.call(cluster.name_server.addr, GetBrokerClusterInfoRequestHeader())
-    info = fastjson.loads(answer.body, ClusterInfo, what="cluster info")
-    found = info.broker_addr_table.get("broker-a")
-    return {} if found is None else found.broker_addrs
 
 
 async def store_with_keys(call: Caller, addr: str) -> None:
@@ -87,7 +60,7 @@ async def test_second_master_takes_no_writes_and_reports_the_reason(
 async def test_second_master_stands_aside_where_the_name_server_would_list_it(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Apache's name server lists whoever registered last.
+    # Apache's name server lists the one that registered last.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         first = cluster.master.broker.address
@@ -127,7 +100,7 @@ async def test_second_master_takes_over_when_the_first_is_gone(autojump_clock: M
 async def test_second_master_stands_aside_through_an_outage_of_the_name_server(
     autojump_clock: MockClock, outage: float
 ) -> None:
-    """It lists nobody when it comes back, and the first registers again a little later."""
+    """It lists no broker when it comes back, and the first registers again a little later."""
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         first, rival = cluster.master, rival_of(cluster)
         await rival.start()
@@ -478,7 +451,7 @@ class FullDisk(MemoryDisk):
 async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
     autojump_clock: MockClock,
 ) -> None:
-    """Taken all the same it would be gone with the next restart, and nobody would be master then."""
+    """Taken all the same it would be gone with the next restart, and there would be no master then."""
     async with (
         EmbeddedCluster(slaves=1, make_disk=FullDisk) as cluster,
         caller_of(cluster) as call,

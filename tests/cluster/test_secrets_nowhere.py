@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.client.cli.test_commands import rocketrio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
+from tests.support.commands import rocketrio
 from tests.support.secured_broker import INNER, Secured, secured
 from tests.support.tls import client_context, write_files
 
@@ -252,7 +252,7 @@ def _search_files(data: Path) -> None:
     assert any(path.name == "audit.log" and b"account-1" in path.read_bytes() for path in files)
     for path in files:
         if path in users:
-            # Brokers need it, and nobody else may read it.
+            # Brokers need it, and no other user may read it.
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
         else:
             assert_clean(str(path), path.read_bytes().decode(errors="replace"))

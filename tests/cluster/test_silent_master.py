@@ -1,26 +1,25 @@
 """A master falls silent (no power, a cut cable, a stopped process): its slave takes over in seconds, at one request.
 
-What the silent one has stored meanwhile is acknowledged to nobody; when it goes on it follows its successor.
+What the silent one has stored meanwhile is never acknowledged; when it goes on it follows its successor.
 """
 
 import attrs
 import pytest
 import trio
-from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import listed, rival_of
+from tests.cluster.members import level, listed, rival_of, role_of, store
 from tests.support.caller import Caller, accepted, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
-from rocketrio_broker.ha.other_master import ASK_LIMIT
+from rocketrio_broker.ha.survey import ASK_LIMIT
 from rocketrio_broker.namesrv.probes import PROBE_LIMIT
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.registration import CHECK_INTERVAL
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
 
-SECONDS = 2 * ASK_LIMIT + PROBE_LIMIT + 1
-"""A promoted slave asks the master whether it leads, and for its epochs, and then the name server asks it."""
+SECONDS = ASK_LIMIT + PROBE_LIMIT + 1
+"""A promoted slave asks the master whether it leads, and then the name server asks it."""
 
 
 async def promote(call: Caller, member: Member, role: str = "sync-master") -> None:

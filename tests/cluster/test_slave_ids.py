@@ -9,8 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import listed
+from tests.cluster.members import level, listed, role_of, store
 from tests.support.caller import Caller, accepted, caller_of
 from trio.testing import MockClock
 
@@ -53,7 +52,7 @@ async def promote(call: Caller, member: Member) -> None:
 
 
 async def lose_role(member: Member) -> None:
-    """Start it again with its settings, as a machine that was made anew."""
+    """Start it again with its settings, as a machine that was built again."""
     await member.kill()
     member.disk.unlink(member.config.config_directory / FILE_NAME)
 

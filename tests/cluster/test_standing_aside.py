@@ -1,4 +1,4 @@
-"""A master that stands aside leads nobody: it comes back as master while clients have the old route."""
+"""A master that stands aside does not lead: it comes back as master while clients have the old route."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.test_roles import listed, rival_of
+from tests.cluster.members import listed, rival_of
 from tests.support.caller import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from tests.support.clients import client_of
 from tests.support.standings import force
@@ -53,7 +53,7 @@ GOES_ON_WITHIN = 2.0
 
 
 @attrs.define
-class Pair:
+class Succession:
     """Two brokers, of which the first is the configured master, and a client with the route of the beginning."""
 
     cluster: EmbeddedCluster
@@ -99,7 +99,7 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair_of_brokers(**settings: Any) -> AsyncIterator[Pair]:
+async def pair_of_brokers(**settings: Any) -> AsyncIterator[Succession]:
     async with (
         EmbeddedCluster(slaves=1, **settings) as cluster,
         client_of(cluster) as client,
@@ -108,7 +108,7 @@ async def pair_of_brokers(**settings: Any) -> AsyncIterator[Pair]:
         async with open_admin(client=client) as admin:
             await admin.create_topic(TOPIC, queues=1)
         await client.refresh_topic_route(TOPIC)
-        pair = Pair(cluster, client, call)
+        pair = Succession(cluster, client, call)
         await pair.send(0, 100)
         await trio.sleep(12)  # The slave has copied topics and groups.
         yield pair
@@ -116,7 +116,7 @@ async def pair_of_brokers(**settings: Any) -> AsyncIterator[Pair]:
 
 @asynccontextmanager
 async def reading(
-    pair: Pair, **options: object
+    pair: Succession, **options: object
 ) -> AsyncIterator[tuple[Consumer, list[MessageExt]]]:
     """A member of the group, and what it was given so far."""
     given: list[MessageExt] = []
@@ -136,7 +136,7 @@ async def reading(
         nursery.cancel_scope.cancel()
 
 
-async def lowest_committed(pair: Pair, seconds: float) -> int:
+async def lowest_committed(pair: Succession, seconds: float) -> int:
     """The lowest offset that the master shows in this time."""
     lowest = await pair.committed()
     for _ in range(round(seconds * 10)):
@@ -176,7 +176,7 @@ async def test_readers_with_the_old_route_go_on_at_the_new_master(
 async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_call(
     autojump_clock: MockClock,
 ) -> None:
-    """Whoever pulls once, as for a position or a page, sees no error."""
+    """A single pull, as for a position or a page, sees no error."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         await pair.fail_over()
         await pair.bring_back()
@@ -194,7 +194,7 @@ async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_ca
 async def test_clients_ignore_a_lower_offset_from_a_former_master(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first comes back and knows of nobody: as a broker of before, and one that cannot see the other."""
+    """The first comes back and knows no other broker: as a broker of before, and one that cannot see the other."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair, reading(pair) as (_, given):
         await wait_given(given, 100)
         await pair.fail_over()
@@ -234,7 +234,7 @@ async def test_held_pulls_are_answered_when_another_master_is_found(
 async def test_requests_of_java_shape_are_refused_and_leave_nothing(
     autojump_clock: MockClock, offset: int
 ) -> None:
-    """As Java's clients send them: no claim, no generation, no heartbeat of ours, commits without an answer."""
+    """As Java's clients send them: no claim, no generation, no heartbeat of rocketrio, commits without an answer."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         pool, former = pair.call.pool, pair.former.address
         await pair.call.commit(former, 40)

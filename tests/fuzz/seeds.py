@@ -21,8 +21,8 @@ from rocketrio_protocol.record.encode import encode_record
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC, half_address
 from tests.fuzz.target import SEED_LIMIT
 from tests.golden.golden import recorded_frames
-from tests.support.commands import COMMANDS
 from tests.support.records import plain_fields
+from tests.support.request_headers import COMMANDS
 
 _RECORDING: Final = "5.3.3"
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 import attrs
 import pytest
 from tests.golden.golden import remoting_frames
-from tests.support.commands import COMMANDS
 from tests.support.raw_frames import is_answer
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
@@ -27,7 +27,7 @@ IGNORED = {
     "IS_SUB_CHANGE",
     "IS_SUPPORT_HEART_BEAT_V2",
 }
-"""What real peers send and no header class of ours reads (RocketMQ reference, sections 2.1 and 2.14)."""
+"""What real peers send and no header class of rocketrio reads (RocketMQ reference, sections 2.1 and 2.14)."""
 
 
 @attrs.define

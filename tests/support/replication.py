@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 import attrs
 import trio
@@ -19,7 +20,7 @@ from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_broker.testing.memory_network import MemoryListener, MemoryNetwork
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -32,14 +33,14 @@ HEADER = Struct(">qi")
 
 
 def secret_file(path: Path, secret: str = "a secret of more than sixteen bytes\n") -> Path:
-    """A file for `ha_secret_file` that nobody else can read."""
+    """A file for `ha_secret_file` that no other user can read."""
     path.touch(0o600)
     path.write_text(secret)
     return path
 
 
 def write_private(certificate: trustme.LeafCert, path: Path) -> None:
-    """A certificate and its key, in a file that nobody else can read."""
+    """A certificate and its key, in a file that no other user can read."""
     path.touch(0o600)
     certificate.private_key_and_cert_chain_pem.write_to_path(path)
 
@@ -52,7 +53,7 @@ def fill(store: MessageStore, count: int, *, size: int = 100) -> int:
 
 
 async def some_log(messages: int = 200) -> bytes:
-    """Return the bytes of a log with so many messages."""
+    """Return the bytes of a log with this number of messages."""
     async with opened(MemoryDisk()) as store:
         fill(store, messages)
         return log_bytes(store)
@@ -118,7 +119,7 @@ class RawPeer:
         await self.transport.send_all(HEADER.pack(offset, len(body)) + body)
 
     async def read(self, size: int) -> bytes:
-        """Exactly so many bytes; fewer only at the end of the stream."""
+        """Return exactly `size` bytes; fewer only at the end of the stream."""
         buffer = memoryview(bytearray(4096))
         while len(self._received) < size:
             count = await self.transport.receive_into(buffer)
@@ -234,3 +235,44 @@ async def slave(
         )
         await nursery.start(client.run)
         yield Slave(store, client, address)
+
+
+TEST_LIMIT = 7200.0
+"""Virtual seconds: a client tries for ever."""
+
+
+@attrs.define
+class RawMaster:
+    """A listener that slaves find, and their connections."""
+
+    network: MemoryNetwork
+    listener: MemoryListener
+
+    async def accept(self) -> RawPeer:
+        return RawPeer(await self.listener.accept())
+
+
+@asynccontextmanager
+async def followed(**options: Any) -> AsyncGenerator[tuple[RawMaster, Slave]]:
+    """A raw master, and a slave that follows it."""
+    network = MemoryNetwork()
+    listener = await network.host(MASTER).listen(MASTER_HA)
+    with trio.fail_after(TEST_LIMIT):
+        async with slave(network, **options) as ours:
+            yield RawMaster(network, listener), ours
+
+
+RECORD = 197
+"""Bytes of one of the records that `fill` makes."""
+
+
+async def disk_with(messages: int, *tail_sizes: int, begin: int = 0) -> MemoryDisk:
+    """A closed store: a history that all share, then messages of other sizes; perhaps without its first files."""
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        fill(store, messages)
+        for size in tail_sizes:
+            fill(store, 10, size=size)
+        while store.min_physical_offset < begin:
+            store.commit_log.files.remove_first()
+    return disk

@@ -149,7 +149,7 @@ class BrokerAdminProcessor:
         if slave is None:
             return {}
         table = {
-            "rocketrioReplicationState": slave.log.state.value,
+            "rocketrioReplicationState": slave.log.state.text,
             "rocketrioReplicationProblem": slave.log.last_problem or "",
         }
         if (copy := slave.copy) is not None:

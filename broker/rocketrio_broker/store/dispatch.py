@@ -108,7 +108,7 @@ class QueueDispatcher:
         self.complete_queues: frozenset[tuple[str, int]] = frozenset()
         """Queues in which a gap is an error, after which recovery starts at an earlier address."""
         self.met = Watermark()
-        """The number of deletions dispatched; code that keeps data of topics waits for it to grow."""
+        """The number of deletions dispatched or undone; code that keeps data of topics waits for it to grow."""
         self._deletions: list[Deletion] = []
         self._table = table
         self._levels = levels
@@ -116,9 +116,18 @@ class QueueDispatcher:
         self._queues_of = -1
 
     def take_deletions(self) -> list[Deletion]:
-        """Return the deletions dispatched since the last call, in the order of the log."""
+        """Return the deletions dispatched or undone since the last call, in the order in which that happened."""
         taken, self._deletions = self._deletions, []
         return taken
+
+    def undo(self, deletions: Iterable[Deletion]) -> None:
+        """Note deletions that were cut off the log; earlier ones of the same topics are dispatched again."""
+        for deletion in deletions:
+            self._note(deletion._replace(is_undone=True))
+
+    def _note(self, deletion: Deletion) -> None:
+        self._deletions.append(deletion)
+        self.met.advance(self.met.value + 1)
 
     def dispatch_from(self, walk: LogWalk, max_bytes: int) -> tuple[int, int]:
         """Dispatch the next records of a walk; return the same as `dispatch`."""
@@ -240,8 +249,7 @@ class QueueDispatcher:
             if queue.last_physical_end <= address:
                 self._table.delete_queue(queue)
         self._forget_removed_queues()
-        self._deletions.append(deletion)
-        self.met.advance(self.met.value + 1)
+        self._note(deletion)
 
     def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
         queue = self._queues.get((topic, queue_id))

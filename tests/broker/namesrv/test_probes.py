@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 import pytest
 import trio
-from tests.broker.namesrv.test_server import ADDR, registered, registration
+from tests.broker.namesrv.registrations import ADDR, registered, registration
 from trio.testing import MockClock
 
 from rocketrio_broker.namesrv.probes import ANSWER_HOLDS, PROBE_LIMIT, WAITING_LIMIT
@@ -46,7 +46,7 @@ class Names:
 
 @asynccontextmanager
 async def a_listed_master(answer_after: float | None = 0.0) -> AsyncGenerator[Names]:
-    """The listed master answers after so many seconds; at once, as one that does not know the request; or never."""
+    """The listed master answers after some seconds; at once, as one that does not know the request; or never."""
     network, questions = MemoryNetwork(), list[float]()
 
     async def slow(channel: Channel, request: RemotingCommand) -> RemotingCommand:

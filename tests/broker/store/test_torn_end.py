@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.store.test_apache_directories import APACHE
 from tests.golden.golden import unpack_store
-from tests.support.stores import ROOT, SMALL, crash, opened, put_of, read_all, stored
+from tests.support.stores import APACHE, ROOT, SMALL, crash, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.message_store import MessageStore
@@ -104,7 +103,7 @@ async def test_odd_last_record_stays_once_a_checkpoint_covers_it(is_killed: bool
     async with opened(disk) as store:
         if not is_killed:
             assert read_all(store, "orders") == records
-            # A checkpoint of ours vouches for it now.
+            # A checkpoint that rocketrio wrote vouches for it now.
             await store.checkpoint()
         else:
             assert read_all(store, "orders") == records[:-1]

@@ -1,10 +1,10 @@
-"""Commands while the name server knows no broker: what nobody could be asked is no empty list. And long names."""
+"""Commands while the name server knows no broker: an error, not an empty list. And long names."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from tests.client.cli.test_commands import Done, in_cluster, rocketrio
+from tests.support.commands import Done, in_cluster, rocketrio
 from tests.support.waiting import HANGS
 
 from rocketrio import (

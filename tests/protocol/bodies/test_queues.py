@@ -2,7 +2,7 @@
 
 import pytest
 from tests.golden.exchanges import exchanges_of
-from tests.support.commands import COMMANDS
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import (
