@@ -41,6 +41,11 @@ from rocketrio.admin.reset_plan import Target
 from rocketrio.admin.topic_admin import topic_overviews
 from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
 from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_protocol.commands.admin import (
+    CleanExpiredQueuesRequestHeader,
+    CleanUnusedTopicsRequestHeader,
+    DeleteExpiredLogRequestHeader,
+)
 from rocketrio_protocol.errors import Error
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "security.md"
@@ -360,9 +365,12 @@ async def apply(here: Secured, account: Credentials) -> None:
 
 async def clean_broker(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        await admin.calls.clean_queues(here.broker.address)
-        await admin.calls.clean_topics(here.broker.address)
-        await admin.calls.clean_log(here.broker.address)
+        for header in (
+            CleanExpiredQueuesRequestHeader(),
+            CleanUnusedTopicsRequestHeader(),
+            DeleteExpiredLogRequestHeader(),
+        ):
+            await admin.calls.ask(here.broker.address, header, "not cleaned")
 
 
 async def drain(here: Secured, account: Credentials) -> None:

@@ -26,8 +26,15 @@ from rocketrio_protocol.bodies.fastjson import dumps
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.commands.admin import (
+    GetProducerConnectionListRequestHeader,
+    HandOverRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.headers import AnsweredWith
 from rocketrio_protocol.message import decode_messages
 from tests.fuzz import seeds
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC
@@ -47,6 +54,10 @@ _SETTLE: Final = 5.0
 """Virtual seconds until a consumer has its queues, or has done what it was asked."""
 
 Call = Callable[[ClientInstance], Awaitable[object]]
+
+
+def _read(header: AnsweredWith[object]) -> Call:
+    return lambda client: client.api.read(ADDRESS, header, "asking")
 
 
 def _admin(call: Callable[[AdminCalls], Awaitable[object]]) -> Call:
@@ -114,8 +125,8 @@ _CALLS: Final[dict[str, tuple[int, Call]]] = {
     "new_topic": (17, _admin(lambda calls: calls.update_topic(ADDRESS, TopicConfig(TOPIC)))),
     "topic_stats": (202, _admin(lambda calls: calls.topic_stats(ADDRESS, TOPIC))),
     "groups": (201, _admin(lambda calls: calls.groups(ADDRESS))),
-    "groups_of": (300, _admin(lambda calls: calls.groups_of(ADDRESS, TOPIC))),
-    "producers": (204, _admin(lambda calls: calls.producer_connections(ADDRESS, PRODUCERS))),
+    "groups_of": (300, _read(QueryTopicConsumeByWhoRequestHeader(TOPIC))),
+    "producers": (204, _read(GetProducerConnectionListRequestHeader(PRODUCERS))),
     "members": (203, _admin(lambda calls: calls.consumer_connections(ADDRESS, GROUP))),
     "runtime_info": (28, _admin(lambda calls: calls.runtime_info(ADDRESS))),
     "settings": (26, _admin(lambda calls: calls.broker_config(ADDRESS))),
@@ -127,11 +138,11 @@ _CALLS: Final[dict[str, tuple[int, Call]]] = {
     ),
     "hand_over": (
         RequestCode.HAND_OVER,
-        _admin(lambda calls: calls.hand_over(ADDRESS, 1, dry_run=True)),
+        _admin(lambda calls: calls.ask(ADDRESS, HandOverRequestHeader(1, dry_run=True), "asking")),
     ),
     "consume_stats": (208, _admin(lambda calls: calls.consume_stats(ADDRESS, GROUP, TOPIC))),
-    "view": (33, _admin(lambda calls: calls.view_message(ADDRESS, 0))),
-    "query": (12, _admin(lambda calls: calls.query_message(ADDRESS, TOPIC, "k", max_messages=9))),
+    "view": (33, _read(ViewMessageRequestHeader(0))),
+    "query": (12, _read(QueryMessageRequestHeader(TOPIC, "k", 9, 0, 1))),
 }
 
 

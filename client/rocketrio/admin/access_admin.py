@@ -13,24 +13,39 @@ Answers to: DefaultMQAdminExt (createUser, createAcl, createAndUpdatePlainAccess
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import attrs
 
-from rocketrio.admin.access_calls import AccessCalls
+from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.cluster_questions import registered_brokers
 from rocketrio.client import ClientInstance
 from rocketrio.live import Live
 from rocketrio_protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.commands.access import UpdateAccessConfigRequestHeader
+from rocketrio_protocol.commands.access import (
+    CreateAclRequestHeader,
+    CreateUserRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    DeleteAclRequestHeader,
+    DeleteUserRequestHeader,
+    GetAccessConfigVersionRequestHeader,
+    GetAclRequestHeader,
+    GetUserRequestHeader,
+    ListAclsRequestHeader,
+    ListUsersRequestHeader,
+    UpdateAccessConfigRequestHeader,
+    UpdateGlobalWhiteAddressesRequestHeader,
+    UpdateUserRequestHeader,
+)
 from rocketrio_protocol.errors import (
     ConfigError,
     RequestCodeNotSupportedError,
     RouteNotFoundError,
     ServiceNotAvailableError,
 )
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.ports import is_loopback
 
 SUBJECT_PREFIX: Final = "User:"
@@ -82,7 +97,7 @@ class AccessAdmin(Live):
     """
 
     client: ClientInstance
-    calls: AccessCalls
+    calls: AdminCalls
     cluster: str | None = None
     """The cluster whose brokers are asked; None means all."""
     broker_addr: str | None = None
@@ -96,7 +111,8 @@ class AccessAdmin(Live):
         """Return the users whose names contain a text, by name."""
         found: dict[AccessUser, list[str]] = {}
         for addr in await self._masters():
-            for info in await self.calls.users(addr, name_part):
+            header = ListUsersRequestHeader(name_part or None)
+            for info in await self.calls.read(addr, header, "users not read") or []:
                 found.setdefault(_user(info), []).append(addr)
         users = [attrs.evolve(user, brokers=tuple(addrs)) for user, addrs in found.items()]
         return sorted(users, key=lambda user: user.name)
@@ -105,7 +121,7 @@ class AccessAdmin(Live):
         """Return how the masters have a user: nothing if none knows it, several if they differ."""
         found: dict[AccessUser, list[str]] = {}
         for addr in await self._masters():
-            info = await self.calls.user(addr, name)
+            info = await self.calls.read(addr, GetUserRequestHeader(name), f"user {name} not read")
             if info is not None:
                 found.setdefault(_user(info), []).append(addr)
         return [attrs.evolve(user, brokers=tuple(addrs)) for user, addrs in found.items()]
@@ -117,7 +133,8 @@ class AccessAdmin(Live):
         """
         _check_name(name)
         user = UserInfo(name, password, _type(is_super), "enable")
-        return await self._each(lambda addr: self.calls.create_user(addr, user), password_of=name)
+        header, what = CreateUserRequestHeader(name), f"user {name} not created"
+        return await self._each(header, what, user.to_json(), password_of=name)
 
     async def update_user(
         self,
@@ -142,14 +159,16 @@ class AccessAdmin(Live):
             None if is_enabled is None else "enable" if is_enabled else "disable",
         )
         return await self._each(
-            lambda addr: self.calls.update_user(addr, changes),
+            UpdateUserRequestHeader(name),
+            f"user {name} not changed",
+            changes.to_json(),
             password_of=None if password is None else name,
         )
 
     async def delete_user(self, name: str) -> list[str]:
         """Remove a user and its rights; return the addresses of the brokers that did."""
         _check_name(name)
-        return await self._each(lambda addr: self.calls.delete_user(addr, name))
+        return await self._each(DeleteUserRequestHeader(name), f"user {name} not deleted")
 
     # --------------------------------------------------------------------------------------- rights
 
@@ -157,7 +176,8 @@ class AccessAdmin(Live):
         """Return the rights of users and on resources whose names contain these texts."""
         found: dict[AccessRight, list[str]] = {}
         for addr in await self._masters():
-            for acl in await self.calls.acls(addr, user_part, resource_part):
+            header = ListAclsRequestHeader(user_part or None, resource_part or None)
+            for acl in await self.calls.read(addr, header, "rights not read") or []:
                 for right in rights_in(acl):
                     found.setdefault(right, []).append(addr)
         return _sorted(found)
@@ -167,7 +187,9 @@ class AccessAdmin(Live):
         _check_name(user)
         found: dict[AccessRight, list[str]] = {}
         for addr in await self._masters():
-            acl = await self.calls.acl(addr, SUBJECT_PREFIX + user)
+            subject = SUBJECT_PREFIX + user
+            header = GetAclRequestHeader(subject)
+            acl = await self.calls.read(addr, header, f"rights of {subject} unread")
             for right in [] if acl is None else rights_in(acl):
                 found.setdefault(right, []).append(addr)
         return _sorted(found)
@@ -202,7 +224,8 @@ class AccessAdmin(Live):
                     f"actions {', '.join(sorted(wrong)) or 'none'} cannot be granted: use {', '.join(ACTIONS)}"
                 )
         acl = acl_info(rights)
-        return await self._each(lambda addr: self.calls.create_acl(addr, acl))
+        header = CreateAclRequestHeader(acl.subject or "")
+        return await self._each(header, f"rights of {acl.subject} not changed", acl.to_json())
 
     async def revoke(
         self, user: str, resource: str | None = None, *, policy: str | None = None
@@ -210,26 +233,30 @@ class AccessAdmin(Live):
         """Remove a user's rights on one resource, or all; return the brokers that did."""
         _check_name(user)
         subject = SUBJECT_PREFIX + user
-        return await self._each(lambda addr: self.calls.delete_acl(addr, subject, policy, resource))
+        header = DeleteAclRequestHeader(subject, policy, resource)
+        return await self._each(header, f"rights of {subject} not removed")
 
     # ----------------------------------------------------------------------------- accounts of 4.x
 
     async def update_account(self, account: UpdateAccessConfigRequestHeader) -> list[str]:
         """Create or change an account of 4.x; Apache's brokers want both keys for any change."""
         return await self._each(
-            lambda addr: self.calls.update_account(addr, account),
+            account,
+            f"account {account.access_key} not changed",
             password_of=account.access_key if account.secret_key else None,
         )
 
     async def delete_account(self, access_key: str) -> list[str]:
         """Remove an account of 4.x."""
-        return await self._each(lambda addr: self.calls.delete_account(addr, access_key))
+        header = DeleteAccessConfigRequestHeader(access_key)
+        return await self._each(header, f"account {access_key} not deleted")
 
     async def account_versions(self) -> dict[str, str]:
         """Return the version of each broker's accounts by its address, in JSON: one for each file that holds some."""
         found = {}
         for addr in await self.broker_addrs():
-            answer = await self.calls.account_version(addr)
+            header = GetAccessConfigVersionRequestHeader()
+            answer = await self.calls.ask(addr, header, "version not read")
             found[addr] = answer.all_acl_file_version or answer.version
         return found
 
@@ -237,8 +264,8 @@ class AccessAdmin(Live):
         self, addresses: Sequence[str], *, file: str | None = None
     ) -> list[str]:
         """Replace the addresses from which requests to 4.x brokers need no signature and no rights at all."""
-        text = ",".join(addresses)
-        return await self._each(lambda addr: self.calls.set_white_addresses(addr, text, file))
+        header = UpdateGlobalWhiteAddressesRequestHeader(",".join(addresses), file)
+        return await self._each(header, "addresses not changed")
 
     # ------------------------------------------------------------------------------------- brokers
 
@@ -266,18 +293,23 @@ class AccessAdmin(Live):
         return masters, slaves
 
     async def _each(
-        self, change: Callable[[str], Awaitable[None]], *, password_of: str | None = None
+        self,
+        change: RequestHeader,
+        what: str,
+        body: bytes = b"",
+        *,
+        password_of: str | None = None,
     ) -> list[str]:
         """Make a change at each broker; `password_of` is the user whose password the change has."""
         masters, slaves = await self._addrs()
         if password_of is not None and not self.plain_passwords:
             await self._refuse_plain(password_of, [*masters, *slaves])
         for addr in masters:
-            await change(addr)
+            await self.calls.ask(addr, change, what, body)
         changed = list(masters)
         for addr in slaves:
             try:
-                await change(addr)
+                await self.calls.ask(addr, change, what, body)
             except (ServiceNotAvailableError, RequestCodeNotSupportedError) as error:
                 logger.info("slave copies users from its master addr=%s error=%s", addr, error)
             else:

@@ -30,7 +30,6 @@ import msgspec
 import trio
 
 from rocketrio.admin.access_admin import AccessAdmin
-from rocketrio.admin.access_calls import AccessCalls
 from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.admin_values import (
     BrokerDescription,
@@ -102,7 +101,15 @@ from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.bodies.stats import ConsumerConnection, ConsumeStats, ProducerConnection
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
+from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    HandOverRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.errors import (
     AccessRefusedError,
     BrokerError,
@@ -115,6 +122,7 @@ from rocketrio_protocol.errors import (
     NotAuthorizedError,
     NotReachableError,
     QueryNotFoundError,
+    RemoteProtocolError,
     RequestCodeNotSupportedError,
     RouteNotFoundError,
     TopicNotExistError,
@@ -137,6 +145,11 @@ QUERY_MAX_MESSAGES: Final = 32  # defaultQueryMaxNum
 MAX_QUEUES: Final = 65_535
 CHECK_POLL_INTERVAL: Final = 1.0
 """Seconds between two requests for the progress of a log check."""
+HAND_OVER_TIMEOUT: Final = 20.0
+"""Seconds: a broker needs at most eleven, if the slave does not answer."""
+ROLE_TIMEOUT: Final = 70.0
+"""Seconds that a change of role may take: a rocketrio broker answers within 60."""
+_END_OF_TIME: Final = 2**63 - 1
 READ_BACK_TIMEOUT: Final = 20.0
 """Seconds until members have moved after a reset: Java's wait 10 s, and commit every 5 s."""
 READ_BACK_EVERY: Final = 0.1
@@ -370,7 +383,11 @@ class Admin(Live):
                 remedy="Take `offset_message_id`; by its producer's id `query_message` finds a message",
             )
         addr = join_addr(ip, port)
-        found = await self.calls.view_message(addr, physical_offset)
+        what = f"no message at physical offset {physical_offset}"
+        messages = await self.calls.read(addr, ViewMessageRequestHeader(physical_offset), what)
+        if len(messages) != 1:
+            raise RemoteProtocolError(f"{what}: {len(messages)} came", broker_addr=addr)
+        [found] = messages
         with suppress(Error):
             found.broker_name = await self._name_at(addr)
         return self.client.namespace.message(found)
@@ -400,19 +417,21 @@ class Admin(Live):
         end_ms = None if end_time is None else epoch_ms("end_time", end_time)
         route = await self.client.topic_route(topic)
 
+        # `_UNIQUE_KEY_QUERY` is never sent: it only means "at most 32", and servers disagree whether it is signed.
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=max(max_messages, QUERY_MAX_MESSAGES) if is_unique_id else max_messages,
+            begin_timestamp=begin_ms,
+            end_timestamp=_END_OF_TIME if end_ms is None else end_ms,
+        )
+
         async def ask_broker(name: str) -> list[MessageExt]:
             async def ask(at: FindBrokerResult) -> list[MessageExt]:
-                return await self.calls.query_message(
-                    at.addr,
-                    topic,
-                    key,
-                    max_messages=max(max_messages, QUERY_MAX_MESSAGES)
-                    if is_unique_id
-                    else max_messages,
-                    begin_ms=begin_ms,
-                    end_ms=end_ms,
-                    broker_name=name,
-                )
+                messages = await self.calls.read(at.addr, header, f"no message with key {key!r}")
+                for message in messages:
+                    message.broker_name = name
+                return messages
 
             try:
                 return await self.client.ask_broker(MessageQueue(topic, name, 0), ask)
@@ -532,7 +551,8 @@ class Admin(Live):
             NotAuthorizedError
         ):  # As for topics. Brokers of RocketMQ 5 would create a group that is asked for.
             with suppress(GroupNotExistError):
-                return await self.calls.group(addr, long_name)
+                header = GetSubscriptionGroupConfigRequestHeader(long_name)
+                return await self.calls.read(addr, header, "group not read")
             return None
 
     async def delete_group(self, group: str, *, with_offsets: bool = True) -> list[str]:
@@ -566,7 +586,9 @@ class Admin(Live):
         route = await self.client.topic_route(topic)
 
         async def ask(at: FindBrokerResult) -> list[str]:
-            return await self.calls.groups_of(at.addr, topic)
+            header = QueryTopicConsumeByWhoRequestHeader(topic)
+            found = await self.calls.read(at.addr, header, "groups of the topic not read")
+            return found.group_list
 
         answers, failed = await ask_each(
             {name: name for name in broker_names(route)},
@@ -636,8 +658,10 @@ class Admin(Live):
     async def producer_connections(self, group: str) -> ProducerConnection:
         """Return the clients that send for a producer group, from all masters. Raises BrokerError if none knows any."""
         found = ProducerConnection()
+        header = GetProducerConnectionListRequestHeader(group)
+        what = f"clients of producer group {group} not read"
         answers, failed = await ask_each(
-            await self.masters(), lambda addr: self.calls.producer_connections(addr, group)
+            await self.masters(), lambda addr: self.calls.read(addr, header, what)
         )
         for error in failed.values():
             if not isinstance(error, BrokerError):
@@ -1106,7 +1130,9 @@ class Admin(Live):
         if (role == "slave") == (broker_id == MASTER_ID):
             raise ConfigError(f"{role} with id {broker_id}: a master has id 0, a slave any other")
         try:
-            await self.calls.change_role(addr, role, broker_id, accept_loss=accept_loss)
+            header = ChangeBrokerRoleRequestHeader(role, broker_id, accept_loss)
+            what = f"role not changed to {role} with id {broker_id}"
+            await self.calls.ask(addr, header, what, timeout=ROLE_TIMEOUT)
         except RequestCodeNotSupportedError as error:
             raise RequestCodeNotSupportedError(
                 f"The broker at {addr} does not change its role while it runs: Apache's cannot",
@@ -1177,7 +1203,8 @@ class Admin(Live):
             )
         addr = broker.broker_addrs[MASTER_ID]
         try:
-            done = await self.calls.hand_over(addr, to, dry_run=dry_run)
+            header = HandOverRequestHeader(to, dry_run)
+            done = await self.calls.ask(addr, header, "not handed over", timeout=HAND_OVER_TIMEOUT)
         except RequestCodeNotSupportedError as error:
             raise RequestCodeNotSupportedError(
                 f"The master of {name} at {addr} does not hand over: it is Apache's, or older",
@@ -1297,8 +1324,7 @@ class Admin(Live):
         With `plain_passwords` passwords are also sent over connections without TLS to other machines: name servers say
         where brokers are, and an open one lists any host.
         """
-        calls = AccessCalls(self.client.api, self.calls.timeout)
-        return AccessAdmin(self.client, calls, cluster, broker_addr, plain_passwords)
+        return AccessAdmin(self.client, self.calls, cluster, broker_addr, plain_passwords)
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Return the addresses of all masters (of one cluster) by broker name. Raises RouteNotFoundError."""

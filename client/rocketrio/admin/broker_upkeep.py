@@ -8,12 +8,21 @@ judges by the retention and the age of the oldest message.
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 import attrs
 
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.broker_numbers import BrokerNumber, state_of
+from rocketrio_protocol.commands.admin import (
+    CleanExpiredQueuesRequestHeader,
+    CleanUnusedTopicsRequestHeader,
+    DeleteExpiredLogRequestHeader,
+)
+from rocketrio_protocol.headers import RequestHeader
 
+CLEAN_TIMEOUT: Final = 30.0
+"""Seconds for a broker to delete files."""
 _SHOWN = ("log_begin", "log_size", "oldest_message", "disk_free")
 
 
@@ -26,6 +35,13 @@ class Cleaning(StrEnum):
     """Queues of topics that the broker does not have any more."""
     LOG = "log"
     """Files of the log that are older than the retention."""
+
+
+_REQUESTS: Final[Mapping[Cleaning, type[RequestHeader]]] = {
+    Cleaning.QUEUES: CleanExpiredQueuesRequestHeader,
+    Cleaning.TOPICS: CleanUnusedTopicsRequestHeader,
+    Cleaning.LOG: DeleteExpiredLogRequestHeader,
+}
 
 
 @attrs.frozen
@@ -49,12 +65,8 @@ async def clean(
     before = await _numbers(admin, addr)
     after: Mapping[str, BrokerNumber] = {}
     if not dry_run:
-        if cleaning is Cleaning.QUEUES:
-            await admin.calls.clean_queues(addr)
-        elif cleaning is Cleaning.TOPICS:
-            await admin.calls.clean_topics(addr)
-        else:
-            await admin.calls.clean_log(addr)
+        header = _REQUESTS[cleaning]()
+        await admin.calls.ask(addr, header, f"{cleaning.value} not cleaned", timeout=CLEAN_TIMEOUT)
         after = await _numbers(admin, addr)
     return [
         Cleaned(key, before[key].value, after[key].value if after else None, before[key].unit)

@@ -17,11 +17,16 @@ from rocketrio.admin.cluster_questions import in_parallel
 from rocketrio.admin.diagnosis.snapshot import ask_members
 from rocketrio.admin.lag_values import GroupLag
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
+from rocketrio_protocol.bodies.inspection import MessageRequestMode
 from rocketrio_protocol.bodies.running_info import (
     PROP_CONSUMER_START_TIMESTAMP,
     ConsumerRunningInfo,
 )
 from rocketrio_protocol.bodies.stats import Connection
+from rocketrio_protocol.commands.admin import (
+    GetAllMessageRequestModeRequestHeader,
+    SetMessageRequestModeRequestHeader,
+)
 from rocketrio_protocol.errors import (
     AccessRefusedError,
     ConsumerNotOnlineError,
@@ -193,11 +198,20 @@ async def set_mode(
             raise RouteNotFoundError(f"broker {name} has no master now", topic=topic)
         addr = masters[name]
         try:
-            modes = await admin.calls.request_modes(addr)
-            before = modes.get(wrapped(topic), {}).get(wrapped(group))
+            known = await admin.calls.read(
+                addr, GetAllMessageRequestModeRequestHeader(), "modes not read"
+            )
+            modes = known.message_request_mode_map.get(wrapped(topic), {})
+            before = modes[wrapped(group)].mode.lower() if wrapped(group) in modes else None
             if not dry_run:
-                await admin.calls.set_request_mode(
-                    addr, wrapped(group), wrapped(topic), mode, share_queues
+                new = MessageRequestMode(wrapped(topic), wrapped(group), mode.upper(), share_queues)
+                await admin.client.api.call(
+                    addr,
+                    SetMessageRequestModeRequestHeader(),
+                    new.to_json(),
+                    what=f"mode of {wrapped(group)} not changed",
+                    topic=wrapped(topic),
+                    timeout=admin.calls.timeout,
                 )
         except RequestCodeNotSupportedError as error:
             raise RequestCodeNotSupportedError(

@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from rocketrio.admin.admin import Admin
+from rocketrio.admin.admin_calls import MEMBER_TIMEOUT
 from rocketrio.admin.message_status import GroupAnswers, GroupTrack, judged
 from rocketrio.admin.message_trace import (
     GroupCopy,
@@ -26,6 +27,7 @@ from rocketrio.tracing.decoding import decode_trace
 from rocketrio.tracing.encoding import ConsumeBegun, ConsumeEnded
 from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.commands.consumer import ConsumeMessageDirectlyRequestHeader
 from rocketrio_protocol.errors import (
     ConsumerNotOnlineError,
     Error,
@@ -190,7 +192,15 @@ async def deliver(
             broker_addr=addr,
             remedy=f"`rocketrio group members {group}` lists them",
         )
-    return await admin.calls.consume_directly(addr, message, group, client_id)
+    header = ConsumeMessageDirectlyRequestHeader(
+        group,
+        client_id,
+        message.offset_message_id,
+        broker_name=message.broker_name,
+        topic=message.topic,
+    )
+    what = f"{message.message_id} not delivered to {client_id}"
+    return await admin.calls.read(addr, header, what, timeout=MEMBER_TIMEOUT)
 
 
 async def _master_of(admin: Admin, message: MessageExt) -> str:

@@ -6,7 +6,7 @@ Unlike Java: "no offset" is an answer of its own (`NOT_FOUND`), and only code 22
 """
 
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -14,19 +14,13 @@ from rocketrio.cluster.connections import Caller
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
-    CheckClientRequestBody,
-    ConsumerIdList,
     HeartbeatData,
-    SubscriptionData,
 )
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import (
-    CheckClientConfigRequestHeader,
     GetConsumerListByGroupRequestHeader,
     HeartBeatRequestHeader,
-    HeartBeatResponseHeader,
-    UnregisterClientRequestHeader,
 )
 from rocketrio_protocol.commands.offset import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -36,14 +30,13 @@ from rocketrio_protocol.commands.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     SearchOffsetRequestHeader,
-    TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
     UpdateConsumerOffsetResponseHeader,
 )
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.headers import AnsweredBy, AnsweredWith, Header, RequestHeader
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import check
 
@@ -52,6 +45,10 @@ API_TIMEOUT: Final = 3.0
 OFFSET_TIMEOUT: Final = 3.0
 """Seconds that an offset request may take (Java's: 5): a consumer's last commit then has time for another replica."""
 LOWER_BOUNDARY: Final = "LOWER"
+
+
+T = TypeVar("T")
+HeaderT = TypeVar("HeaderT", bound=Header)
 
 
 class NotFound(Enum):
@@ -120,6 +117,39 @@ class ClientAPI:
         answer = await self.pool.call(addr, header, body, timeout=timeout)
         return check(answer, what, broker_addr=addr, topic=topic)
 
+    async def ask(
+        self,
+        addr: str,
+        header: AnsweredBy[HeaderT],
+        what: str,
+        body: Body = b"",
+        *,
+        timeout: float = API_TIMEOUT,
+    ) -> HeaderT:
+        """Return the header of a request's answer; an answer of failure is raised as `call` does."""
+        answer = await self._answer(addr, header, what, body, timeout)
+        return answer.header(header.answers)
+
+    async def read(
+        self,
+        addr: str,
+        header: AnsweredWith[T],
+        what: str,
+        body: Body = b"",
+        *,
+        timeout: float = API_TIMEOUT,
+    ) -> T:
+        """Return the body of a request's answer; an answer of failure is raised as `call` does."""
+        return header.body.read((await self._answer(addr, header, what, body, timeout)).body)
+
+    async def _answer(
+        self, addr: str, header: object, what: str, body: Body, timeout: float
+    ) -> RemotingCommand:
+        # Types cannot say "a request, and answered by that": what has an answer is a request.
+        topic = getattr(header, "topic", None)
+        request = cast(RequestHeader, header)
+        return await self.call(addr, request, body, what=what, topic=topic, timeout=timeout)
+
     # ------------------------------------------------------------------------------------- reading
 
     async def pull_message(
@@ -157,15 +187,16 @@ class ClientAPI:
         header = GetMinOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
-        # -1 stands for a queue that has no messages yet.
-        return max(0, await self._offset(addr, header, queue, "min offset", timeout))
+        answer = await self.ask(addr, header, f"min offset of {queue} failed", timeout=timeout)
+        return max(0, answer.offset)  # -1 stands for a queue that has no messages yet.
 
     async def max_offset(
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
     ) -> int:
         """Return the offset that the next message will get."""
         header = max_offset_header(queue)
-        return max(0, await self._offset(addr, header, queue, "max offset", timeout))
+        answer = await self.ask(addr, header, f"max offset of {queue} failed", timeout=timeout)
+        return max(0, answer.offset)
 
     async def queue_end(
         self,
@@ -178,10 +209,7 @@ class ClientAPI:
         """Return the end of a queue as `max_offset` does, and what rocketrio brokers report beside it."""
         header = max_offset_header(queue)
         header.with_incarnation = with_incarnation or None
-        answer = await self.call(
-            addr, header, what=f"end of {queue} failed", topic=queue.topic, timeout=timeout
-        )
-        result = answer.header(OffsetResponseHeader)
+        result = await self.ask(addr, header, f"end of {queue} failed", timeout=timeout)
         end = max(0, result.offset)
         return QueueEnd(
             end,
@@ -204,7 +232,10 @@ class ClientAPI:
             boundary_type=LOWER_BOUNDARY,
             broker_name=queue.broker_name,
         )
-        return max(0, await self._offset(addr, header, queue, "search for an offset", timeout))
+        answer = await self.ask(
+            addr, header, f"search for an offset of {queue} failed", timeout=timeout
+        )
+        return max(0, answer.offset)
 
     async def earliest_store_time(
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
@@ -213,18 +244,8 @@ class ClientAPI:
         header = GetEarliestMsgStoretimeRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
-        answer = await self.call(
-            addr, header, what=f"earliest store time of {queue}", topic=queue.topic, timeout=timeout
-        )
-        return answer.header(TimestampResponseHeader).timestamp
-
-    async def _offset(
-        self, addr: str, header: RequestHeader, queue: MessageQueue, what: str, timeout: float
-    ) -> int:
-        answer = await self.call(
-            addr, header, what=f"{what} of {queue} failed", topic=queue.topic, timeout=timeout
-        )
-        return answer.header(OffsetResponseHeader).offset
+        answer = await self.ask(addr, header, f"earliest store time of {queue}", timeout=timeout)
+        return answer.timestamp
 
     # --------------------------------------------------------------------------- a group's progress
 
@@ -306,14 +327,8 @@ class ClientAPI:
             reset=reset or None,
             broker_name=queue.broker_name,
         )
-        answer = await self.call(
-            addr,
-            header,
-            what=f"commit of offset {offset} for group {group} on {queue} failed",
-            topic=queue.topic,
-            timeout=timeout,
-        )
-        return answer.header(UpdateConsumerOffsetResponseHeader)
+        what = f"commit of offset {offset} for group {group} on {queue} failed"
+        return await self.ask(addr, header, what, timeout=timeout)
 
     # --------------------------------------------------------------------------- groups and members
 
@@ -327,56 +342,16 @@ class ClientAPI:
     ) -> int:
         """Register this client's groups; return the granted seconds of `static_grace`, 0 from an Apache broker."""
         header = HeartBeatRequestHeader(static_grace)
-        answer = await self.call(
-            addr, header, fastjson.dumps(data), what="heartbeat", timeout=timeout
-        )
-        return answer.header(HeartBeatResponseHeader).static_grace or 0
-
-    async def unregister_client(
-        self,
-        addr: str,
-        client_id: str,
-        *,
-        producer_group: str | None = None,
-        consumer_group: str | None = None,
-        timeout: float = API_TIMEOUT,
-    ) -> None:
-        """Leave a group."""
-        header = UnregisterClientRequestHeader(
-            client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
-        )
-        await self.call(addr, header, what="unregistering", timeout=timeout)
-
-    async def check_subscription(
-        self,
-        addr: str,
-        client_id: str,
-        group: str,
-        subscription: SubscriptionData,
-        *,
-        timeout: float = API_TIMEOUT,
-    ) -> None:
-        """Raise BrokerError if the broker would not accept a subscription."""
-        body = CheckClientRequestBody(client_id, group, subscription)
-        await self.call(
-            addr,
-            CheckClientConfigRequestHeader(),
-            fastjson.dumps(body),
-            what=f"subscription {subscription.sub_string!r} not taken",
-            topic=subscription.topic,
-            timeout=timeout,
-        )
+        answer = await self.ask(addr, header, "heartbeat", fastjson.dumps(data), timeout=timeout)
+        return answer.static_grace or 0
 
     async def consumer_ids(
         self, addr: str, group: str, *, timeout: float = API_TIMEOUT
     ) -> list[str]:
         """Return the client ids of a group's members as this broker knows them."""
-        header = GetConsumerListByGroupRequestHeader(consumer_group=group)
-        answer = await self.call(
-            addr, header, what=f"members of group {group} cannot be read", timeout=timeout
-        )
-        found = fastjson.loads(answer.body, ConsumerIdList, what="consumer list")
-        return found.consumer_id_list
+        header = GetConsumerListByGroupRequestHeader(group)
+        what = f"members of group {group} cannot be read"
+        return (await self.read(addr, header, what, timeout=timeout)).consumer_id_list
 
 
 def max_offset_header(queue: MessageQueue) -> GetMaxOffsetRequestHeader:

@@ -27,6 +27,7 @@ from rocketrio_protocol.bodies.heartbeat import (
 )
 from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.client import UnregisterClientRequestHeader
 from rocketrio_protocol.errors import (
     AccessRefusedError,
     BrokerError,
@@ -227,11 +228,9 @@ class HeartbeatService:
                 is_back = consumer_group in self.consumers or producer_group in self.producers
                 if is_back or not self.is_connected(addr):
                     return
-                await self.api.unregister_client(
-                    addr,
-                    self.client_id,
-                    consumer_group=consumer_group,
-                    producer_group=producer_group,
+                header = UnregisterClientRequestHeader(
+                    self.client_id, producer_group=producer_group, consumer_group=consumer_group
                 )
+                await self.api.ask(addr, header, "unregistering")
         except Error as error:
             logger.info("unregistering failed addr=%s error=%s", addr, error.what)

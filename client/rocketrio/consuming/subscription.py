@@ -14,7 +14,9 @@ import attrs
 from rocketrio.arguments import list_of, text
 from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
-from rocketrio_protocol.bodies.heartbeat import SubscriptionData
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
+from rocketrio_protocol.commands.client import CheckClientConfigRequestHeader
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.java_hash import tags_code
@@ -98,8 +100,15 @@ async def check_expression(
 ) -> None:
     """Raise BrokerError if the queue's broker does not accept the SQL92 expression."""
     data = subscription.data(queue.topic, sub_version=client.wall_clock.now_ms())
+    body = fastjson.dumps(CheckClientRequestBody(client.client_id, group, data))
 
     async def ask(found: FindBrokerResult) -> None:
-        await client.api.check_subscription(found.addr, client.client_id, group, data)
+        await client.api.call(
+            found.addr,
+            CheckClientConfigRequestHeader(),
+            body,
+            what=f"subscription {data.sub_string!r} not taken",
+            topic=data.topic,
+        )
 
     await client.ask_broker(queue, ask)
