@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import trio
-from tests.cluster.test_synchronous_replication import (
+from tests.cluster.synchronous import (
     OTHER_HOST,
     SLAVE_HOST,
     SYNC_FLUSH,
-    Pair,
+    TimedPair,
     after,
     synchronous,
 )
@@ -39,20 +39,20 @@ HELD = SUSPEND | SUBSCRIPTION
 SLAVE_TIMEOUT = 3.0
 
 
-async def max_offset(pair: Pair) -> int:
+async def max_offset(pair: TimedPair) -> int:
     answer = await pair.caller.pool.call(pair.addr, GetMaxOffsetRequestHeader("orders", 0))
     return int(answer.ext_fields["offset"])
 
 
-async def held_pull(pair: Pair, offset: int, seconds: float = 30) -> tuple[list[bytes], float]:
+async def held_pull(pair: TimedPair, offset: int, seconds: float = 30) -> tuple[list[bytes], float]:
     """What a pull that may wait gets, and when."""
     began = trio.current_time()
     answer = await pair.caller.pull(pair.addr, offset, suspend=seconds, sys_flag=HELD)
     return bodies(answer), round(trio.current_time() - began, 6)
 
 
-def shown_until(pair: Pair) -> int:
-    return pair.members.master.broker.store.read_gate.end.value
+def shown_until(pair: TimedPair) -> int:
+    return pair.cluster.master.broker.store.read_gate.end.value
 
 
 async def test_readers_see_a_message_when_the_slave_has_said_so(autojump_clock: MockClock) -> None:
@@ -82,10 +82,10 @@ async def test_what_no_slave_has_is_in_no_answer(autojump_clock: MockClock) -> N
         async def send() -> None:
             answers.append(await pair.caller.send(pair.addr, b"second", properties="KEYS\x01k\x02"))
 
-        end = pair.members.master.broker.store.max_physical_offset
+        end = pair.cluster.master.broker.store.max_physical_offset
         nursery.start_soon(send)
         await trio.sleep(1)
-        store = pair.members.master.broker.store
+        store = pair.cluster.master.broker.store
         assert store.next_queue_offset("orders", 0) == 2
         pulled = await pair.caller.pull(pair.addr, 1)
         assert pulled.code == ResponseCode.PULL_NOT_FOUND
@@ -158,7 +158,7 @@ async def test_after_slave_timeout_readers_see_what_the_masters_disk_has(
         found, took = await held_pull(pair, 2)
         assert found == [b"third"]
         assert took <= 0.5
-        keeper = pair.members.master.broker.state.gate_keeper
+        keeper = pair.cluster.master.broker.state.gate_keeper
         assert keeper.is_disk_confirming
         # And when the slave has caught up, for the slave again.
         pair.network.heal()
@@ -199,8 +199,8 @@ async def test_two_of_three_slaves_confirm(autojump_clock: MockClock) -> None:
 async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: MockClock) -> None:
     """One that left comes back, with much to get: readers go by the disk until it is level, and never back."""
     async with synchronous(slaves=1) as pair, trio.open_nursery() as nursery:
-        store = pair.members.master.broker.store
-        keeper = pair.members.master.broker.state.gate_keeper
+        store = pair.cluster.master.broker.store
+        keeper = pair.cluster.master.broker.state.gate_keeper
         pair.part()
         with trio.move_on_after(10):
             while True:
@@ -272,9 +272,9 @@ async def test_what_was_not_shown_before_kill_is_not_shown_after_it(
         pair.part()
         await trio.sleep(2)
         await pair.send(b"second")
-        await pair.members.kill_master()
-        await pair.members.restart_master()
-        assert pair.members.master.broker.store.next_queue_offset("orders", 0) == 2
+        await pair.cluster.kill_master()
+        await pair.cluster.restart_master()
+        assert pair.cluster.master.broker.store.next_queue_offset("orders", 0) == 2
         assert await max_offset(pair) == 1
         pulled = await pair.caller.pull(pair.addr, 2)
         assert pulled.code == ResponseCode.PULL_NOT_FOUND
@@ -284,7 +284,7 @@ async def test_what_was_not_shown_before_kill_is_not_shown_after_it(
 
 async def test_slaves_show_what_their_master_says_is_confirmed(autojump_clock: MockClock) -> None:
     async with synchronous(slaves=2, in_sync_slaves=2, slave_read_enable=True) as pair:
-        slave = pair.members.slaves[0].broker
+        slave = pair.cluster.slaves[0].broker
         pair.part(OTHER_HOST)
         with trio.move_on_after(1):
             await pair.send(b"second")
@@ -296,15 +296,15 @@ async def test_slaves_show_what_their_master_says_is_confirmed(autojump_clock: M
             pulled = await pair.caller.pull(slave.address, 1, suspend=10, sys_flag=HELD)
         assert bodies(pulled) == [b"second"]
         # It shows no more when it comes back, before it hears from its master.
-        pair.members.memory_network.heal()
+        pair.cluster.memory_network.heal()
         await trio.sleep(10)
         pair.part(OTHER_HOST)
         with trio.move_on_after(1):
             await pair.send(b"third")
-        await pair.members.kill_master()
+        await pair.cluster.kill_master()
         await trio.sleep(2)
-        await pair.members.slaves[0].kill()
-        slave = await pair.members.slaves[0].start()
+        await pair.cluster.slaves[0].kill()
+        slave = await pair.cluster.slaves[0].start()
         assert slave.store.next_queue_offset("orders", 0) == 3
         shown = bodies(await pair.caller.pull(slave.address, 0))
         assert shown in ([b"first"], [b"first", b"second"])
@@ -312,7 +312,7 @@ async def test_slaves_show_what_their_master_says_is_confirmed(autojump_clock: M
 
 async def test_open_read_gate_is_reported_to_slaves(autojump_clock: MockClock) -> None:
     async with synchronous(slave_read_enable=True) as pair:
-        slave = pair.members.slaves[0].broker
+        slave = pair.cluster.slaves[0].broker
         assert slave.store.read_gate.is_gating
         await pair.caller.change_role(pair.addr, "async-master", 0)
         await pair.send(b"second")
@@ -345,9 +345,9 @@ async def test_what_was_shown_stays_when_another_takes_over(autojump_clock: Mock
                 inner.start_soon(read)
         assert running.cancelled_caught
         assert len(shown) > 50
-        slave = pair.members.slaves[0].broker
-        ends = pair.members.master.broker.store.next_queue_offset("orders", 0)
-        await pair.members.kill_master()
+        slave = pair.cluster.slaves[0].broker
+        ends = pair.cluster.master.broker.store.next_queue_offset("orders", 0)
+        await pair.cluster.kill_master()
         assert slave.store.next_queue_offset("orders", 0) < ends
         await pair.caller.change_role(slave.address, "sync-master", 0)
         await trio.sleep(10)
@@ -360,14 +360,14 @@ async def test_delayed_messages_are_delivered_once_they_are_confirmed(
     autojump_clock: MockClock,
 ) -> None:
     async with synchronous(ha_unconfirmed_reads="wait") as pair:
-        store = pair.members.master.broker.store
+        store = pair.cluster.master.broker.store
         pair.part()
         await pair.send(b"late", properties="DELAY\x011\x02")
         await trio.sleep(30)
         assert store.next_queue_offset("orders", 0) == 1
         pair.network.heal()
         assert (await held_pull(pair, 1))[0] == [b"late"]
-        offsets = pair.members.master.broker.state.delay_offsets
+        offsets = pair.cluster.master.broker.state.delay_offsets
         assert offsets.offset_table == {1: 1}
         # Its progress is stored when the delivery is confirmed, not before.
         await trio.sleep(30)

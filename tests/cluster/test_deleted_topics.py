@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.support.caller import MasterAndSlave, accepted, bodies, caller_of
+from tests.support.caller import accepted, bodies, caller_of
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.pair import Pair
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -20,12 +21,12 @@ from rocketrio_protocol.commands.admin import (
 
 
 @attrs.define
-class Pair(MasterAndSlave):
+class DeletingPair(Pair):
     async def make(self) -> None:
-        await self.call.create_topic(self.master.address)
+        await self.caller.create_topic(self.master.address)
 
     async def delete(self) -> None:
-        answer = await self.call.pool.call(
+        answer = await self.caller.pool.call(
             self.master.address, DeleteTopicInBrokerRequestHeader("orders"), timeout=30.0
         )
         assert answer.code == ResponseCode.SUCCESS
@@ -33,17 +34,17 @@ class Pair(MasterAndSlave):
     async def promote(self) -> None:
         """Kill the master and have the slave take its place."""
         await self.cluster.kill_master()
-        accepted(await self.call.change_role(self.slave.address, "async-master", 0))
+        accepted(await self.caller.change_role(self.slave.address, "async-master", 0))
 
 
 @asynccontextmanager
-async def pair(**settings: object) -> AsyncGenerator[Pair]:
+async def pair(**settings: object) -> AsyncGenerator[DeletingPair]:
     """A master with three messages and an offset in a topic, and a slave that has all of it."""
     async with (
         EmbeddedCluster(slaves=1, role="sync-master", **settings) as cluster,  # type: ignore[arg-type]
         caller_of(cluster) as call,
     ):
-        two = Pair(cluster, call)
+        two = DeletingPair(cluster, call)
         await trio.sleep(1)
         await two.make()
         for number in range(3):
@@ -62,8 +63,8 @@ async def test_slave_that_becomes_master_before_the_first_message_has_no_old_off
         await two.make()
         await two.promote()
         assert two.slave.state.consumer_offsets.query_offset("billing", "orders", 0) == -1
-        await two.call.send(two.slave.address, b"later")
-        assert bodies(await two.call.pull(two.slave.address, 0)) == [b"later"]
+        await two.caller.send(two.slave.address, b"later")
+        assert bodies(await two.caller.pull(two.slave.address, 0)) == [b"later"]
         two.cluster.master.config = attrs.evolve(
             two.cluster.master.config, role="slave", broker_id=2
         )
@@ -101,8 +102,8 @@ async def test_offsets_of_the_next_incarnation_survive_a_deletion_read_again(
     async with pair() as two:
         await two.delete()
         await two.make()
-        await two.call.send(two.master.address, b"later")
-        await two.call.commit(two.master.address, 1)
+        await two.caller.send(two.master.address, b"later")
+        await two.caller.commit(two.master.address, 1)
         await trio.sleep(11)
         state, dispatcher = two.slave.state, two.slave.store.dispatcher
         dispatcher.dispatch(LogWalk(two.slave.store.commit_log, 0).records(1 << 20))
@@ -119,7 +120,7 @@ async def test_power_cut_of_a_slave_soon_after_a_deletion_does_not_bring_offsets
     async with pair(make_disk=FaultyDisk) as two:
         if is_group:
             header = DeleteSubscriptionGroupRequestHeader("billing", clean_offset=True)
-            answer = await two.call.pool.call(two.master.address, header)
+            answer = await two.caller.pool.call(two.master.address, header)
             assert answer.code == ResponseCode.SUCCESS
         else:
             await two.delete()

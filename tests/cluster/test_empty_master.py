@@ -1,15 +1,21 @@
 """A master that lost its log, and the name server that knew its slaves, does not begin a second history unnoticed."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.cluster.test_torn_ends import MONEY, STORE, Pair, damage, pair_of
+from tests.cluster.empty_masters import (
+    NAMES,
+    begin_again,
+    code_of_a_send,
+    emptied,
+    filled,
+    problems,
+)
+from tests.cluster.torn_logs import MONEY, STORE, damage, pair_of
 from tests.support.caller import caller_of
-from tests.support.replication import log_bytes, secret_file
+from tests.support.replication import log_bytes
 from tests.support.waiting import eventually
 from trio.testing import MockClock
 
@@ -20,50 +26,13 @@ from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 
-NAMES = [f"{number:06d}" for number in range(40)]
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> dict[str, Any]:
-    return {"ha_secret_file": secret_file(tmp_path / "secret")}
-
-
-@asynccontextmanager
-async def filled(**settings: Any) -> AsyncGenerator[Pair]:
-    """A pair whose two logs are level."""
-    async with pair_of(**MONEY, **settings) as pair:
-        await pair.send(*NAMES)
-        await pair.level()
-        yield pair
-
-
-@asynccontextmanager
-async def emptied(**settings: Any) -> AsyncGenerator[Pair]:
-    """A pair whose master is down with its disk lost, and whose name server was lost with it."""
-    async with filled(**settings) as pair:
-        await pair.cluster.kill_name_server()
-        await pair.master.kill()
-        pair.master.disk = MemoryDisk()
-        await trio.sleep(5)
-        # The slave registers again in a moment.
-        await pair.cluster.restart_name_server()
-        yield pair
-
-
-async def code_of_a_send(pair: Pair) -> int:
-    return (await pair.caller.send(pair.master.broker.address, b"new")).code
-
-
-async def problems(pair: Pair) -> list[str]:
-    return await pair.caller.problems(pair.master.broker.address)
-
 
 async def test_empty_master_waits_for_its_slave_and_gets_all_back(
     autojump_clock: MockClock,
 ) -> None:
     async with emptied() as pair:
         began = trio.current_time()
-        broker = await pair.master.start()
+        broker = await pair.first.start()
         assert 1 < trio.current_time() - began < 10
         assert broker.store.max_physical_offset > 0
         await pair.level()
@@ -77,7 +46,7 @@ async def test_empty_master_gets_the_tables_of_a_slave_that_no_name_server_lists
 ) -> None:
     """It gets the log of a slave that connects and is proved, and would serve it without topics and progress."""
     async with filled(**secret) as pair:
-        master, (slave,) = pair.master, pair.cluster.slaves
+        master, (slave,) = pair.first, pair.cluster.slaves
         await pair.caller.create_topic(master.broker.address, "late")
         await pair.caller.commit(master.broker.address, 7)
         await trio.sleep(30)
@@ -91,19 +60,6 @@ async def test_empty_master_gets_the_tables_of_a_slave_that_no_name_server_lists
         assert slave.broker.state.topics.topic_config("late") is not None
 
 
-async def begin_again(pair: Pair) -> None:
-    """No slave can be reached for as long as its empty master waits."""
-    for slave in pair.cluster.slaves:
-        for host in (pair.master.host, "10.0.0.9"):
-            pair.cluster.memory_network.partition(slave.host, host)
-    broker = await pair.master.start()
-    await trio.sleep(20)
-    assert broker.store.writable
-    assert await code_of_a_send(pair) == ResponseCode.SLAVE_NOT_AVAILABLE
-    pair.cluster.memory_network.heal()
-    await trio.sleep(60)
-
-
 async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
     autojump_clock: MockClock, secret: dict[str, Any]
 ) -> None:
@@ -111,16 +67,16 @@ async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
         (slave,) = pair.cluster.slaves
         before = log_bytes(slave.broker.store)
         await begin_again(pair)
-        refusal = pair.master.broker.store.refusal
+        refusal = pair.master.store.refusal
         assert f"its slave at {slave.broker.address} has another one" in refusal
         assert await code_of_a_send(pair) == ResponseCode.SERVICE_NOT_AVAILABLE
         assert await problems(pair) == [refusal]
         # The remedy.
-        await pair.master.kill()
-        pair.master.disk = MemoryDisk()
-        await pair.master.start()
+        await pair.first.kill()
+        pair.first.disk = MemoryDisk()
+        await pair.first.start()
         await pair.level()
-        assert log_bytes(pair.master.broker.store) == before
+        assert log_bytes(pair.master.store) == before
 
 
 async def test_slave_of_an_empty_master_keeps_its_topics_and_can_take_its_place(
@@ -132,7 +88,7 @@ async def test_slave_of_an_empty_master_keeps_its_topics_and_can_take_its_place(
         before = slave.state.topics.wrapper(), slave.state.consumer_offsets.offset_table
         await begin_again(pair)
         assert (slave.state.topics.wrapper(), slave.state.consumer_offsets.offset_table) == before
-        await pair.master.kill()
+        await pair.first.kill()
         assert (
             await pair.caller.change_role(slave.address, "sync-master", 0)
         ).code == ResponseCode.SUCCESS
@@ -146,10 +102,10 @@ async def test_master_with_the_right_new_log_is_writable_after_a_restart(
 ) -> None:
     async with emptied(**secret) as pair:
         await begin_again(pair)
-        await pair.master.stop()
-        await pair.master.start()
+        await pair.first.stop()
+        await pair.first.start()
         await trio.sleep(60)
-        assert pair.master.broker.store.writable
+        assert pair.master.store.writable
 
 
 async def test_log_that_nothing_proves_is_an_alarm(
@@ -157,7 +113,7 @@ async def test_log_that_nothing_proves_is_an_alarm(
 ) -> None:
     async with emptied() as pair:
         await begin_again(pair)
-        assert pair.master.broker.store.writable
+        assert pair.master.store.writable
         (problem,) = await problems(pair)
         assert "has another one of" in problem
         assert "ha_secret_file" in problem
@@ -180,7 +136,7 @@ async def test_false_report_of_a_long_log_does_not_stop_the_master(
         long = {**info, "commitLogMaxOffset": str(end + 1_000_000)}
         monkeypatch.setattr(slave.broker.store, "runtime_info", lambda: long)
         await trio.sleep(60)
-        assert pair.master.broker.store.writable
+        assert pair.master.store.writable
         assert await problems(pair) == []
 
 
@@ -197,7 +153,7 @@ async def test_slave_whose_end_a_crash_tore_is_no_second_history(
             await slave.start()
             await trio.sleep(60)
             await pair.level()
-            assert pair.master.broker.store.writable
+            assert pair.master.store.writable
             assert await problems(pair) == []
 
 
@@ -221,7 +177,7 @@ async def test_copies_of_the_same_records_are_no_second_history(
         await trio.sleep(60)
         assert slave.broker.slave is not None
         assert slave.broker.slave.client.state is HAClientState.DIVERGED
-        assert pair.master.broker.store.writable
+        assert pair.master.store.writable
         assert await problems(pair) == []
 
 
@@ -255,9 +211,9 @@ async def test_new_pair_of_two_machines_waits_for_the_slave_only(
             member.disk = MemoryDisk()
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(pair.master.start)
+            nursery.start_soon(pair.first.start)
             await trio.sleep(3)
-            assert not pair.master.is_running
+            assert not pair.first.is_running
             await pair.cluster.slaves[0].start()
         assert trio.current_time() - began < 4
         await trio.sleep(2.5)
@@ -282,7 +238,7 @@ async def test_new_master_alone_waits_only_if_its_sends_wait_for_slaves(
 async def test_broker_whose_log_never_diverged_follows(autojump_clock: MockClock) -> None:
     """The slave follows its refilled master by itself."""
     async with emptied() as pair:
-        await pair.master.start()
+        await pair.first.start()
         await pair.level()
         slave = pair.cluster.slaves[0].broker.slave
         assert slave is not None
@@ -295,6 +251,6 @@ async def test_checks_of_a_new_master_are_not_logged_as_slaves(
     with caplog.at_level("INFO", "rocketrio_broker.ha"):
         async with filled() as pair:
             await trio.sleep(3 * CHECK_PERIOD)
-            assert await pair.read(pair.master.broker) == NAMES
+            assert await pair.read(pair.master) == NAMES
     connected = [line for line in caplog.messages if line.startswith("slave connected")]
     assert len(connected) == 1

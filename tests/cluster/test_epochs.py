@@ -3,50 +3,18 @@
 import attrs
 import pytest
 import trio
-from tests.cluster.test_returning_master import Pair, cluster_of
+from tests.cluster.members import cut_files
+from tests.cluster.power_cuts import cluster_of, problem, settle, state, unheard
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
-from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.torn_end import PeerLog, read_log
 from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE
-from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.ha.status import HARuntimeInfo
-
-OK = ResponseCode.SUCCESS
-
-
-def state(broker: Broker) -> HAClientState:
-    assert broker.slave is not None
-    return broker.slave.client.state
-
-
-def problem(broker: Broker) -> str:
-    assert broker.slave is not None
-    return broker.slave.statistics().log.last_problem or ""
-
-
-def kept_files(member: Member) -> list[str]:
-    return member.disk.list_directory(member.config.data / "cut")
-
-
-async def unheard(pair: Pair, broker: Broker, count: int = 5, **fields: object) -> None:
-    """Messages that no slave gets: stored, and not answered PUT_OK."""
-    for number in range(count):
-        answer = await pair.caller.send(broker.address, b"unheard %d" % number, **fields)
-        assert answer.code != OK or fields
-
-
-async def settle(pair: Pair, *members: Member) -> list[bytes]:
-    """Messages that everybody there has."""
-    await trio.sleep(2)
-    sent = await pair.send(50)
-    await pair.level(*members)
-    return sent
 
 
 async def back_as_slave(member: Member, broker_id: int = 7) -> None:
@@ -69,7 +37,7 @@ async def test_former_master_cuts_what_no_slave_had_and_follows(autojump_clock: 
         await pair.level(new, old)
         assert state(old.broker) is HAClientState.FOLLOWING
         assert await pair.caller.read(old.broker.address) == sent
-        assert len(kept_files(old)) == 1
+        assert len(cut_files(old)) == 1
         assert [line.key for line in old.broker.store.epochs.lines] == [
             line.key for line in new.broker.store.epochs.lines
         ]
@@ -97,10 +65,10 @@ async def test_asynchronous_master_that_returns_waits_and_counts(autojump_clock:
         assert (told.beyond.messages, told.beyond.topics) == (20, {"orders": 20})
         assert "before any slave" in (told.beyond.why_kept or "")
         assert (told.epoch, told.epoch_id) == (1, old.broker.store.epochs.lines[0].id)
-        assert not kept_files(old)
+        assert not cut_files(old)
         await pair.configure(old.broker, b"haDivergentTail=cut\n")
         await pair.level(new, old)
-        assert len(kept_files(old)) == 1
+        assert len(cut_files(old)) == 1
 
 
 async def test_answer_that_did_not_wait_for_slaves_keeps_the_end(autojump_clock: MockClock) -> None:
@@ -144,7 +112,7 @@ async def test_two_promotions_at_once_are_two_histories_of_one_number(
         await pair.send(10, broker=one.broker, first=1000)
         await pair.level(one, other)
         assert state(other.broker) is HAClientState.FOLLOWING
-        assert len(kept_files(other)) == 1
+        assert len(cut_files(other)) == 1
 
 
 async def test_slave_that_is_ahead_of_the_promoted_one_gives_nothing_up(

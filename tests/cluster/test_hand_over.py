@@ -8,20 +8,19 @@ import attrs
 import pytest
 import trio
 from tests.cluster.histories.disk import ScheduledDisk
-from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import listed
-from tests.support.caller import Caller, caller_of
+from tests.cluster.members import level, listed, role_of, store
+from tests.support.caller import caller_of
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.pair import Pair
 from trio.testing import MockClock
 
-from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.processors.ha_status import HAStatusProcessor
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOver, State
 from rocketrio_broker.role.standing import FOLLOWING
 from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     DeleteTopicInBrokerRequestHeader,
     GetBrokerHAStatusRequestHeader,
@@ -34,33 +33,12 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.ha.status import HARuntimeInfo
 
 
-@attrs.define
-class Pair:
-    cluster: EmbeddedCluster
-    call: Caller
-
-    @property
-    def first(self) -> Member:
-        return self.cluster.master
-
-    @property
-    def second(self) -> Member:
-        return self.cluster.slaves[0]
-
-    async def hand_over(
-        self, to_id: int | None = None, *, at: Member | None = None, dry_run: bool = False
-    ) -> RemotingCommand:
-        header = HandOverRequestHeader(to_id, dry_run)
-        address = (at or self.first).broker.address
-        return await self.call.pool.call(address, header, timeout=30)
-
-
 @asynccontextmanager
 async def pair_of(slaves: int = 1, **settings: Any) -> AsyncIterator[Pair]:
     settings = {"role": "sync-master", "slave_read_enable": True} | settings
-    async with EmbeddedCluster(slaves=slaves, **settings) as cluster, caller_of(cluster) as call:
+    async with EmbeddedCluster(slaves=slaves, **settings) as cluster, caller_of(cluster) as caller:
         await trio.sleep(2)
-        yield Pair(cluster, call)
+        yield Pair(cluster, caller)
 
 
 @attrs.define
@@ -77,7 +55,7 @@ class Load:
         while True:
             body = b"%06d" % number
             try:
-                answer = await self.pair.call.send(at.broker.address, body, timeout=10)
+                answer = await self.pair.caller.send(at.broker.address, body, timeout=10)
             except Error:
                 answer = None
             if answer is not None and answer.code == ResponseCode.SUCCESS:
@@ -123,28 +101,28 @@ async def test_places_are_changed_under_load_and_back(autojump_clock: MockClock,
         # In a hand-over nothing is in doubt: sends are stored safely or refused before they are stored.
         assert load.codes <= {ResponseCode.SERVICE_NOT_AVAILABLE}
         for member in (pair.first, pair.second):
-            read = await pair.call.read(member.broker.address)
+            read = await pair.caller.read(member.broker.address)
             assert read == sorted(read)
             assert set(read) >= set(load.acknowledged)
 
 
 async def test_dry_run_names_the_successor_and_changes_nothing(autojump_clock: MockClock) -> None:
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         answer = await pair.hand_over(dry_run=True)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         told = answer.header(HandOverResponseHeader)
         assert (told.broker_id, told.millis) == (1, 0)
         assert told.log_end_offset == told.slave_ack_offset > 0
         assert role_of(pair.first) == ("sync-master", 0)
-        await store(pair.call, pair.first, b"two")
+        await store(pair.caller, pair.first, b"two")
 
 
 async def test_roles_that_were_handed_over_are_held_through_restarts(
     autojump_clock: MockClock,
 ) -> None:
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
         for member in (pair.first, pair.second):
             await member.kill()
@@ -153,7 +131,7 @@ async def test_roles_that_were_handed_over_are_held_through_restarts(
         assert role_of(pair.first) == ("slave", 1)
         assert role_of(pair.second) == ("sync-master", 0)
         await trio.sleep(1)
-        await store(pair.call, pair.second, b"two")
+        await store(pair.caller, pair.second, b"two")
         await level(pair.first, pair.second)
 
 
@@ -163,14 +141,14 @@ async def test_new_master_claims_to_lead_so_that_a_former_one_follows(
     async with pair_of(role="async-master") as pair:
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
         await trio.sleep(1)
-        status = await pair.call.pool.call(
+        status = await pair.caller.pool.call(
             pair.second.broker.address, GetBrokerHAStatusRequestHeader()
         )
         told = HARuntimeInfo.from_json(status.body).rocketrio
         assert told is not None
         assert told.claims
         await pair.first.kill()
-        await pair.call.send(pair.second.broker.address, b"two")
+        await pair.caller.send(pair.second.broker.address, b"two")
         # A machine that was built anew from its settings: it shall be master.
         pair.first.disk.unlink(pair.first.config.config_directory / FILE_NAME)
         await pair.first.start()
@@ -183,11 +161,11 @@ async def test_offsets_that_were_committed_a_moment_before_are_known(
     autojump_clock: MockClock,
 ) -> None:
     async with pair_of() as pair:
-        await store(pair.call, pair.first, *(b"%d" % number for number in range(20)))
+        await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
         await trio.sleep(10)
-        await pair.call.commit(pair.first.broker.address, 17)
+        await pair.caller.commit(pair.first.broker.address, 17)
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
-        assert await pair.call.committed(pair.second.broker.address) == 17
+        assert await pair.caller.committed(pair.second.broker.address) == 17
 
 
 async def test_nearest_of_several_is_taken_unless_one_is_named(autojump_clock: MockClock) -> None:
@@ -198,7 +176,7 @@ async def test_nearest_of_several_is_taken_unless_one_is_named(autojump_clock: M
         assert role_of(pair.first) == ("slave", 2)
         assert role_of(pair.second) == ("slave", 1)
         await trio.sleep(3)
-        await store(pair.call, third, b"one")
+        await store(pair.caller, third, b"one")
         await level(pair.first, pair.second, third)
         pair.cluster.memory_network.partition(pair.second.host, third.host)
         answer = await pair.hand_over(at=third)
@@ -262,7 +240,7 @@ async def test_follower_that_does_not_get_the_end_leaves_the_master_writing(
             await prepare(self, *arguments)
             pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
             pair.first.broker.store  # noqa: B018
-            answer = await pair.call.send(pair.first.broker.address, b"unheard")
+            answer = await pair.caller.send(pair.first.broker.address, b"unheard")
             assert answer.code == ResponseCode.SUCCESS
 
         monkeypatch.setattr(HandOver, "_prepare", cut_after)
@@ -337,7 +315,7 @@ async def test_lost_answer_to_the_order_is_asked_for(
     autojump_clock: MockClock, steps: Steps, reconnect: float
 ) -> None:
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         lose_answer(steps, pair, reconnect=reconnect)
         answer = await pair.hand_over()
         assert (answer.code == ResponseCode.SUCCESS) == (reconnect < 1), answer.remark
@@ -347,14 +325,14 @@ async def test_lost_answer_to_the_order_is_asked_for(
         await trio.sleep(30)
         assert role_of(pair.first) == ("slave", 1)
         assert role_of(pair.second) == ("sync-master", 0)
-        await store(pair.call, pair.second, b"two")
+        await store(pair.caller, pair.second, b"two")
         await level(pair.first, pair.second)
 
 
 async def test_power_cut_right_after_a_hand_over_takes_no_topic(autojump_clock: MockClock) -> None:
     """The follower had copied them a moment before; with the name server it forgets whom it could ask."""
     async with pair_of(make_disk=FaultyDisk) as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         answer = await pair.hand_over()
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         disk = pair.second.disk
@@ -365,7 +343,7 @@ async def test_power_cut_right_after_a_hand_over_takes_no_topic(autojump_clock: 
         await pair.second.start()
         assert role_of(pair.second) == ("sync-master", 0)
         assert pair.second.broker.state.topics.topic_config("orders") is not None
-        assert await pair.call.read(pair.second.broker.address) == [b"one"]
+        assert await pair.caller.read(pair.second.broker.address) == [b"one"]
 
 
 async def test_former_master_that_cannot_store_the_outcome_follows(
@@ -373,7 +351,7 @@ async def test_former_master_that_cannot_store_the_outcome_follows(
 ) -> None:
     """Its disk is full by then. Its file says that the outcome is open, until there is room again."""
     async with pair_of(make_disk=ScheduledDisk) as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         disk = pair.first.disk
         assert isinstance(disk, ScheduledDisk)
 
@@ -402,7 +380,7 @@ async def test_former_master_that_cannot_store_the_outcome_follows(
         await pair.second.start()
         await trio.sleep(10)
         assert role_of(pair.first) == ("slave", 1)
-        await store(pair.call, pair.second, b"two")
+        await store(pair.caller, pair.second, b"two")
         await level(pair.first, pair.second)
 
 
@@ -411,7 +389,7 @@ async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_han
 ) -> None:
     """It is back before that one has heard that it took over: of two that follow each other nobody takes writes."""
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         restarted = trio.Event()
 
         async def restart() -> None:
@@ -434,7 +412,7 @@ async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_han
         await trio.sleep(10)
         assert role_of(pair.first) == ("slave", 1)
         assert role_of(pair.second) == ("sync-master", 0)
-        await store(pair.call, pair.second, b"two")
+        await store(pair.caller, pair.second, b"two")
         await level(pair.first, pair.second)
 
 
@@ -443,7 +421,7 @@ async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, reconnect: float
 ) -> None:
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         whole = TakeOver._take
 
         async def lost(self: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
@@ -464,7 +442,7 @@ async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
         if reconnect > 5:
             assert not pair.first.broker.store.writable
             assert "did not answer whether it took over" in (answer.remark or "")
-            status = await pair.call.pool.call(
+            status = await pair.caller.pool.call(
                 pair.first.broker.address, GetBrokerHAStatusRequestHeader()
             )
             problem = HARuntimeInfo.from_json(status.body).ha_client_runtime_info
@@ -472,7 +450,7 @@ async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
         await trio.sleep(30)
         assert role_of(pair.first) == ("sync-master", 0)
         assert role_of(pair.second) == ("slave", 1)
-        await store(pair.call, pair.first, b"two")
+        await store(pair.caller, pair.first, b"two")
         await level(pair.first, pair.second)
 
 
@@ -483,7 +461,7 @@ async def test_death_of_either_at_any_step_leaves_one_master(
 ) -> None:
     """Both come back, and one of them leads."""
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         victim = pair.first if who == "master" else pair.second
         dead = trio.Event()
 
@@ -520,16 +498,16 @@ async def test_death_of_either_at_any_step_leaves_one_master(
             0: master.broker.address,
             1: next(one for one in members if one is not master).broker.address,
         }
-        await store(pair.call, master, b"two")
+        await store(pair.caller, master, b"two")
         await level(*members)
-        assert await pair.call.read(master.broker.address) == [b"one", b"two"]
+        assert await pair.caller.read(master.broker.address) == [b"one", b"two"]
 
 
 async def test_master_that_dies_in_the_middle_asks_before_it_writes(
     autojump_clock: MockClock, steps: Steps
 ) -> None:
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         lose_answer(steps, pair, reconnect=None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pair.hand_over)
@@ -542,12 +520,12 @@ async def test_master_that_dies_in_the_middle_asks_before_it_writes(
         assert not pair.first.broker.store.writable
         assert role_of(pair.second) == ("sync-master", 0)
         # An operator may decide for it; the other master is out of sight, and the name server knows it.
-        answer = await pair.call.change_role(pair.first.broker.address, "sync-master", 0)
+        answer = await pair.caller.change_role(pair.first.broker.address, "sync-master", 0)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         pair.cluster.memory_network.heal()
         await trio.sleep(10)
         assert role_of(pair.first) == ("slave", 1)
-        await store(pair.call, pair.second, b"two")
+        await store(pair.caller, pair.second, b"two")
         await level(pair.first, pair.second)
 
 
@@ -556,14 +534,14 @@ async def test_master_that_stops_in_the_middle_drops_what_it_held(
 ) -> None:
     """The client that wanted to delete the topic gets no answer and asks the next master."""
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         lose_answer(steps, pair, reconnect=None)
         first = pair.first.broker
         unanswered: list[str] = []
 
         async def ask(header: HandOverRequestHeader | DeleteTopicInBrokerRequestHeader) -> None:
             try:
-                await pair.call.pool.call(first.address, header, timeout=30)
+                await pair.caller.pool.call(first.address, header, timeout=30)
             except NotReachableError:
                 unanswered.append(header.code.name)
 
@@ -581,7 +559,7 @@ async def test_master_that_stops_in_the_middle_drops_what_it_held(
 
 async def test_stop_hands_over_where_that_is_asked_for(autojump_clock: MockClock) -> None:
     async with pair_of(ha_hand_over_on_stop=True) as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         await pair.first.broker.hand_over_before_stop()
         await pair.first.stop()
         assert role_of(pair.second) == ("sync-master", 0)
@@ -603,7 +581,7 @@ async def test_late_order_makes_no_second_master_when_the_name_server_dies(
 ) -> None:
     """The master is restarted as what its settings say, and leads, before its follower carries out the order."""
     async with pair_of() as pair:
-        await store(pair.call, pair.first, b"one")
+        await store(pair.caller, pair.first, b"one")
         ordered, late = trio.Event(), trio.Event()
 
         async def pause(self: TakeOver, master_addr: str) -> None:
@@ -641,5 +619,5 @@ async def test_late_order_makes_no_second_master_when_the_name_server_dies(
         await trio.sleep(30)
         assert role_of(pair.first) == ("sync-master", 0)
         assert pair.second.broker.config.is_slave
-        await store(pair.call, pair.first, b"two")
+        await store(pair.caller, pair.first, b"two")
         await level(pair.first, pair.second)

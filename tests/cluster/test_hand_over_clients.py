@@ -6,10 +6,10 @@ from collections import Counter
 import attrs
 import pytest
 import trio
-from tests.cluster.test_healing import role_of
-from tests.cluster.test_orderly_restarts import GROUP as ORDERLY_GROUP
+from tests.cluster.members import role_of
+from tests.cluster.orderly_members import GROUP as ORDERLY_GROUP
+from tests.cluster.orderly_members import two_members
 from tests.cluster.test_orderly_restarts import TOPIC as ORDERLY_TOPIC
-from tests.cluster.test_orderly_restarts import two_members
 from tests.support.clients import client_of
 from trio.testing import MockClock
 

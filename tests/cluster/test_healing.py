@@ -3,9 +3,8 @@
 import attrs
 import pytest
 import trio
-from tests.cluster.test_roles import listed, rival_of
-from tests.support.caller import Caller, bodies, caller_of
-from tests.support.replication import wait_same_ends
+from tests.cluster.members import failed_over, level, listed, rival_of, role_of, store
+from tests.support.caller import bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
@@ -20,35 +19,6 @@ from rocketrio_protocol.commands.admin import (
     GetBrokerHAStatusRequestHeader,
 )
 from rocketrio_protocol.ha.status import HARuntimeInfo
-
-
-def role_of(member: Member) -> tuple[str, int]:
-    return member.broker.role, member.broker.config.broker_id
-
-
-async def level(*members: Member) -> None:
-    """Wait until these have the same log, and show all of it."""
-    await wait_same_ends(*(member.broker.store for member in members))
-
-
-async def store(call: Caller, member: Member, *texts: bytes) -> None:
-    for text in texts:
-        answer = await call.send(member.broker.address, text)
-        assert answer.code == ResponseCode.SUCCESS, answer
-
-
-async def failed_over(cluster: EmbeddedCluster, call: Caller) -> tuple[Member, Member]:
-    """The dead master and its successor, which has one message more."""
-    first, second = cluster.master, cluster.slaves[0]
-    await trio.sleep(2)
-    await store(call, first, b"one")
-    await level(first, second)
-    await first.kill()
-    assert (
-        await call.change_role(second.broker.address, "async-master", 0)
-    ).code == ResponseCode.SUCCESS
-    await store(call, second, b"two")
-    return first, second
 
 
 async def test_returning_master_follows_its_successor_and_starts_as_its_slave_again(

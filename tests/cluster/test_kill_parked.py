@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.cluster.test_kill_broker import broker_process, read_everything
+from tests.cluster.killed_broker import broker_process, read_everything
 from tests.support.caller import Caller
 from tests.support.waiting import HANGS, eventually
 

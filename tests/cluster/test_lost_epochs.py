@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from tests.cluster.test_shortened_log import Handled, members, pair, promote, send
+from tests.cluster.group_at_work import Handled, asynchronous_pair, members, promote, send_named
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import Member
@@ -55,12 +55,12 @@ async def test_lost_epochs_send_no_member_back(
     how: str,
 ) -> None:
     handled = Handled()
-    async with pair() as (cluster, caller), members(cluster, handled):
+    async with asynchronous_pair() as (cluster, caller), members(cluster, handled):
         master, (slave,) = cluster.master, cluster.slaves
         # A second epoch of this master, in which the members read.
         await master.stop()
         await master.start()
-        sent = await send(caller, master.broker, "second", 40)
+        sent = await send_named(caller, master.broker, "second", 40)
         await handled.wait(sent)
         await trio.sleep(15)
         for member in {"master": [master], "slave": [slave], "both": [master, slave]}[who]:
@@ -70,14 +70,14 @@ async def test_lost_epochs_send_no_member_back(
         for member in (master, slave):
             if not member.is_running:
                 await member.start()
-        sent = await send(caller, master.broker, "after", 20)
+        sent = await send_named(caller, master.broker, "after", 20)
         await handled.wait(sent)
         assert set_back(caplog) == []
         # What the file says now is enough for a failover.
         await trio.sleep(15)
         await master.stop()
         await promote(slave.broker)
-        sent = await send(caller, slave.broker, "promoted", 20)
+        sent = await send_named(caller, slave.broker, "promoted", 20)
         await handled.wait(sent)
         assert set_back(caplog) == []
         assert len(handled.bodies) == len(set(handled.bodies))
@@ -86,7 +86,7 @@ async def test_lost_epochs_send_no_member_back(
 async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log(
     autojump_clock: MockClock,
 ) -> None:
-    async with pair() as (cluster, _):
+    async with asynchronous_pair() as (cluster, _):
         master = cluster.master
         await trio.sleep(2)
         before = [line.key for line in master.broker.store.epochs.lines]

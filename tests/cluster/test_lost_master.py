@@ -6,10 +6,8 @@ from typing import Literal
 import attrs
 import pytest
 import trio
-from tests.cluster.test_epochs import settle
-from tests.cluster.test_healing import failed_over, level, role_of, store
-from tests.cluster.test_older_copies import copy_of, set_back
-from tests.cluster.test_returning_master import cluster_of
+from tests.cluster.members import copy_of, failed_over, level, role_of, set_back, store
+from tests.cluster.power_cuts import cluster_of, settle
 from tests.support.caller import Caller, accepted, bodies, caller_of
 from trio.testing import MockClock
 

@@ -7,9 +7,8 @@ from typing import Literal
 
 import pytest
 import trio
-from tests.cluster.test_epochs import kept_files, problem, settle, state, unheard
-from tests.cluster.test_returning_master import Pair, cluster_of
-from tests.support.faulty_disk import FaultyDisk
+from tests.cluster.members import copy_of, cut_files, set_back
+from tests.cluster.power_cuts import NumberedPair, cluster_of, problem, settle, state, unheard
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import Member
@@ -20,14 +19,7 @@ Ending = Literal["stop", "kill", "power cut"]
 ENDINGS: tuple[Ending, ...] = ("stop", "kill", "power cut")
 
 
-def copy_of(member: Member) -> FaultyDisk:
-    """What a backup of a broker's directory holds."""
-    disk = member.disk
-    assert isinstance(disk, FaultyDisk)
-    return disk.copy()
-
-
-async def end(pair: Pair, member: Member, how: Ending) -> None:
+async def end(pair: NumberedPair, member: Member, how: Ending) -> None:
     match how:
         case "stop":
             await member.stop()
@@ -35,14 +27,6 @@ async def end(pair: Pair, member: Member, how: Ending) -> None:
             await member.kill()
         case "power cut":
             await pair.cut_power(member, kept=0.5)
-
-
-async def set_back(member: Member, copy: FaultyDisk) -> None:
-    """The broker runs again, with the copy in place of its directory."""
-    if member.is_running:
-        await member.kill()
-    member.disk = copy
-    await member.start()
 
 
 @pytest.mark.parametrize("acknowledge", ["disk", "memory"])
@@ -70,7 +54,7 @@ async def test_returning_master_keeps_what_a_slave_set_back_had_acknowledged(
         await old.start()
         await trio.sleep(20)
         assert state(old.broker) is HAClientState.BEYOND
-        assert not kept_files(old)
+        assert not cut_files(old)
         told = problem(old.broker)
         assert "200 messages" in told
         assert f"slave {new.broker.address} had acknowledged this log up to {end_of_log}" in told
@@ -99,7 +83,7 @@ async def test_master_that_a_slave_set_back_replaced_keeps_what_the_other_slave_
         assert state(old.broker) is HAClientState.BEYOND
         for slave in (new.broker.address, "10.0.0.12:10911"):
             assert f"slave {slave} had acknowledged" in problem(old.broker)
-        assert not kept_files(old)
+        assert not cut_files(old)
 
 
 async def test_successor_that_has_all_is_followed_although_the_other_slave_was_set_back(
@@ -122,7 +106,7 @@ async def test_successor_that_has_all_is_followed_although_the_other_slave_was_s
         await trio.sleep(20)
         await pair.level(old, new, other)
         assert state(old.broker) is state(other.broker) is HAClientState.FOLLOWING
-        assert (len(kept_files(old)), len(kept_files(other))) == (1, 0)
+        assert (len(cut_files(old)), len(cut_files(other))) == (1, 0)
         assert await pair.caller.read(new.broker.address) == sent
 
 
@@ -142,7 +126,7 @@ async def test_end_that_readers_were_shown_waits_for_an_operator(autojump_clock:
         await trio.sleep(5)
         assert state(old.broker) is HAClientState.BEYOND
         assert "readers had been shown this log up to" in problem(old.broker)
-        assert not kept_files(old)
+        assert not cut_files(old)
 
 
 # --- the master's own directory ----------------------------------------------------------------
@@ -165,7 +149,7 @@ async def test_former_master_that_was_set_back_follows_and_gives_nothing_up(
         sent += await pair.send(30, broker=new.broker, first=2000)
         await pair.level(old, new)
         assert state(old.broker) is HAClientState.FOLLOWING
-        assert not kept_files(old)
+        assert not cut_files(old)
         assert await pair.caller.read(new.broker.address) == sent
 
 
@@ -210,4 +194,4 @@ async def test_slave_keeps_what_a_master_that_was_set_back_lacks(
         await trio.sleep(20)
         assert state(slave.broker) is HAClientState.BEYOND
         assert "30 messages" in problem(slave.broker)
-        assert not kept_files(slave)
+        assert not cut_files(slave)

@@ -2,15 +2,14 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
-from tests.cluster.test_empty_master import begin_again, emptied, problems
-from tests.cluster.test_torn_ends import MONEY, Pair, pair_of
-from tests.support.replication import log_bytes, secret_file
+from tests.cluster.empty_masters import begin_again, emptied, problems
+from tests.cluster.torn_logs import MONEY, KeyedPair, pair_of
+from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClientState
@@ -20,43 +19,38 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import HandOverRequestHeader
 
-Act = Callable[[Pair], Awaitable[None]]
+Act = Callable[[KeyedPair], Awaitable[None]]
 
 
-async def send(pair: Pair, body: bytes = b"new") -> RemotingCommand:
-    return await pair.caller.send(pair.master.broker.address, body)
+async def send(pair: KeyedPair, body: bytes = b"new") -> RemotingCommand:
+    return await pair.caller.send(pair.master.address, body)
 
 
-async def change_role(pair: Pair, role: str, broker_id: int = 0) -> None:
-    answer = await pair.caller.change_role(pair.master.broker.address, role, broker_id)
+async def change_role(pair: KeyedPair, role: str, broker_id: int = 0) -> None:
+    answer = await pair.caller.change_role(pair.master.address, role, broker_id)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-async def hand_over(pair: Pair) -> RemotingCommand:
-    header = HandOverRequestHeader(None, False)
-    return await pair.caller.pool.call(pair.master.broker.address, header, timeout=30)
-
-
-async def change_the_mode(pair: Pair) -> None:
-    other = "async" if pair.master.broker.role == "sync-master" else "sync"
+async def change_the_mode(pair: KeyedPair) -> None:
+    other = "async" if pair.master.role == "sync-master" else "sync"
     await change_role(pair, f"{other}-master")
 
 
-async def change_the_mode_twice(pair: Pair) -> None:
+async def change_the_mode_twice(pair: KeyedPair) -> None:
     await change_the_mode(pair)
     await change_the_mode(pair)
 
 
-async def hand_over_with_a_full_disk(pair: Pair) -> None:
+async def hand_over_with_a_full_disk(pair: KeyedPair) -> None:
     """The disk is full for a moment."""
-    pair.master.fill_disk()
-    answer = await hand_over(pair)
-    pair.master.free_disk()
+    pair.first.fill_disk()
+    answer = await pair.hand_over()
+    pair.first.free_disk()
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def be_slave_for_a_moment(pair: Pair) -> None:
-    role = pair.master.broker.role
+async def be_slave_for_a_moment(pair: KeyedPair) -> None:
+    role = pair.master.role
     await change_role(pair, "slave", 7)
     await trio.sleep(1)
     await change_role(pair, role)
@@ -89,7 +83,7 @@ async def test_act_of_an_operator_lifts_no_refusal_of_another_part(
     async with pair_of(role="async-master") as pair:
         await pair.send("before")
         await pair.level()
-        refusals = pair.master.broker.store.refusals
+        refusals = pair.master.store.refusals
         refusals.refuse(refuser, "held by its owner")
         await act(pair)
         answer = await send(pair)
@@ -105,26 +99,21 @@ async def test_act_of_an_operator_lifts_no_refusal_of_another_part(
 # --- a second history ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def secret(tmp_path: Path) -> dict[str, Any]:
-    return {"ha_secret_file": secret_file(tmp_path / "secret")}
-
-
 @asynccontextmanager
 async def second_history(
     secret: dict[str, Any], *, slaves: int = 1, **master: Any
-) -> AsyncGenerator[Pair]:
+) -> AsyncGenerator[KeyedPair]:
     """A master with a new log that was proved to stand beside an older one, at its first slave."""
     async with emptied(slaves=slaves, **secret) as pair:
-        pair.master.config = attrs.evolve(pair.master.config, **master)
+        pair.first.config = attrs.evolve(pair.first.config, **master)
         await begin_again(pair)
         assert (await send(pair)).code == ResponseCode.SERVICE_NOT_AVAILABLE
         yield pair
 
 
-async def assert_stays_refused(pair: Pair) -> None:
+async def assert_stays_refused(pair: KeyedPair) -> None:
     """Assert it now and after the checks of a minute; the status has the reason."""
-    broker = pair.master.broker
+    broker = pair.master
     older = [
         f"its slave at {slave.broker.address} has another one" for slave in pair.cluster.slaves
     ]
@@ -149,7 +138,7 @@ async def test_master_beside_an_older_log_stays_refused(
 
 
 @asynccontextmanager
-async def second_history_with_a_follower(secret: dict[str, Any]) -> AsyncGenerator[Pair]:
+async def second_history_with_a_follower(secret: dict[str, Any]) -> AsyncGenerator[KeyedPair]:
     """Of two slaves one has the older log, and the other follows the new one."""
     async with second_history(secret, slaves=2) as pair:
         follower = pair.cluster.slaves[1]
@@ -175,9 +164,9 @@ async def test_master_beside_an_older_log_hands_over_to_no_follower_of_the_new_o
 ) -> None:
     """The follower would take writes, and both logs would grow."""
     async with second_history_with_a_follower(secret) as pair:
-        answer = await hand_over(pair)
+        answer = await pair.hand_over()
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert answer.remark == f"this broker takes no writes: {pair.master.broker.store.refusal}"
+        assert answer.remark == f"this broker takes no writes: {pair.master.store.refusal}"
         await assert_stays_refused(pair)
 
 
@@ -187,9 +176,9 @@ async def test_second_history_that_is_proved_after_a_change_of_roles_stops_the_m
     """Its log is not empty when it becomes master the second time, but still new."""
     async with emptied(**secret) as pair:
         (slave,) = pair.cluster.slaves
-        for host in (pair.master.host, "10.0.0.9"):
+        for host in (pair.first.host, "10.0.0.9"):
             pair.cluster.memory_network.partition(slave.host, host)
-        await pair.master.start()
+        await pair.first.start()
         assert (await send(pair)).code == ResponseCode.SLAVE_NOT_AVAILABLE
         await be_slave_for_a_moment(pair)
         assert (await send(pair)).code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -208,12 +197,12 @@ async def test_former_master_of_a_new_log_takes_writes_once_it_has_the_older_one
         answer = await pair.caller.change_role(older.broker.address, "sync-master", 0)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         await trio.sleep(30)
-        assert log_bytes(pair.master.broker.store) == log_bytes(older.broker.store)
+        assert log_bytes(pair.master.store) == log_bytes(older.broker.store)
         header = HandOverRequestHeader(None, False)
         answer = await pair.caller.pool.call(older.broker.address, header, timeout=30)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         await trio.sleep(2)
-        assert pair.master.broker.role == "sync-master"
+        assert pair.master.role == "sync-master"
         assert (await send(pair)).code == ResponseCode.SUCCESS
         assert await problems(pair) == []
 
@@ -226,7 +215,7 @@ async def test_log_that_parted_from_a_new_one_later_is_no_second_history(
         (slave,) = pair.cluster.slaves
         await pair.send("both")
         await pair.level()
-        pair.cluster.memory_network.partition(slave.host, pair.master.host)
+        pair.cluster.memory_network.partition(slave.host, pair.first.host)
         await change_role(pair, "slave", 7)
         await pair.caller.change_role(slave.broker.address, "async-master", 0)
         answer = await pair.caller.send(slave.broker.address, b"more" * 100)
@@ -237,7 +226,7 @@ async def test_log_that_parted_from_a_new_one_later_is_no_second_history(
         slave.config = attrs.evolve(slave.config, ha_return="wait")
         await slave.start()
         await trio.sleep(60)
-        assert pair.master.broker.store.writable
+        assert pair.master.store.writable
         assert await problems(pair) == []
 
 
@@ -249,16 +238,16 @@ async def test_change_of_mode_that_outlasts_its_request_continues(
 ) -> None:
     """The epoch of the new mode cannot be stored before the disk has room, and that takes too long."""
     async with pair_of(role="sync-master") as pair:
-        pair.master.fill_disk()
-        answer = await pair.caller.change_role(pair.master.broker.address, "async-master", 0)
+        pair.first.fill_disk()
+        answer = await pair.caller.change_role(pair.master.address, "async-master", 0)
         assert answer.code == ResponseCode.SYSTEM_BUSY, answer.remark
         assert (await send(pair)).code == ResponseCode.SERVICE_NOT_AVAILABLE
         await trio.sleep(5)
-        assert "the epoch file cannot be written" in pair.master.broker.store.refusal
-        pair.master.free_disk()
+        assert "the epoch file cannot be written" in pair.master.store.refusal
+        pair.first.free_disk()
         await trio.sleep(ROOM_CHECK_INTERVAL + 1)
         assert (await send(pair)).code == ResponseCode.SUCCESS
-        assert pair.master.broker.store.epochs.lines[-1].mode == "async"
+        assert pair.master.store.epochs.lines[-1].mode == "async"
 
 
 async def test_reason_is_the_same_while_a_master_stands_aside(
@@ -266,13 +255,13 @@ async def test_reason_is_the_same_while_a_master_stands_aside(
 ) -> None:
     """It checks again and again, and has nothing new to say."""
     async with pair_of(role="async-master", ha_return_role="stand-aside") as pair:
-        await pair.master.kill()
+        await pair.first.kill()
         (slave,) = pair.cluster.slaves
         await pair.caller.change_role(slave.broker.address, "async-master", 0)
-        await pair.master.start()
+        await pair.first.start()
         reasons = set()
         for _ in range(150):
-            reasons.add(pair.master.broker.store.refusal)
+            reasons.add(pair.master.store.refusal)
             await trio.sleep(0.1)
         assert reasons == {
             f"broker-a has another live master, at {slave.broker.address}: stop one of the two, or make it a slave"

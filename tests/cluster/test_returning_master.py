@@ -1,90 +1,23 @@
 """A master that comes back, or a slave that is promoted, gets what another broker has of its log before it serves."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 import trio
 from tests.cluster.histories.disk import ScheduledDisk
-from tests.support.caller import Caller, accepted, caller_of
+from tests.cluster.power_cuts import NumberedPair, cluster_of
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.replication import assert_same_logs, log_bytes, secret_file, wait_same_ends
+from tests.support.replication import log_bytes, secret_file
 from trio.testing import MockClock
 
-from rocketrio_broker.broker import Broker
-from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.exchange import ask_welcome
-from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import (
-    UpdateBrokerConfigRequestHeader,
-)
 from rocketrio_protocol.ha.exchange import Greeting
 
-STORE = StoreConfig(
-    flush_interval_commit_log=3600,
-    mapped_file_size_commit_log=16_384,
-    mapped_file_size_consume_queue=2000,
-    max_hash_slot_num=20,
-    max_index_num=100,
-)
-"""Nothing is flushed but when files end and on a clean stop: a power cut loses much."""
 
-
-@attrs.define
-class Pair:
-    """A cluster whose disks lose what was not synced."""
-
-    cluster: EmbeddedCluster
-    caller: Caller
-
-    async def send(
-        self, count: int, *, broker: Broker | None = None, first: int = 0
-    ) -> list[bytes]:
-        """Messages that were acknowledged."""
-        addr = (broker or self.cluster.master.broker).address
-        sent = [b"%06d" % number for number in range(first, first + count)]
-        for body in sent:
-            assert (await self.caller.send(addr, body)).code == ResponseCode.SUCCESS
-        return sent
-
-    async def level(self, *members: Member) -> None:
-        """Wait until these have the same log, and have dispatched it."""
-        stores = [member.broker.store for member in members]
-        await wait_same_ends(*stores)
-        assert_same_logs(*stores)
-
-    async def cut_power(self, member: Member, *, kept: float = 0.0, seed: int = 7) -> None:
-        await member.kill()
-        disk = member.disk
-        assert isinstance(disk, FaultyDisk)
-        member.disk = disk.after_cut(seed=seed, kept=kept)
-
-    async def change(self, broker: Broker, role: str, broker_id: int) -> None:
-        accepted(await self.caller.change_role(broker.address, role, broker_id))
-
-    async def configure(self, broker: Broker, text: bytes) -> None:
-        header = UpdateBrokerConfigRequestHeader()
-        answer = await self.caller.pool.call(broker.address, header, text)
-        assert answer.code == ResponseCode.SUCCESS, answer.remark
-
-
-@asynccontextmanager
-async def cluster_of(slaves: int, **settings: Any) -> AsyncGenerator[Pair]:
-    async with (
-        EmbeddedCluster(
-            slaves=slaves, store=STORE, make_disk=FaultyDisk, slave_read_enable=True, **settings
-        ) as cluster,
-        caller_of(cluster) as caller,
-    ):
-        yield Pair(cluster, caller)
-
-
-async def split(pair: Pair, unheard: int) -> list[bytes]:
+async def split(pair: NumberedPair, unheard: int) -> list[bytes]:
     """The slave is promoted without its master's last messages; that one comes back as a slave. What is sent then."""
     old, (new,) = pair.cluster.master, pair.cluster.slaves
     await pair.send(100)
@@ -221,12 +154,10 @@ async def test_master_serves_after_the_limit_where_a_peer_cannot_be_asked(
 
 async def test_master_without_room_for_what_it_lacks_waits_for_room(
     autojump_clock: MockClock,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It could take no write anyway; and once it has room it would take them beside a slave that has more."""
-    monkeypatch.setattr("tests.cluster.test_returning_master.FaultyDisk", ScheduledDisk)
-    async with cluster_of(1) as pair, trio.open_nursery() as nursery:
+    async with cluster_of(1, make_disk=ScheduledDisk) as pair, trio.open_nursery() as nursery:
         first, (second,) = pair.cluster.master, pair.cluster.slaves
         sent = await pair.send(50)
         await pair.level(first, second)

@@ -10,17 +10,15 @@ from typing import Literal
 import attrs
 import pytest
 import trio
+from tests.cluster.members import RIVAL, listed, rival_of
 from tests.support.caller import Caller, bodies, caller_of
 from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_broker.role.service import OTHER_MASTER_CHECK_INTERVAL
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_protocol.bodies import fastjson
-from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -28,31 +26,6 @@ from rocketrio_protocol.commands.admin import (
     CreateTopicRequestHeader,
     DeleteTopicInBrokerRequestHeader,
 )
-from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
-from rocketrio_protocol.remoting.ports import join_addr
-
-RIVAL = "10.0.0.66"
-
-
-def rival_of(cluster: EmbeddedCluster) -> Member:
-    """A second master of the same name, on a host of its own."""
-    config: BrokerConfig = attrs.evolve(
-        cluster.master.config,
-        listen=join_addr(RIVAL, 10911),
-        ha_listen=None,
-        data=Path("/rival"),
-        ha_return_role="stand-aside",
-    )
-    return Member(cluster, config, RIVAL)
-
-
-async def listed(cluster: EmbeddedCluster) -> dict[int, str]:
-    """What the name server says of the brokers' name."""
-    async with caller_of(cluster) as call:
-        answer = await call.pool.call(cluster.name_server.addr, GetBrokerClusterInfoRequestHeader())
-    info = fastjson.loads(answer.body, ClusterInfo, what="cluster info")
-    found = info.broker_addr_table.get("broker-a")
-    return {} if found is None else found.broker_addrs
 
 
 async def store_with_keys(call: Caller, addr: str) -> None:

@@ -6,27 +6,29 @@
 With fewer new messages than lost ones the members' position lies beyond the queue's end, with more it is legal again.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from tests.cluster.group_at_work import (
+    GROUP,
+    SHARED,
+    TOPIC,
+    Handled,
+    asynchronous_pair,
+    members,
+    promote,
+    send_named,
+)
 from tests.support.caller import COMMIT, SUBSCRIPTION, Caller, caller_of, messages
-from tests.support.clients import client_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.standings import force
 from trio.testing import MockClock
 
 from rocketrio import (
-    ClientInstance,
     CommitRefusedError,
-    Consumer,
-    MessageExt,
     MessageQueue,
-    open_consumer,
 )
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
@@ -38,28 +40,9 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.names import retry_topic
 
-TOPIC, GROUP = "orders", "billing"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-SHARED, LOST = 50, 30
 FEW, MANY = 10, 45
-DELIVERED_WITHIN = 60.0
-
-
-@asynccontextmanager
-async def pair() -> AsyncIterator[tuple[EmbeddedCluster, Caller]]:
-    """An asynchronous pair with a topic of one queue."""
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
-        await caller.create_topic(cluster.master.broker.address, TOPIC, 1)
-        await send(caller, cluster.master.broker, "shared", SHARED)
-        yield cluster, caller
-
-
-async def send(caller: Caller, broker: Broker, name: str, count: int) -> set[str]:
-    """Store messages; those that were acknowledged."""
-    stored = {f"{name}-{number}" for number in range(count)}
-    for body in sorted(stored):
-        assert (await caller.send(broker.address, body.encode())).code == ResponseCode.SUCCESS
-    return stored
+LOST = 30
 
 
 async def lose_the_end(
@@ -70,64 +53,13 @@ async def lose_the_end(
     await handled.wait({f"shared-{number}" for number in range(SHARED)})
     await trio.sleep(12)  # Committed, and known to the slave.
     cluster.memory_network.partition(MASTER_HOST, slave.host)
-    lost = await send(caller, cluster.master.broker, "lost", LOST)
+    lost = await send_named(caller, cluster.master.broker, "lost", LOST)
     await handled.wait(lost)
     await trio.sleep(6)  # Committed too.
     await cluster.kill_master()
     cluster.memory_network.heal()
     await promote(slave.broker)
-    return await send(caller, slave.broker, "new", new)
-
-
-async def promote(broker: Broker) -> None:
-    await broker.roles.service.change("async-master", 0)
-
-
-class Handled:
-    """What members of a group have handled."""
-
-    def __init__(self, *, seconds: float = 0.0) -> None:
-        """Each message takes so long."""
-        self.bodies: list[str] = []
-        self._seconds = seconds
-        self._more = trio.Event()
-
-    async def __call__(self, message: MessageExt) -> None:
-        await trio.sleep(self._seconds)
-        self.bodies.append(bytes(message.body).decode())
-        self._more.set()
-
-    async def wait(self, wanted: set[str], *, within: float = DELIVERED_WITHIN) -> None:
-        """Raises AssertionError for what is not handled in time."""
-        with trio.move_on_after(within):
-            while not wanted <= set(self.bodies):
-                self._more = trio.Event()
-                await self._more.wait()
-        assert not wanted - set(self.bodies)
-
-
-@asynccontextmanager
-async def members(
-    cluster: EmbeddedCluster,
-    handled: Handled,
-    *,
-    count: int = 1,
-    concurrency: int = 10,
-    **options: Any,
-) -> AsyncIterator[list[Consumer]]:
-    """Members of one group, each in a client of its own, whose handlers run."""
-    async with AsyncExitStack() as stack:
-        consumers = []
-        nursery = await stack.enter_async_context(trio.open_nursery())
-        for _ in range(count):
-            client: ClientInstance = await stack.enter_async_context(client_of(cluster))
-            consumer = await stack.enter_async_context(
-                open_consumer(TOPIC, group=GROUP, client=client, start_from="earliest", **options)
-            )
-            nursery.start_soon(partial(consumer.run, handled, concurrency=concurrency))
-            consumers.append(consumer)
-        yield consumers
-        nursery.cancel_scope.cancel()
+    return await send_named(caller, slave.broker, "new", new)
 
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
@@ -152,7 +84,7 @@ async def test_what_is_acknowledged_after_the_cut_is_delivered_to_running_member
     }
     handled = Handled()
     async with (
-        pair() as (cluster, caller),
+        asynchronous_pair() as (cluster, caller),
         members(cluster, handled, **options.get(mode, {})) as consumers,
     ):
         stored = await lose_the_end(cluster, caller, handled, new)
@@ -167,17 +99,17 @@ async def test_broadcasting_member_that_was_away_goes_back_by_its_file(
 ) -> None:
     options: dict[str, Any] = {"mode": "broadcasting", "offsets_path": tmp_path / "offsets.json"}
     before, after = Handled(), Handled()
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         slave = cluster.slaves[0]
         async with members(cluster, before, **options):
             await before.wait({f"shared-{number}" for number in range(SHARED)})
             await trio.sleep(3)
             cluster.memory_network.partition(MASTER_HOST, slave.host)
-            await before.wait(await send(caller, cluster.master.broker, "lost", LOST))
+            await before.wait(await send_named(caller, cluster.master.broker, "lost", LOST))
         await cluster.kill_master()
         cluster.memory_network.heal()
         await promote(slave.broker)
-        stored = await send(caller, slave.broker, "new", new)
+        stored = await send_named(caller, slave.broker, "new", new)
         async with members(cluster, after, **options):
             await after.wait(stored)
         assert set(after.bodies) == stored
@@ -189,7 +121,7 @@ async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(
 ) -> None:
     """The slave was told of progress that its log never had: a member that starts later reads the new messages too."""
     handled = Handled()
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         async with members(cluster, handled):
             await handled.wait({"shared-0"})
             await caller.commit(cluster.slaves[0].broker.address, SHARED + LOST)
@@ -205,7 +137,7 @@ async def test_a_member_that_never_commits_goes_back_too(
 ) -> None:
     handled = Handled()
     async with (
-        pair() as (cluster, caller),
+        asynchronous_pair() as (cluster, caller),
         members(cluster, handled, auto_commit=False),
     ):
         await handled.wait({"shared-0"})
@@ -221,18 +153,18 @@ async def test_what_a_member_had_pulled_and_not_handled_is_delivered(
     """It holds messages from both sides of the cut: none of the shared ones goes missing with the lost ones."""
     handled = Handled(seconds=5.0)
     async with (
-        pair() as (cluster, caller),
+        asynchronous_pair() as (cluster, caller),
         members(cluster, handled, orderly=orderly, auto_commit=auto_commit, concurrency=2),
     ):
         await handled.wait({"shared-0"})
         slave = cluster.slaves[0]
         cluster.memory_network.partition(MASTER_HOST, slave.host)
-        await send(caller, cluster.master.broker, "lost", LOST)
+        await send_named(caller, cluster.master.broker, "lost", LOST)
         await trio.sleep(6)
         await cluster.kill_master()
         cluster.memory_network.heal()
         await promote(slave.broker)
-        stored = await send(caller, slave.broker, "new", new)
+        stored = await send_named(caller, slave.broker, "new", new)
         await handled.wait(stored | {f"shared-{number}" for number in range(SHARED)}, within=600.0)
 
 
@@ -242,11 +174,11 @@ async def test_power_cut_of_a_lone_master(autojump_clock: MockClock, new: int) -
     handled = Handled()
     async with EmbeddedCluster(make_disk=FaultyDisk) as cluster, caller_of(cluster) as caller:
         await caller.create_topic(cluster.master.broker.address, TOPIC, 1)
-        await send(caller, cluster.master.broker, "shared", SHARED)
+        await send_named(caller, cluster.master.broker, "shared", SHARED)
         async with members(cluster, handled):
             await handled.wait({"shared-0"})
             await trio.sleep(20)
-            await send(caller, cluster.master.broker, "lost", LOST)
+            await send_named(caller, cluster.master.broker, "lost", LOST)
             await trio.sleep(0.1)  # Handled, and not flushed.
             before = len(handled.bodies)
             await cluster.kill_master()
@@ -256,7 +188,7 @@ async def test_power_cut_of_a_lone_master(autojump_clock: MockClock, new: int) -
             master = await cluster.restart_master()
             assert before == SHARED + LOST
             assert master.store.next_queue_offset(TOPIC, 0) < SHARED + LOST
-            await handled.wait(await send(caller, master, "new", new))
+            await handled.wait(await send_named(caller, master, "new", new))
 
 
 async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
@@ -265,20 +197,20 @@ async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
     """The member stands still, so that no pull tells it before."""
     handled = Handled()
     async with (
-        pair() as (cluster, caller),
+        asynchronous_pair() as (cluster, caller),
         members(cluster, handled, auto_commit=False) as (consumer,),
     ):
         await handled.wait({"shared-0"})
         await consumer.commit({QUEUE: SHARED - 5})
         await trio.sleep(12)
         cluster.memory_network.partition(MASTER_HOST, cluster.slaves[0].host)
-        await handled.wait(await send(caller, cluster.master.broker, "lost", LOST))
+        await handled.wait(await send_named(caller, cluster.master.broker, "lost", LOST))
         consumer.pause()
         await cluster.kill_master()
         cluster.memory_network.heal()
         new_master = cluster.slaves[0].broker
         await promote(new_master)
-        stored = await send(caller, new_master, "new", MANY)
+        stored = await send_named(caller, new_master, "new", MANY)
         await trio.sleep(40)  # Its client has heard who the master is.
         with pytest.raises(CommitRefusedError, match="the log became shorter"):
             await consumer.commit({QUEUE: SHARED + LOST})
@@ -294,7 +226,7 @@ async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(
     autojump_clock: MockClock, new: int
 ) -> None:
     """Both lost power; the master is back first, and the slave's table tells of messages that neither has."""
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         await caller.commit(cluster.master.broker.address, SHARED - 5)
         await trio.sleep(12)
         slave = cluster.slaves[0]
@@ -304,7 +236,7 @@ async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(
         await cluster.master.kill()
         cluster.memory_network.heal()
         master = await cluster.master.start()
-        await send(caller, master, "new", new)
+        await send_named(caller, master, "new", new)
         await slave.start()
         await trio.sleep(40)
         assert await caller.committed(master.address) == SHARED
@@ -326,15 +258,15 @@ async def test_former_master_reports_no_progress_on_what_it_cut_off(
     ):
         former, slave = cluster.master, cluster.slaves[0]
         await caller.create_topic(former.broker.address, TOPIC, 1)
-        await send(caller, former.broker, "shared", SHARED)
+        await send_named(caller, former.broker, "shared", SHARED)
         await trio.sleep(12)
         cluster.memory_network.partition(MASTER_HOST, slave.host)
-        await send(caller, former.broker, "lost", LOST)
+        await send_named(caller, former.broker, "lost", LOST)
         await caller.commit(former.broker.address, SHARED + LOST)
         await cluster.kill_master()
         cluster.memory_network.heal()
         await promote(slave.broker)
-        await send(caller, slave.broker, "new", new)
+        await send_named(caller, slave.broker, "new", new)
         monkeypatch.setattr(SlaveSynchronize, "sync_all", not_yet)
         broker = await former.start()
         await trio.sleep(3)
@@ -346,14 +278,14 @@ async def test_former_master_contributes_progress_that_it_alone_has(
     autojump_clock: MockClock,
 ) -> None:
     """Though something else that it knows is never taken over: an offset of 0 in a queue without messages."""
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         former, new = cluster.master, cluster.slaves[0]
         await trio.sleep(12)
         former.broker.state.consumer_offsets.commit_offset(GROUP, retry_topic(GROUP), 0, 0)
         await former.kill()
         await promote(new.broker)
         await former.start()
-        await send(caller, new.broker, "new", FEW)
+        await send_named(caller, new.broker, "new", FEW)
         await trio.sleep(40)
         cluster.memory_network.partition(former.host, new.host)
         await caller.commit(former.broker.address, SHARED + FEW)
@@ -376,7 +308,7 @@ async def test_member_asks_an_apache_master_where_its_group_is(
     )
     handled = Handled()
     async with (
-        pair() as (cluster, caller),
+        asynchronous_pair() as (cluster, caller),
         members(cluster, handled, auto_commit=False) as (consumer,),
     ):
         await handled.wait({"shared-0"})
@@ -388,7 +320,7 @@ async def test_master_that_has_not_taken_over_confirms_no_position(
     autojump_clock: MockClock,
 ) -> None:
     """Its log may have lost its end, and has no epoch yet that says so."""
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         master = cluster.master.broker
         beyond = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, 0, SHARED + 1)
         force(master, PREPARING)
@@ -409,13 +341,13 @@ async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_maste
     autojump_clock: MockClock,
 ) -> None:
     """It may still hold what the master has lost."""
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         await trio.sleep(3)
         master, slave = cluster.master, cluster.slaves[0].broker
         cluster.memory_network.partition(MASTER_HOST, cluster.slaves[0].host)
         await master.kill()
         await master.start()
-        await send(caller, master.broker, "new", 1)
+        await send_named(caller, master.broker, "new", 1)
         told = await caller.pull(master.broker.address, SHARED, limited_by_bytes=True)
         epoch = told.ext_fields["rocketrioEpoch"]
         asked = {"limited_by_bytes": True, "epoch": epoch}
@@ -435,7 +367,7 @@ async def test_slave_that_is_behind_names_no_epoch_for_a_position_beyond_its_end
     autojump_clock: MockClock,
 ) -> None:
     """A member sought back there: a commit that named the slave's epoch would count only what the slave has."""
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         slave = cluster.slaves[0].broker
         await trio.sleep(3)
         for position, is_named in ((SHARED - 1, True), (SHARED, True), (SHARED + 1, False)):
@@ -447,10 +379,10 @@ async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_c
     autojump_clock: MockClock,
 ) -> None:
     """As they ask it: no field of ours goes in, none comes out, and their commit on the way hides nothing."""
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         new_master = await fail_over(cluster, caller)
         await caller.commit(new_master.address, SHARED - 5)
-        await send(caller, new_master, "new", FEW)
+        await send_named(caller, new_master, "new", FEW)
         answer = await caller.pull(
             new_master.address,
             SHARED + LOST,
@@ -470,7 +402,7 @@ async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_c
 async def test_a_reader_without_commits_beyond_the_end_is_sent_to_the_end(
     autojump_clock: MockClock,
 ) -> None:
-    async with pair() as (cluster, caller):
+    async with asynchronous_pair() as (cluster, caller):
         new_master = await fail_over(cluster, caller)
         answer = await caller.pull(new_master.address, SHARED + LOST, group="nobody")
         assert answer.ext_fields["nextBeginOffset"] == str(SHARED)
@@ -481,7 +413,7 @@ async def fail_over(cluster: EmbeddedCluster, caller: Caller) -> Broker:
     slave = cluster.slaves[0]
     await trio.sleep(12)
     cluster.memory_network.partition(MASTER_HOST, slave.host)
-    await send(caller, cluster.master.broker, "lost", LOST)
+    await send_named(caller, cluster.master.broker, "lost", LOST)
     await cluster.kill_master()
     cluster.memory_network.heal()
     await promote(slave.broker)

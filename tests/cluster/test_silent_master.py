@@ -6,8 +6,7 @@ What the silent one has stored meanwhile is acknowledged to nobody; when it goes
 import attrs
 import pytest
 import trio
-from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import listed, rival_of
+from tests.cluster.members import level, listed, rival_of, role_of, store
 from tests.support.caller import Caller, accepted, caller_of
 from trio.testing import MockClock
 

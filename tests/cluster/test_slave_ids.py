@@ -9,8 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import listed
+from tests.cluster.members import level, listed, role_of, store
 from tests.support.caller import Caller, accepted, caller_of
 from trio.testing import MockClock
 

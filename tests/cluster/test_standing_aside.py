@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.test_roles import listed, rival_of
+from tests.cluster.members import listed, rival_of
 from tests.support.caller import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from tests.support.clients import client_of
 from tests.support.standings import force
@@ -53,7 +53,7 @@ GOES_ON_WITHIN = 2.0
 
 
 @attrs.define
-class Pair:
+class Succession:
     """Two brokers, of which the first is the configured master, and a client with the route of the beginning."""
 
     cluster: EmbeddedCluster
@@ -99,7 +99,7 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair_of_brokers(**settings: Any) -> AsyncIterator[Pair]:
+async def pair_of_brokers(**settings: Any) -> AsyncIterator[Succession]:
     async with (
         EmbeddedCluster(slaves=1, **settings) as cluster,
         client_of(cluster) as client,
@@ -108,7 +108,7 @@ async def pair_of_brokers(**settings: Any) -> AsyncIterator[Pair]:
         async with open_admin(client=client) as admin:
             await admin.create_topic(TOPIC, queues=1)
         await client.refresh_topic_route(TOPIC)
-        pair = Pair(cluster, client, call)
+        pair = Succession(cluster, client, call)
         await pair.send(0, 100)
         await trio.sleep(12)  # The slave has copied topics and groups.
         yield pair
@@ -116,7 +116,7 @@ async def pair_of_brokers(**settings: Any) -> AsyncIterator[Pair]:
 
 @asynccontextmanager
 async def reading(
-    pair: Pair, **options: object
+    pair: Succession, **options: object
 ) -> AsyncIterator[tuple[Consumer, list[MessageExt]]]:
     """A member of the group, and what it was given so far."""
     given: list[MessageExt] = []
@@ -136,7 +136,7 @@ async def reading(
         nursery.cancel_scope.cancel()
 
 
-async def lowest_committed(pair: Pair, seconds: float) -> int:
+async def lowest_committed(pair: Succession, seconds: float) -> int:
     """The lowest offset that the master shows in this time."""
     lowest = await pair.committed()
     for _ in range(round(seconds * 10)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cluster.test_kill_broker import broker_process
+from tests.cluster.killed_broker import broker_process
 from tests.support.caller import Caller
 from tests.support.waiting import HANGS, eventually
 

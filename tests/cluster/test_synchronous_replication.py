@@ -1,18 +1,16 @@
 """What a send to a synchronous master waits for, and what it is told, to the virtual millisecond."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 import pytest
 import trio
-from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
+from tests.cluster.synchronous import OTHER_HOST, SLAVE_HOST, SYNC_FLUSH, after, synchronous
+from tests.support.caller import SUBSCRIPTION, SUSPEND, bodies
 from tests.support.held_disk import HeldDisk
-from tests.support.waiting import eventually
 from trio.testing import MockClock
 
-from rocketrio_broker.embedded import MASTER_HOST, SMALL_STORE, EmbeddedCluster
+from rocketrio_broker.embedded import MASTER_HOST
 from rocketrio_broker.testing.memory_network import MemoryTransport
 from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.codes import ResponseCode
@@ -22,71 +20,6 @@ from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.record.batch import encode_batch
 
 OK = ResponseCode.SUCCESS
-SLAVE_HOST, OTHER_HOST = "10.0.0.11", "10.0.0.12"
-SYNC_FLUSH = attrs.evolve(SMALL_STORE, flush_disk_type="sync")
-WAIT_LIMIT = 60.0
-
-
-@attrs.define
-class Pair:
-    """A synchronous master with slaves that follow, and somebody who sends."""
-
-    members: EmbeddedCluster
-    caller: Caller
-
-    @property
-    def addr(self) -> str:
-        return self.members.master.broker.address
-
-    @property
-    def network(self) -> Any:
-        return self.members.memory_network
-
-    def part(self, host: str = SLAVE_HOST) -> None:
-        """Nothing passes between the master and this slave from now on."""
-        self.network.partition(MASTER_HOST, host)
-
-    async def send(self, body: bytes = b"x", **fields: Any) -> tuple[int, float]:
-        """The code of the answer, and how long it took."""
-        start = trio.current_time()
-        answer = await self.caller.send(self.addr, body, **fields)
-        return answer.code, round(trio.current_time() - start, 6)
-
-    async def wait_level(self) -> None:
-        """Until every slave that runs has all, and has said so."""
-        broker = self.members.master.broker
-        with trio.fail_after(WAIT_LIMIT):
-            while True:
-                now = broker.statistics().ha
-                if now.connections and all(not each.bytes_behind for each in now.connections):
-                    return
-                await trio.sleep(0.01)
-
-
-@asynccontextmanager
-async def synchronous(slaves: int = 1, **settings: Any) -> AsyncGenerator[Pair]:
-    """A cluster that has taken one message, and whose slaves are level."""
-    settings = {"role": "sync-master", **settings}
-    async with (
-        EmbeddedCluster(slaves=slaves, **settings) as members,
-        caller_of(members) as caller,
-    ):
-        pair = Pair(members, caller)
-        transfer = members.master.broker.ha_service.group_transfer
-        await eventually(
-            lambda: transfer.statistics().live_slaves >= slaves, WAIT_LIMIT, interval=0.01
-        )
-        await pair.caller.send(pair.addr, b"first")
-        if slaves:
-            await pair.wait_level()
-        yield pair
-
-
-async def after(seconds: float, act: Any, *arguments: Any) -> None:
-    await trio.sleep(seconds)
-    done = act(*arguments)
-    if done is not None:
-        await done
 
 
 # --- each status -------------------------------------------------------------------------------
@@ -171,7 +104,7 @@ async def test_two_slaves_can_be_required(autojump_clock: MockClock) -> None:
 
 async def test_one_slave_is_too_few_where_two_are_required(autojump_clock: MockClock) -> None:
     async with synchronous(slaves=2, in_sync_slaves=2) as pair:
-        await pair.members.slaves[1].kill()
+        await pair.cluster.slaves[1].kill()
         await trio.sleep(0.1)
         assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
 
@@ -204,7 +137,7 @@ async def test_what_a_slave_had_does_not_count_after_it_left(
     async with synchronous(slaves=2) as pair:
         pair.part(OTHER_HOST)
         assert await pair.send() == (OK, 0.0)
-        await pair.members.slaves[0].kill()
+        await pair.cluster.slaves[0].kill()
         await trio.sleep(0.1)
         assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
 
@@ -231,7 +164,7 @@ async def test_disk_and_slaves_are_waited_for_at_the_same_time(
     expected: tuple[int, float],
 ) -> None:
     async with synchronous(store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
-        disk = pair.members.master.disk
+        disk = pair.cluster.master.disk
         assert isinstance(disk, HeldDisk)
         if flush_seconds:
             disk.hold()
@@ -247,7 +180,7 @@ async def test_without_slaves_the_flush_is_waited_for(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     async with synchronous(slaves=0, store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
-        disk = pair.members.master.disk
+        disk = pair.cluster.master.disk
         assert isinstance(disk, HeldDisk)
         disk.hold()
         nursery.start_soon(after, 1.5, disk.release)
@@ -256,7 +189,7 @@ async def test_without_slaves_the_flush_is_waited_for(
 
 async def test_memory_of_the_slave_is_enough_by_default(autojump_clock: MockClock) -> None:
     async with synchronous(make_disk=HeldDisk) as pair:
-        disk = pair.members.slaves[0].disk
+        disk = pair.cluster.slaves[0].disk
         assert isinstance(disk, HeldDisk)
         disk.hold()
         assert await pair.send() == (OK, 0.0)
@@ -267,7 +200,7 @@ async def test_disk_of_the_slave_can_be_asked_for(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
-        slave = pair.members.slaves[0]
+        slave = pair.cluster.slaves[0]
         assert isinstance(slave.disk, HeldDisk)
         assert await pair.send() == (OK, 0.0)
         slave.disk.hold()
@@ -281,13 +214,13 @@ async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more(
     autojump_clock: MockClock,
 ) -> None:
     async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
-        slave = pair.members.slaves[0]
+        slave = pair.cluster.slaves[0]
         assert isinstance(slave.disk, HeldDisk)
         slave.disk.hold()
         assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
         await trio.sleep(60)
         assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
-        master = pair.members.master.broker
+        master = pair.cluster.master.broker
         assert slave.broker.store.max_physical_offset == master.store.max_physical_offset
         assert master.ha_service.accepted.value == 1
         slave.disk.release()
@@ -312,7 +245,7 @@ async def test_a_oneway_send_is_stored_and_not_answered(autojump_clock: MockCloc
         channel.send_oneway(header, b"unheard")
         await trio.sleep(1)
         assert bodies(await pair.caller.pull(pair.addr, 0)) == [b"first", b"unheard"]
-        assert pair.members.master.broker.statistics().waiting_answers == 0
+        assert pair.cluster.master.broker.statistics().waiting_answers == 0
         assert channel.statistics().late_answer_count == 0
 
 
@@ -321,7 +254,7 @@ async def test_a_batch_waits_as_one(autojump_clock: MockClock) -> None:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
         body = encode_batch([(0, b"%d" % number, b"") for number in range(10)])
         assert await pair.send(body, batch=True) == (OK, 0.5)
-        assert pair.members.master.broker.statistics().waits.answered[OK] == 2
+        assert pair.cluster.master.broker.statistics().waits.answered[OK] == 2
 
 
 async def test_sends_in_flight_are_released_in_order_and_in_one_write(
@@ -338,7 +271,7 @@ async def test_sends_in_flight_are_released_in_order_and_in_one_write(
 
     async with synchronous() as pair:
         monkeypatch.setattr(MemoryTransport, "send_nowait", recorded)
-        transport = await pair.members.dial(pair.addr)
+        transport = await pair.cluster.dial(pair.addr)
         ends = (pair.addr, transport.local_addr)
         header = SendMessageRequestHeaderV2("p", "orders", "TBW102", 4, 0, 0, 1, 0, "")
         frames = [
@@ -348,7 +281,7 @@ async def test_sends_in_flight_are_released_in_order_and_in_one_write(
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 1.0)
         await transport.send_all(b"".join(frames))
         await trio.sleep(1.9)
-        assert pair.members.master.broker.statistics().waiting_answers == 64
+        assert pair.cluster.master.broker.statistics().waiting_answers == 64
         assert writes == []
         await trio.sleep(0.2)
         (only,) = writes
@@ -366,7 +299,7 @@ async def test_brokers_report_what_the_last_send_waited_for(autojump_clock: Mock
         await pair.send()
         pair.part()
         await pair.send()
-        numbers = pair.members.master.broker.statistics()
+        numbers = pair.cluster.master.broker.statistics()
         assert numbers.waits.answered[OK] == 2
         assert numbers.waits.answered[ResponseCode.FLUSH_SLAVE_TIMEOUT] == 1
         last = numbers.waits.last_wait

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cluster.test_healing import level, role_of, store
-from tests.cluster.test_roles import RIVAL, listed
+from tests.cluster.members import RIVAL, level, listed, role_of, store
 from tests.support.caller import Caller, caller_of
 from tests.support.replication import secret_file
 from trio.testing import MockClock

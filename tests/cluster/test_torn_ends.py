@@ -1,97 +1,17 @@
 """The end of a log that a crash tore is its holder's damage: the good copy of another broker takes its place."""
 
 import random
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import attrs
 import pytest
 import trio
-from tests.support.caller import Caller, caller_of
-from tests.support.replication import assert_same_logs, log_bytes, wait_same_ends
-from tests.support.waiting import eventually
+from tests.cluster.members import cut_files
+from tests.cluster.torn_logs import MONEY, PROPERTIES, damage, pair_of
+from tests.support.replication import log_bytes
 from trio.testing import MockClock
 
-from rocketrio_broker.broker import Broker
-from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.torn_end import TornEnd
-from rocketrio_broker.store.config import StoreConfig
-from rocketrio_protocol.codes import ResponseCode
-
-FILE_SIZE = 64 << 10
-STORE = StoreConfig(
-    mapped_file_size_commit_log=FILE_SIZE,
-    mapped_file_size_consume_queue=2000,
-    max_hash_slot_num=20,
-    max_index_num=100,
-)
-PROPERTIES = "KEYS\x01{}\x02TAGS\x01k"
-
-
-@attrs.define
-class Pair:
-    """A cluster whose members' logs can be damaged while they are down."""
-
-    cluster: EmbeddedCluster
-    caller: Caller
-
-    @property
-    def master(self) -> Member:
-        return self.cluster.master
-
-    async def send(self, *names: str, properties: str = "") -> None:
-        """Messages that were acknowledged."""
-        for name in names:
-            text = PROPERTIES.format(name) + properties
-            addr = self.master.broker.address
-            answer = await self.caller.send(addr, name.encode(), properties=text)
-            assert answer.code == ResponseCode.SUCCESS, answer.remark
-
-    async def read(self, broker: Broker, topic: str = "orders") -> list[str]:
-        return [body.decode() for body in await self.caller.read(broker.address, topic=topic)]
-
-    async def level(self) -> None:
-        """Wait until all follow and have one log, read alike."""
-        await eventually(self.is_level, 90)
-        stores = [member.broker.store for member in self.cluster.members]
-        await wait_same_ends(*stores)
-        assert_same_logs(*stores)
-
-    def is_level(self) -> bool:
-        ends = {member.broker.store.max_physical_offset for member in self.cluster.members}
-        states = set()
-        for member in self.cluster.slaves:
-            assert member.broker.slave is not None
-            states.add(member.broker.slave.client.state)
-        return len(ends) == 1 and states <= {HAClientState.FOLLOWING}
-
-
-def damage(member: Member, address: int, data: bytes) -> None:
-    """Overwrite bytes of a log that nobody has open, as far as it goes."""
-    folder = member.config.data / "commitlog"
-    for offset, byte in enumerate(data, address):
-        path = folder / f"{offset // FILE_SIZE * FILE_SIZE:020d}"
-        if member.disk.exists(path):
-            member.disk.open(path).pwrite(bytes([byte]), offset % FILE_SIZE)
-
-
-def cut_files(member: Member) -> list[str]:
-    return member.disk.list_directory(member.config.data / "cut")
-
-
-@asynccontextmanager
-async def pair_of(slaves: int = 1, **settings: Any) -> AsyncGenerator[Pair]:
-    async with (
-        EmbeddedCluster(slaves=slaves, store=STORE, slave_read_enable=True, **settings) as cluster,
-        caller_of(cluster) as caller,
-    ):
-        await trio.sleep(2)
-        yield Pair(cluster, caller)
-
-
-MONEY: dict[str, Any] = {"role": "sync-master", "ha_acknowledge": "disk"}
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
@@ -103,7 +23,7 @@ async def test_torn_last_record_is_mended_and_the_pair_continues(
     async with pair_of(**MONEY) as pair:
         await pair.send("first", "second", "last")
         await pair.level()
-        member = pair.master if who == "master" else pair.cluster.slaves[0]
+        member = pair.first if who == "master" else pair.cluster.slaves[0]
         if is_checkpointed:
             await member.broker.store.checkpoint()
         before = log_bytes(member.broker.store)
@@ -125,14 +45,14 @@ async def test_damage_that_is_not_in_the_last_record_is_mended_too(
         names = [f"{number:06d}" for number in range(30)]
         await pair.send(*names)
         await pair.level()
-        before = log_bytes(pair.master.broker.store)
+        before = log_bytes(pair.master.store)
         torn_at = before.index(b"KEYS\x01000020")
-        await pair.master.kill()
-        damage(pair.master, torn_at, bytes(5))
-        await pair.master.start()
+        await pair.first.kill()
+        damage(pair.first, torn_at, bytes(5))
+        await pair.first.start()
         await pair.level()
-        assert log_bytes(pair.master.broker.store) == before
-        assert await pair.read(pair.master.broker) == names
+        assert log_bytes(pair.master.store) == before
+        assert await pair.read(pair.master) == names
 
 
 @pytest.mark.parametrize("who", ["master", "slave"])
@@ -145,7 +65,7 @@ async def test_queue_that_a_damaged_head_misled_is_whole_again(
         names = [f"{number:06d}" for number in range(30)]
         await pair.send(*names)
         await pair.level()
-        member = pair.master if who == "master" else pair.cluster.slaves[0]
+        member = pair.first if who == "master" else pair.cluster.slaves[0]
         before = log_bytes(member.broker.store)
         await member.kill()
         damage(member, 27 * (len(before) // len(names)) + place, byte)
@@ -161,15 +81,15 @@ async def test_what_only_the_torn_log_has_is_kept(autojump_clock: MockClock) -> 
         (slave,) = pair.cluster.slaves
         await pair.send("shared 1", "shared 2")
         await pair.level()
-        end = pair.master.broker.store.max_physical_offset
-        pair.cluster.memory_network.partition(pair.master.host, slave.host)
+        end = pair.master.store.max_physical_offset
+        pair.cluster.memory_network.partition(pair.first.host, slave.host)
         await pair.send("alone 1", "alone 2")
-        before = log_bytes(pair.master.broker.store)
-        await pair.master.kill()
-        damage(pair.master, end - 17, bytes(17))
+        before = log_bytes(pair.master.store)
+        await pair.first.kill()
+        damage(pair.first, end - 17, bytes(17))
         pair.cluster.memory_network.heal()
-        await pair.master.start()
-        assert log_bytes(pair.master.broker.store) == before
+        await pair.first.start()
+        assert log_bytes(pair.master.store) == before
         await pair.level()
         assert (await pair.read(slave.broker))[2:] == ["alone 1", "alone 2"]
 
@@ -181,13 +101,13 @@ async def test_torn_delayed_message_is_delivered(autojump_clock: MockClock, torn
         await pair.send("first")
         await pair.send("later", properties="\x02DELAY\x014")
         await pair.level()
-        end = pair.master.broker.store.max_physical_offset
-        await pair.master.kill()
-        damage(pair.master, end - len(torn), torn)
-        await pair.master.start()
+        end = pair.master.store.max_physical_offset
+        await pair.first.kill()
+        damage(pair.first, end - len(torn), torn)
+        await pair.first.start()
         await pair.level()
         await trio.sleep(40)
-        assert await pair.read(pair.master.broker) == ["first", "later"]
+        assert await pair.read(pair.master) == ["first", "later"]
         await pair.level()
 
 
@@ -198,11 +118,11 @@ async def test_two_slaves_are_right_against_a_master_that_stopped_cleanly(
     async with pair_of(2) as pair:
         await pair.send("first", "last")
         await pair.level()
-        before = log_bytes(pair.master.broker.store)
-        await pair.master.stop()
-        damage(pair.master, len(before) - 1, b"x")
-        await pair.master.start()
-        assert log_bytes(pair.master.broker.store) == before
+        before = log_bytes(pair.master.store)
+        await pair.first.stop()
+        damage(pair.first, len(before) - 1, b"x")
+        await pair.first.start()
+        assert log_bytes(pair.master.store) == before
         await pair.level()
 
 
@@ -213,15 +133,15 @@ async def test_master_that_stopped_cleanly_is_not_outvoted_by_one_slave(
         (slave,) = pair.cluster.slaves
         await pair.send("first", "last")
         await pair.level()
-        before = log_bytes(pair.master.broker.store)
-        await pair.master.stop()
-        damage(pair.master, len(before) - 1, b"x")
-        broker = await pair.master.start()
+        before = log_bytes(pair.master.store)
+        await pair.first.stop()
+        damage(pair.first, len(before) - 1, b"x")
+        broker = await pair.first.start()
         assert log_bytes(broker.store)[-1:] == b"x"
         await trio.sleep(30)
         assert slave.broker.slave is not None
         assert slave.broker.slave.client.state is HAClientState.DIVERGED
-        assert cut_files(pair.master) == cut_files(slave) == []
+        assert cut_files(pair.first) == cut_files(slave) == []
 
 
 async def test_good_copy_is_not_cut_for_a_damaged_one_by_any_rule(
@@ -231,10 +151,10 @@ async def test_good_copy_is_not_cut_for_a_damaged_one_by_any_rule(
         (slave,) = pair.cluster.slaves
         await pair.send("first", "last")
         await pair.level()
-        await pair.master.broker.store.checkpoint()
+        await pair.master.store.checkpoint()
         before = log_bytes(slave.broker.store)
-        await pair.master.kill()
-        damage(pair.master, len(before) - 17, bytes(17))
+        await pair.first.kill()
+        damage(pair.first, len(before) - 17, bytes(17))
 
         async def compare_nothing(*_: object) -> None:
             await trio.lowlevel.checkpoint()
@@ -242,21 +162,21 @@ async def test_good_copy_is_not_cut_for_a_damaged_one_by_any_rule(
         with monkeypatch.context() as patch:
             # The master cannot reach its slave's replication port.
             patch.setattr(TornEnd, "_read", compare_nothing)
-            await pair.master.start()
+            await pair.first.start()
         await trio.sleep(30)
         assert log_bytes(slave.broker.store) == before
         assert cut_files(slave) == []
-        await pair.master.kill()
-        await pair.master.start()
+        await pair.first.kill()
+        await pair.first.start()
         await pair.level()
-        assert log_bytes(pair.master.broker.store) == before
+        assert log_bytes(pair.master.store) == before
 
 
 async def test_messages_of_one_size_that_two_masters_took_are_no_damage(
     autojump_clock: MockClock,
 ) -> None:
     async with pair_of() as pair:
-        old, (new,) = pair.master, pair.cluster.slaves
+        old, (new,) = pair.first, pair.cluster.slaves
         await pair.send("common")
         await pair.level()
         pair.cluster.memory_network.partition(old.host, new.host)

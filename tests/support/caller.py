@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -122,22 +121,6 @@ def accepted(answer: RemotingCommand) -> RemotingCommand:
     """Return an answer that must not be a refusal."""
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     return answer
-
-
-@attrs.define
-class MasterAndSlave:
-    """The two of a cluster, and who asks them."""
-
-    cluster: EmbeddedCluster
-    call: Caller
-
-    @property
-    def master(self) -> Broker:
-        return self.cluster.master.broker
-
-    @property
-    def slave(self) -> Broker:
-        return self.cluster.slaves[0].broker
 
 
 def messages(answer: RemotingCommand) -> list[MessageExt]:

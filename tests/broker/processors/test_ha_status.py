@@ -5,7 +5,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.support.caller import Caller, MasterAndSlave, caller_of
+from tests.support.caller import Caller, caller_of
+from tests.support.pair import Pair
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
@@ -33,15 +34,15 @@ def own_of(status: HARuntimeInfo) -> OwnStatus:
 
 
 @attrs.define
-class Pair(MasterAndSlave):
+class LevelPair(Pair):
     async def send(self, body: bytes = b"x", **fields: Any) -> int:
-        answer = await self.call.send(self.master.address, body, **fields)
+        answer = await self.caller.send(self.master.address, body, **fields)
         return answer.code
 
     async def wait_level(self) -> HARuntimeInfo:
         with trio.fail_after(LIMIT):
             while True:
-                status = await status_of(self.call, self.master)
+                status = await status_of(self.caller, self.master)
                 if status.ha_connection_info and not any(c.diff for c in status.ha_connection_info):
                     return status
                 await trio.sleep(0.01)
@@ -49,7 +50,7 @@ class Pair(MasterAndSlave):
 
 async def test_master_status_has_each_slave(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        pair = Pair(cluster, call)
+        pair = LevelPair(cluster, call)
         await pair.send(b"x" * 5000)
         status = await pair.wait_level()
         await trio.sleep(2)
@@ -77,7 +78,7 @@ async def test_slave_status_has_its_master_and_the_address_known_there(
         EmbeddedCluster(slaves=1, ha_acknowledge="disk") as cluster,
         caller_of(cluster) as call,
     ):
-        pair = Pair(cluster, call)
+        pair = LevelPair(cluster, call)
         await pair.send()
         [seen] = (await pair.wait_level()).ha_connection_info
         await trio.sleep(1)
@@ -103,7 +104,7 @@ async def test_status_of_a_lagging_slave_has_bytes_and_seconds(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        pair = Pair(cluster, call)
+        pair = LevelPair(cluster, call)
         await pair.send()
         await pair.wait_level()
         before = pair.master.store.max_physical_offset
@@ -127,7 +128,7 @@ async def test_status_has_what_the_last_synchronous_put_waited_for(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster(slaves=1, role="sync-master") as cluster, caller_of(cluster) as call:
-        pair = Pair(cluster, call)
+        pair = LevelPair(cluster, call)
         await pair.send()
         [slave] = (await pair.wait_level()).ha_connection_info
         cluster.memory_network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
@@ -153,7 +154,7 @@ async def test_refused_slave_is_a_problem_until_one_of_its_host_follows(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
-        pair = Pair(cluster, call)
+        pair = LevelPair(cluster, call)
         await pair.send()
         end = pair.master.store.max_physical_offset
         host = cluster.memory_network.host(SLAVE_HOST)
@@ -172,7 +173,7 @@ async def test_refused_slave_is_a_problem_until_one_of_its_host_follows(
 
 async def test_status_has_the_reason_why_writes_are_refused(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
-        pair = Pair(cluster, call)
+        pair = LevelPair(cluster, call)
         pair.master.store.refusals.refuse(Refuser.STANDING, "somebody else is master")
         assert own_of(await status_of(call, pair.master)).refusal == "somebody else is master"
         await call.change_role(pair.master.address, "slave", 3)
@@ -184,7 +185,7 @@ async def test_rate_is_measured_since_the_last_request_a_second_ago(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        pair = Pair(cluster, call)
+        pair = LevelPair(cluster, call)
         await pair.send()
         await pair.wait_level()
         await trio.sleep(10)
