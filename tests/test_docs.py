@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.markdown import slug
+from tests.support.markdown import anchors
 
 ROOT = Path(__file__).parent.parent
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
@@ -15,12 +15,6 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
 )
 HEADINGS = ["Context", "Decision", "Consequences", "Revisit when"]
-
-
-def anchors(document: Path) -> set[str]:
-    """Return the anchors that hosts of Markdown make of headings."""
-    prose = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
-    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

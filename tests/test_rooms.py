@@ -150,6 +150,32 @@ def test_every_module_has_a_docstring_with_its_purpose(folder: str) -> None:
     assert not silent, silent
 
 
+SHARED_STILL = ("tests.client.admin.test_doctor", "tests.client.admin.test_group_check")
+"""Test files that others import from: make the list shorter, not longer."""
+
+
+def is_from_a_test_file(module: str) -> bool:
+    """Say whether this is a test file, or a name of one that is not a test: those are played again elsewhere."""
+    *parents, name = module.split(".")
+    if any(part.startswith("test_") for part in parents):
+        return not name.startswith("test_")
+    return (
+        name.startswith("test_") and (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
+    )
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
+def test_no_file_imports_from_a_test_file_but_tests_to_play_again(folder: str) -> None:
+    """What test files share lies in a file of their folder that says what it holds, or in tests/support."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in source_files(ROOT / folder)
+        for line, module in imported_modules(path)
+        if is_from_a_test_file(module) and not module.startswith(SHARED_STILL)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 FOLDERS = ("protocol", "broker", "client", "tests", "benchmarks", "examples", "docs", "monitoring")
 NAME_OF_A_FILE = re.compile(r"(?:(?<=…/)|(?<![\w/.*<{}…-]))(?:\.\./)*([\w/]+\.py)\b(?![\w(])")
 OF_OTHERS = {"app.py", "billing.py", "nats.py"}

@@ -12,8 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.test_docs import ROOT, anchors
+from tests.support.markdown import anchors
 
+ROOT = Path(__file__).parent.parent
 SITE = ROOT / "docs/site"
 sys.path.append(str(SITE))
 

@@ -9,6 +9,7 @@ from tests.support.clocks import SettableClock
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
@@ -58,3 +59,18 @@ class RecordingChannel:
 def asked(header: RequestHeader, body: bytes = b"", **changes: Any) -> RemotingCommand:
     """A request as it arrives."""
     return attrs.evolve(RemotingCommand.request(header, body), opaque=7, **changes)
+
+
+def as_put(put: PutMessage) -> tuple[object, ...]:
+    return (
+        put.topic,
+        put.queue_id,
+        put.flag,
+        put.sys_flag,
+        put.born_time_ms,
+        put.born_host,
+        put.store_host,
+        put.reconsume_times,
+        put.body,
+        put.properties,
+    )

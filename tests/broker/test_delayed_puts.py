@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.broker.parts import as_put
 from tests.broker.processors.asking import asking
 from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS
@@ -10,7 +11,6 @@ from tests.support.replay import golden_records
 from trio.testing import MockClock
 
 from rocketrio_broker.delayed_puts import delay_level, released, stored_message
-from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.record.layout import pack_host
@@ -32,21 +32,6 @@ def as_stored(message: MessageExt) -> tuple[object, ...]:
         message.body_crc,
         message.stored_body,
         message.stored_properties,
-    )
-
-
-def as_put(put: PutMessage) -> tuple[object, ...]:
-    return (
-        put.topic,
-        put.queue_id,
-        put.flag,
-        put.sys_flag,
-        put.born_time_ms,
-        put.born_host,
-        put.store_host,
-        put.reconsume_times,
-        put.body,
-        put.properties,
     )
 
 

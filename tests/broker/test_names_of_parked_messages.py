@@ -13,8 +13,8 @@ import attrs
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
-from tests.broker.processors.test_reply import Requester, reply
-from tests.broker.processors.test_reply import beat as beat_of_requester
+from tests.broker.requesters import Requester, reply
+from tests.broker.requesters import beat as beat_of_requester
 from tests.support.caller import Caller, bodies
 from trio.testing import MockClock
 

@@ -9,8 +9,8 @@ import trio
 from tests.cluster.members import role_of
 from tests.cluster.orderly_members import GROUP as ORDERLY_GROUP
 from tests.cluster.orderly_members import two_members
-from tests.cluster.test_orderly_restarts import TOPIC as ORDERLY_TOPIC
 from tests.support.clients import client_of
+from tests.support.orders import TOPIC as ORDERLY_TOPIC
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, open_admin, open_consumer

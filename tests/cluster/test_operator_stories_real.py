@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.client.cli.test_commands import Done, rocketrio
+from tests.support.commands import Done, rocketrio
 from tests.support.http import get
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.processes import free_port

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.client.cli.test_commands import rocketrio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
+from tests.support.commands import rocketrio
 from tests.support.secured_broker import INNER, Secured, secured
 from tests.support.tls import client_context, write_files
 

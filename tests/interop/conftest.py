@@ -6,13 +6,14 @@ Everything of one version is started once and at the same time: on two cores mos
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
-from tests.interop.java_client import JavaClient, compiled_client
+from tests.interop.java_client import JavaClient, compiled_client, make_topic
 from tests.support.ours import OurBroker, OurNameServer
 
 UNAVAILABLE = pytest.StashKey[str]()
@@ -175,3 +176,20 @@ def _start(version: str, folder: Path, stack: ExitStack) -> World:
 def _end(broker: ApacheBroker | OurBroker) -> None:
     if broker.process is not None:
         broker.kill()
+
+
+@pytest.fixture(params=["JSON", "ROCKETMQ"])
+def java(request: pytest.FixtureRequest, on_ours: OnOurs) -> JavaClient:
+    return on_ours.java if request.param == "JSON" else on_ours.java_rocketmq
+
+
+@pytest.fixture
+def topic(java: JavaClient, on_ours: OnOurs) -> str:
+    """A new topic with two queues, known to the name server."""
+    return make_topic(java, on_ours.master.address)
+
+
+@pytest.fixture
+def queue(topic: str) -> dict[str, Any]:
+    """The first queue of the topic, as calls want it."""
+    return {"topic": topic, "broker": "broker-a", "queue_id": 0}

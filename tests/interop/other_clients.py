@@ -5,19 +5,23 @@ package `rocketmq`, which exists for Linux on x86-64 alone. Where one cannot be 
 """
 
 import hashlib
+import itertools
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import attrs
+import pytest
 
-from rocketrio import Credentials
+from rocketrio import ClientInstance, Credentials, open_admin, open_client
 from tests.interop.jars import UnavailableError, cache_folder
 from tests.interop.line_client import LineClient
+from tests.support.ours import OurPair, our_pair
 
 GO_SOURCES = Path(__file__).parent / "go"
 CPP_PROGRAM = Path(__file__).parent / "cpp_program.py"
@@ -76,3 +80,46 @@ class OtherClient(LineClient):
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+NUMBERS = itertools.count()
+JOIN_TIMEOUT = 60.0
+"""Seconds until a member has its queues; both rebalance every 10 to 20 s."""
+FIRST_RETRY = 75.0
+"""Seconds; a message that was handed back comes again after 10, and a new retry topic is looked for every 30."""
+QUICK_CHECKS = ("transaction_timeout=1", "transaction_check_interval=1")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
+    folder = tmp_path_factory.mktemp("others")
+    with our_pair(folder, settings=QUICK_CHECKS) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module", params=["go", "cpp"])
+def other(
+    request: pytest.FixtureRequest, cluster: OurPair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OtherClient]:
+    try:
+        command = program(request.param)
+    except UnavailableError as error:
+        pytest.skip(f"interop: skipped: {error}")
+    home = tmp_path_factory.mktemp(request.param)
+    with OtherClient(command, cluster.name_server.address, home) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def client(cluster: OurPair) -> Any:
+    async with open_client(name_servers=[cluster.name_server.address]) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def topic(cluster: OurPair, client: ClientInstance) -> str:
+    """A new topic with two queues, known to the name server."""
+    name = f"other-{next(NUMBERS)}"
+    async with open_admin(client=client) as admin:
+        await admin.create_topic(name, queues=2)
+    return name

@@ -25,8 +25,7 @@ from rocketrio_protocol.record.properties import encode_properties
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 from tests.interop.conftest import OnOurs
-from tests.interop.java_client import JavaClient
-from tests.interop.test_java_on_our_broker import JOIN_TIMEOUT, bodies, make_topic
+from tests.interop.java_client import JOIN_TIMEOUT, JavaClient, bodies
 
 pytestmark = pytest.mark.interop
 
@@ -34,11 +33,6 @@ pytestmark = pytest.mark.interop
 @pytest.fixture
 def java(on_ours: OnOurs) -> JavaClient:
     return on_ours.java
-
-
-@pytest.fixture
-def topic(java: JavaClient, on_ours: OnOurs) -> str:
-    return make_topic(java, on_ours.master.address)
 
 
 def seen_until(java: JavaClient, member: str, count: int) -> list[dict[str, Any]]:

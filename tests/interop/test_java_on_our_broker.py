@@ -1,48 +1,20 @@
 """Apache's client, of both versions and in both header encodings, on our name server and our master."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.interop.conftest import OnOurs
-from tests.interop.java_client import JavaClient, JavaError
+from tests.interop.java_client import (
+    JOIN_TIMEOUT,
+    TOPIC_NUMBERS,
+    JavaClient,
+    JavaError,
+    bodies,
+)
 
 pytestmark = pytest.mark.interop
-
-TOPIC_NUMBERS = itertools.count()
-JOIN_TIMEOUT = 75.0
-"""Seconds; one in ten 5.3.3 consumers gets no queue at first, on Apache too, and looks again 20 s later. One that
-rebalances while its heartbeat is under way tells of its new subscription 30 s later, and gets code 25 until then."""
-
-
-@pytest.fixture(params=["JSON", "ROCKETMQ"])
-def java(request: pytest.FixtureRequest, on_ours: OnOurs) -> JavaClient:
-    return on_ours.java if request.param == "JSON" else on_ours.java_rocketmq
-
-
-@pytest.fixture
-def topic(java: JavaClient, on_ours: OnOurs) -> str:
-    """A new topic with two queues, known to the name server."""
-    return make_topic(java, on_ours.master.address)
-
-
-def make_topic(java: JavaClient, master: str) -> str:
-    name = f"story-{next(TOPIC_NUMBERS)}"
-    java.call("create_topic", address=master, topic=name, queues=2)
-    java.until("publish_queues", topic=name)
-    return name
-
-
-@pytest.fixture
-def queue(topic: str) -> dict[str, Any]:
-    """The first queue of the topic, as calls want it."""
-    return {"topic": topic, "broker": "broker-a", "queue_id": 0}
-
-
-def bodies(messages: list[dict[str, Any]]) -> list[str]:
-    return [message["body"] for message in messages]
 
 
 SENDS: dict[str, Callable[[JavaClient, dict[str, Any]], object]] = {

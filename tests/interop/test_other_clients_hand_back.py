@@ -15,10 +15,10 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop.other_clients import OtherClient
-from tests.interop.test_other_clients_on_our_broker import (
+from tests.interop.other_clients import (
     FIRST_RETRY,
     JOIN_TIMEOUT,
+    OtherClient,
     client,
     cluster,
     other,

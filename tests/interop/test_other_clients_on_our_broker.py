@@ -3,11 +3,8 @@
 They follow the protocol less exactly than Java's (RocketMQ reference, section 2.14).
 """
 
-import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -18,58 +15,24 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     open_admin,
-    open_client,
     open_consumer,
     open_producer,
 )
-from tests.interop.jars import UnavailableError
-from tests.interop.other_clients import OtherClient, program
-from tests.support.ours import OurPair, our_pair
+from tests.interop.other_clients import (
+    FIRST_RETRY,
+    JOIN_TIMEOUT,
+    NUMBERS,
+    OtherClient,
+    client,
+    cluster,
+    other,
+    topic,
+)
+from tests.support.ours import OurPair
 from tests.support.waiting import eventually
 
+__all__ = ["client", "cluster", "other", "topic"]  # fixtures: pytest finds them by their names here
 pytestmark = pytest.mark.interop
-
-NUMBERS = itertools.count()
-JOIN_TIMEOUT = 60.0
-"""Seconds until a member has its queues; both rebalance every 10 to 20 s."""
-FIRST_RETRY = 75.0
-"""Seconds; a message that was handed back comes again after 10, and a new retry topic is looked for every 30."""
-QUICK_CHECKS = ("transaction_timeout=1", "transaction_check_interval=1")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
-    folder = tmp_path_factory.mktemp("others")
-    with our_pair(folder, settings=QUICK_CHECKS) as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module", params=["go", "cpp"])
-def other(
-    request: pytest.FixtureRequest, cluster: OurPair, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OtherClient]:
-    try:
-        command = program(request.param)
-    except UnavailableError as error:
-        pytest.skip(f"interop: skipped: {error}")
-    home = tmp_path_factory.mktemp(request.param)
-    with OtherClient(command, cluster.name_server.address, home) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(cluster: OurPair) -> Any:
-    async with open_client(name_servers=[cluster.name_server.address]) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def topic(cluster: OurPair, client: ClientInstance) -> str:
-    """A new topic with two queues, known to the name server."""
-    name = f"other-{next(NUMBERS)}"
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(name, queues=2)
-    return name
 
 
 async def received(

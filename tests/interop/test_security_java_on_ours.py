@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - fixtures that other files define
 """Apache's clients and mqadmin with an account, on our name server and broker with access control.
 
 The stories of Java's clients are those of the other files, with an account that has the rights of producers, consumers
@@ -12,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.interop.java_client import JavaClient, JavaError
+from tests.interop.java_client import JavaClient, JavaError, bodies
 from tests.interop.secured_ours import (
     DENIED,
     DISABLED,
@@ -33,10 +32,6 @@ from tests.interop.test_consumer_requests import (  # noqa: F401 - played here a
     test_two_orderly_members_never_share_a_queue,
 )
 from tests.interop.test_java_on_our_broker import (  # noqa: F401 - played here again
-    bodies,
-    java,
-    make_topic,
-    queue,
     test_batch_gets_consecutive_offsets,
     test_compressed_body_comes_back,
     test_every_kind_of_send_is_stored,
@@ -48,7 +43,6 @@ from tests.interop.test_java_on_our_broker import (  # noqa: F401 - played here 
     test_offsets_of_a_group,
     test_offsets_of_a_queue,
     test_topic_is_made_by_the_first_send,
-    topic,
 )
 from tests.support import wire
 from tests.support.waiting import wait_until

@@ -13,7 +13,7 @@ import pytest
 from rocketrio import Credentials, MessageQueue, open_client
 from tests.interop.jars import UnavailableError
 from tests.interop.line_client import ClientError
-from tests.interop.other_clients import OtherClient, program
+from tests.interop.other_clients import QUICK_CHECKS, OtherClient, program, topic  # noqa: F401 - a fixture
 from tests.interop.secured_ours import (
     DENIED,
     INNER,
@@ -22,7 +22,6 @@ from tests.interop.secured_ours import (
     secured_servers,
 )
 from tests.interop.test_other_clients_on_our_broker import (  # noqa: F401 - played here again
-    QUICK_CHECKS,
     test_its_batch_is_stored_side_by_side,
     test_its_delayed_message_comes_later,
     test_its_order_is_kept,
@@ -36,7 +35,6 @@ from tests.interop.test_other_clients_on_our_broker import (  # noqa: F401 - pla
     test_other_client_receives_what_ours_sends,
     test_other_client_shares_the_queues_with_ours,
     test_rocketrio_client_continues_where_it_stopped,
-    topic,
 )
 
 pytestmark = pytest.mark.interop

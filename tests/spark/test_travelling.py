@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructType
-from tests.spark.test_runtime import NOBODY
 
 from rocketrio.client import ClientInstance
 from rocketrio.spark.reading.offsets import QueueRange
@@ -16,7 +15,8 @@ from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.runtime import process_runtime
 from rocketrio.spark.source import RocketMQDataSource
 
-OPTIONS = {"nameServer": NOBODY[0], "subscribe": "orders"}
+NOBODY = "127.0.0.1:1"
+OPTIONS = {"nameServer": NOBODY, "subscribe": "orders"}
 LIVE = ("trio", "socket", "threading", "queue", "_thread", "asyncio", "select")
 LIVE_OURS = (
     "rocketrio.client",
@@ -45,7 +45,7 @@ def _source() -> RocketMQDataSource:
 
 
 def _write_source() -> RocketMQDataSource:
-    return RocketMQDataSource({"nameServer": NOBODY[0], "topic": "orders"})
+    return RocketMQDataSource({"nameServer": NOBODY, "topic": "orders"})
 
 
 _BODY = StructType().add("body", BinaryType())
@@ -66,7 +66,7 @@ def test_readers_and_writers_hold_nothing_live(make: Callable[[], object]) -> No
     runtime = process_runtime()
 
     async def client() -> ClientInstance:
-        return await runtime.client(NOBODY)
+        return await runtime.client((NOBODY,))
 
     runtime.call(client, timeout=20)  # this process has a loop and connections
     made = make()

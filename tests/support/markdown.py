@@ -1,6 +1,7 @@
 """What readers see of a page in Markdown."""
 
 import re
+from pathlib import Path
 from typing import Final
 
 BLOCK: Final = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
@@ -14,3 +15,9 @@ LINK: Final = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 def slug(heading: str) -> str:
     """Return the anchor that hosts of Markdown make of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that hosts of Markdown make of headings."""
+    prose = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)}

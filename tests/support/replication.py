@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 import attrs
 import trio
@@ -19,7 +20,7 @@ from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_broker.testing.memory_network import MemoryListener, MemoryNetwork
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -234,3 +235,44 @@ async def slave(
         )
         await nursery.start(client.run)
         yield Slave(store, client, address)
+
+
+TEST_LIMIT = 7200.0
+"""Virtual seconds: a client tries for ever."""
+
+
+@attrs.define
+class RawMaster:
+    """A listener that slaves find, and their connections."""
+
+    network: MemoryNetwork
+    listener: MemoryListener
+
+    async def accept(self) -> RawPeer:
+        return RawPeer(await self.listener.accept())
+
+
+@asynccontextmanager
+async def followed(**options: Any) -> AsyncGenerator[tuple[RawMaster, Slave]]:
+    """A raw master, and a slave that follows it."""
+    network = MemoryNetwork()
+    listener = await network.host(MASTER).listen(MASTER_HA)
+    with trio.fail_after(TEST_LIMIT):
+        async with slave(network, **options) as ours:
+            yield RawMaster(network, listener), ours
+
+
+RECORD = 197
+"""Bytes of one of the records that `fill` makes."""
+
+
+async def disk_with(messages: int, *tail_sizes: int, begin: int = 0) -> MemoryDisk:
+    """A closed store: a history that all share, then messages of other sizes; perhaps without its first files."""
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        fill(store, messages)
+        for size in tail_sizes:
+            fill(store, 10, size=size)
+        while store.min_physical_offset < begin:
+            store.commit_log.files.remove_first()
+    return disk

@@ -85,3 +85,13 @@ def body_of(record: bytes) -> bytes:
     """The body of a record with IPv4 hosts."""
     size = int.from_bytes(record[84:88])
     return record[88 : 88 + size]
+
+
+# The sizes the recorded brokers ran with.
+APACHE = StoreConfig(
+    mapped_file_size_commit_log=1 << 20,
+    mapped_file_size_consume_queue=6000,
+    max_hash_slot_num=997,
+    max_index_num=4000,
+    file_reserved_time=1e6,
+)

@@ -2,11 +2,8 @@
 
 import itertools
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from tests.support.replication import (
@@ -17,6 +14,7 @@ from tests.support.replication import (
     RawPeer,
     Slave,
     fill,
+    followed,
     log_bytes,
     master,
     slave,
@@ -28,32 +26,8 @@ from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.history import FIRST_ADDRESS
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_broker.testing.memory_network import MemoryListener, MemoryNetwork
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
-
-TEST_LIMIT = 7200.0
-"""Virtual seconds: a client tries for ever."""
-
-
-@attrs.define
-class RawMaster:
-    """A listener that slaves find, and their connections."""
-
-    network: MemoryNetwork
-    listener: MemoryListener
-
-    async def accept(self) -> RawPeer:
-        return RawPeer(await self.listener.accept())
-
-
-@asynccontextmanager
-async def followed(**options: Any) -> AsyncGenerator[tuple[RawMaster, Slave]]:
-    """A raw master, and a slave that follows it."""
-    network = MemoryNetwork()
-    listener = await network.host(MASTER).listen(MASTER_HA)
-    with trio.fail_after(TEST_LIMIT):
-        async with slave(network, **options) as ours:
-            yield RawMaster(network, listener), ours
 
 
 async def settled(ours: Slave) -> int:

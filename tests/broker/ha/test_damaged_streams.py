@@ -11,7 +11,6 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.ha.test_client import followed
 from tests.golden.golden import VERSIONS, recorded_frames
 from tests.golden.mutations import Fault, faults, same_faults_each_run
 from tests.support.replication import (
@@ -19,6 +18,7 @@ from tests.support.replication import (
     OTHER_SLAVE,
     REPORT,
     RawPeer,
+    followed,
     log_bytes,
     master,
     some_log,

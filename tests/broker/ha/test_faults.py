@@ -1,8 +1,7 @@
 """An exception of this program at either end of the replication link ends that connection and nothing else."""
 
 import pytest
-from tests.broker.ha.test_client import followed
-from tests.support.replication import OTHER_SLAVE, SLAVE, fill, master, some_log
+from tests.support.replication import OTHER_SLAVE, SLAVE, fill, followed, master, some_log
 from tests.support.waiting import eventually
 from trio.testing import MockClock, wait_all_tasks_blocked
 

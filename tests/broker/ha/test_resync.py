@@ -10,9 +10,11 @@ from tests.support.clocks import SettableClock
 from tests.support.replication import (
     FILE_SIZE,
     OTHER_SLAVE,
+    RECORD,
     SLAVE,
     Master,
     Slave,
+    disk_with,
     fill,
     log_bytes,
     master,
@@ -32,8 +34,6 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk
 REFUSE = HistoryRules()
 CUT = HistoryRules(divergent_tail="cut")
 RESTART = HistoryRules(missing_history="restart")
-RECORD = 197
-"""Bytes of one of the records that `fill` makes."""
 
 
 @attrs.define
@@ -44,18 +44,6 @@ class Rules:
 
     def __call__(self) -> HistoryRules:
         return self.now
-
-
-async def disk_with(messages: int, *tail_sizes: int, begin: int = 0) -> MemoryDisk:
-    """A closed store: a history that all share, then messages of other sizes; perhaps without its first files."""
-    disk = MemoryDisk()
-    async with opened(disk) as store:
-        fill(store, messages)
-        for size in tail_sizes:
-            fill(store, 10, size=size)
-        while store.min_physical_offset < begin:
-            store.commit_log.files.remove_first()
-    return disk
 
 
 @asynccontextmanager

@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.broker.ha.test_resync import RECORD, disk_with
 from tests.support.replication import (
     FILE_SIZE,
     MASTER,
     MASTER_HA,
+    RECORD,
     RawPeer,
     Slave,
+    disk_with,
     log_bytes,
     slave,
 )

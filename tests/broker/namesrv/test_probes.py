@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 import pytest
 import trio
-from tests.broker.namesrv.test_server import ADDR, registered, registration
+from tests.broker.namesrv.registrations import ADDR, registered, registration
 from trio.testing import MockClock
 
 from rocketrio_broker.namesrv.probes import ANSWER_HOLDS, PROBE_LIMIT, WAITING_LIMIT

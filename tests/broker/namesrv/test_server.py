@@ -1,12 +1,12 @@
 """The name server as a whole: what Apache's answered to recorded requests, and its life over connections."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import pytest
 import trio
+from tests.broker.namesrv.registrations import ADDR, registered, registration
 from tests.broker.parts import RecordingChannel
 from tests.golden.exchanges import RecordedExchange, recorded_exchanges
 from tests.golden.golden import as_4_9_wrote
@@ -17,15 +17,13 @@ from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.bodies import fastjson
-from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
-from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 
-ADDR = "10.0.0.9:9876"
 ONLY_IN_5_X = {"enableActingMaster"}
 
 
@@ -102,24 +100,6 @@ async def served() -> AsyncGenerator[tuple[NameServer, ChannelPool, ChannelPool]
         await nursery.start(name_server.run)
         yield name_server, broker, client
         nursery.cancel_scope.cancel()
-
-
-def registration(
-    *, broker_id: int = 0, body: bytes | None = None, crc: int = 0, **changes: Any
-) -> tuple[cluster.RegisterBrokerRequestHeader, bytes]:
-    header = attrs.evolve(
-        cluster.RegisterBrokerRequestHeader(
-            broker_name="broker-a",
-            broker_addr=f"10.0.0.1:1091{broker_id}",
-            cluster_name="lab",
-            ha_server_addr="10.0.0.1:10912",
-            broker_id=broker_id,
-            body_crc32=crc,
-        ),
-        **changes,
-    )
-    wrapper = TopicConfigSerializeWrapper(DataVersion(1, 1), {"T": TopicConfig("T", 4, 4)})
-    return header, encode_register_body(RegisterBrokerBody(wrapper)) if body is None else body
 
 
 async def test_a_broker_is_forgotten_when_its_connection_ends(
@@ -369,15 +349,6 @@ async def test_names_and_addresses_of_apaches_brokers_pass(
         answer = await broker.call(ADDR, *registration(**changes))
         assert answer.code == ResponseCode.SUCCESS
         assert name_server.routes.broker_live_table
-
-
-def registered(
-    *topics: TopicConfig, servers: Sequence[str] = (), compressed: bool = False
-) -> bytes:
-    wrapper = TopicConfigSerializeWrapper(
-        DataVersion(1, 1), {each.topic_name: each for each in topics}
-    )
-    return encode_register_body(RegisterBrokerBody(wrapper, list(servers)), compressed=compressed)
 
 
 async def test_topics_that_cannot_be_routed_are_left_out_and_the_others_are_not(

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.broker.store.test_epochs import begin, epoch, fill
+from tests.broker.epoch_lines import begin, epoch, fill
 from tests.support.stores import opened, put_of, stored
 from trio.testing import MockClock
 

@@ -1,17 +1,14 @@
 """Replies (324, 325): pushed to who waits for them, stored, and answered."""
 
-import attrs
 import pytest
 import trio
-from tests.broker.processors.asking import Asking, asking
+from tests.broker.processors.asking import asking
+from tests.broker.requesters import PROPERTIES, Requester, beat, reply
 from tests.support.caller import Caller, messages
 from trio.testing import MockClock
 
-from rocketrio_protocol.bodies import fastjson
-from rocketrio_protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
-from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands import client
 from rocketrio_protocol.commands.send import (
     PushReplyMessageRequestHeader,
@@ -19,41 +16,6 @@ from rocketrio_protocol.commands.send import (
     SendReplyMessageRequestHeaderV2,
 )
 from rocketrio_protocol.record.properties import decode_properties
-from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
-
-PROPERTIES = "MSG_TYPE\x01reply\x02CORRELATION_ID\x0142\x02REPLY_TO_CLIENT\x01asker\x02TTL\x013000"
-
-
-@attrs.define
-class Requester:
-    """Waits for replies."""
-
-    got: list[RemotingCommand] = attrs.Factory(list)
-    code: int = 0
-    delay: float = 0.0
-
-    async def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        self.got.append(request)
-        await trio.sleep(self.delay)
-        return request.response(code=self.code, remark="as the client says")
-
-    @property
-    def processors(self) -> dict[int, Processor]:
-        return {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self}
-
-
-async def beat(one: Asking, client_id: str = "asker") -> None:
-    data = HeartbeatData(client_id, producer_data_set=[ProducerData("P"), ProducerData("Q")])
-    await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
-
-
-def reply(
-    *, topic: str = "lab_REPLY_TOPIC", queue_id: int = 0, properties: str = PROPERTIES
-) -> SendReplyMessageRequestHeaderV2:
-    return SendReplyMessageRequestHeaderV2(
-        "repliers", topic, "TBW102", 4, queue_id, 0, 1_700_000_000_000, 3, properties
-    )
 
 
 async def test_reply_is_pushed_to_the_requester_and_stored(autojump_clock: MockClock) -> None:

@@ -7,22 +7,13 @@ import attrs
 import pytest
 from tests.broker.store.generated_logs import use_columns_from
 from tests.golden.golden import unpack_store
-from tests.support.stores import opened, read_all
+from tests.support.stores import APACHE, opened, read_all
 
-from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.record_columns import FEW_RECORDS
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 
-# The sizes the recorded brokers ran with.
-APACHE = StoreConfig(
-    mapped_file_size_commit_log=1 << 20,
-    mapped_file_size_consume_queue=6000,
-    max_hash_slot_num=997,
-    max_index_num=4000,
-    file_reserved_time=1e6,
-)
 RUNS = [
     pytest.param(run, role, id=f"{run}-{role}")
     for run in ("4.9.7", "5.3.3")

@@ -1,34 +1,17 @@
 """The epoch file: what it keeps over crashes, and what it does not believe."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.broker.epoch_lines import begin, epoch, fill
 from tests.support.faulty_disk import FaultyDisk, PowerCutError
-from tests.support.stores import ROOT, opened, put_of, stored
+from tests.support.stores import ROOT, opened
 from trio.testing import MockClock
 
-from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE, JOINED_LIMIT, Epochs
-from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE, JOINED_LIMIT
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_protocol.ha.exchange import Epoch
 
 FILE = ROOT / EPOCH_FILE
-
-
-async def begin(store: MessageStore, name: str = "me") -> Epochs:
-    await store.epochs.begin(new_name=lambda: name, reports_disk=False)
-    return store.epochs
-
-
-def epoch(store: MessageStore, number: int, **more: Any) -> Epoch:
-    values: dict[str, Any] = {"member": "me", "mode": "sync", **more}
-    return Epoch(number=number, id=f"id{number}", start=store.max_physical_offset, **values)
-
-
-def fill(store: MessageStore, count: int = 3) -> None:
-    for _ in range(count):
-        stored(store.append(put_of(b"x" * 100)))
 
 
 async def test_lines_are_there_after_a_clean_stop_and_the_name_stays(

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.store.test_apache_directories import APACHE
 from tests.golden.golden import unpack_store
-from tests.support.stores import ROOT, SMALL, crash, opened, put_of, read_all, stored
+from tests.support.stores import APACHE, ROOT, SMALL, crash, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.message_store import MessageStore

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.client.admin.test_declared import through_files
+from tests.client.admin.declared_states import through_files
 from tests.support.clients import client_of
 from trio.testing import MockClock
 

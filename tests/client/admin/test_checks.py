@@ -2,8 +2,8 @@
 
 import attrs
 import pytest
+from tests.client.admin.brokers import MASTER, SLAVE, master, slave
 from tests.client.admin.test_doctor import FIRES, WELL
-from tests.client.admin.test_health import MASTER, SLAVE, master, slave
 
 from rocketrio.admin.checks import (
     CheckResult,

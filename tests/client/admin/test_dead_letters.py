@@ -4,27 +4,16 @@ from datetime import UTC, datetime
 
 import pytest
 import trio
+from tests.client.dead_letters import give_up
 from tests.support.clients import open_admin
-from tests.support.orders import TOPIC, receive, send
+from tests.support.orders import TOPIC, receive
 
-from rocketrio import GIVE_UP, ClientInstance, ConsumeLater, MessageExt, open_consumer
+from rocketrio import ClientInstance, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.errors import ConfigError, NotReachableError, RouteNotFoundError
 from rocketrio_protocol.names import dead_letter_topic
-
-
-async def give_up(client: ClientInstance, count: int, *, group: str = "g") -> None:
-    """Send so many messages and make each a dead letter."""
-    await send(client, count, queues=1)
-
-    async def handle(message: MessageExt) -> None:
-        raise ConsumeLater(GIVE_UP)
-
-    async with open_consumer(TOPIC, group=group, client=client) as consumer:
-        with trio.move_on_after(3):
-            await consumer.run(handle, concurrency=1)
 
 
 async def test_dead_letters_are_listed_and_stay(client: ClientInstance) -> None:

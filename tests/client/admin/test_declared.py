@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.admin.declared_states import through_files
 
 from rocketrio.admin.declared import (
     ATTRIBUTE,
     BROKER,
     EVERYWHERE,
     EXISTS,
-    KINDS,
     ApplyPlan,
     Change,
     Place,
@@ -65,13 +65,6 @@ STATES = st.builds(
     st.dictionaries(BROKERS, SETTINGS, max_size=2),
     st.dictionaries(st.text(min_size=1, max_size=5), st.text(min_size=1, max_size=5), max_size=2),
 )
-
-
-def through_files(state: Any) -> Any:
-    found: dict[Any, Any] = {}
-    for kind in KINDS:
-        found |= from_toml(to_toml(state, kind), kind)
-    return found
 
 
 @given(STATES)

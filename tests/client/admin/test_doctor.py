@@ -10,9 +10,9 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.admin.brokers import MASTER, SLAVE
+from tests.client.admin.group_members import member, state
 from tests.client.admin.test_group_check import WELL as WELL_GROUP
-from tests.client.admin.test_group_check import member, state
-from tests.client.admin.test_health import MASTER, SLAVE
 from tests.support.clients import client_of
 from trio.testing import MockClock
 

@@ -6,29 +6,17 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.client.admin.group_members import member, state
 from tests.support.clients import client_of
 
 from rocketrio import ClientInstance, Consumer, Message, open_admin, open_consumer, open_producer
 from rocketrio.admin.group_check import GroupMembers, group_findings
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.bodies.heartbeat import SubscriptionData
-from rocketrio_protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
-from rocketrio_protocol.bodies.stats import Connection
+from rocketrio_protocol.bodies.running_info import ConsumerRunningInfo
 from rocketrio_protocol.errors import ConsumerNotOnlineError, GroupNotExistError
 from rocketrio_protocol.message import MessageQueue
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
-
-
-def member(client_id: str, version: int = 400) -> Connection:
-    return Connection(client_id, "10.0.0.9:1", "JAVA", version)
-
-
-def state(*queues: MessageQueue, tags: str = "*", topic: str = "orders") -> ConsumerRunningInfo:
-    return ConsumerRunningInfo(
-        subscription_set=[SubscriptionData(topic, tags), SubscriptionData("%RETRY%g")],
-        mq_table={queue: ProcessQueueInfo() for queue in queues},
-    )
 
 
 def dropping(count: int) -> ConsumerRunningInfo:

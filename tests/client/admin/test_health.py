@@ -3,6 +3,7 @@
 import attrs
 import pytest
 import trio
+from tests.client.admin.brokers import MASTER, SLAVE, master, slave
 
 from rocketrio import ClientInstance, open_admin
 from rocketrio.admin import Health
@@ -11,7 +12,6 @@ from rocketrio.admin.cluster_status import (
     NO_WRITES,
     NOT_CONNECTED,
     NOT_REACHABLE,
-    TAKES_WRITES,
     BrokerStatus,
     clock_ahead,
 )
@@ -21,33 +21,12 @@ from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha.status import BeyondBoundary, LastWait
 
-NONE = dict.fromkeys(attrs.fields_dict(BrokerStatus))
-MASTER = BrokerStatus(
-    **{
-        **NONE,
-        "cluster": "c",
-        "broker_name": "broker-a",
-        "broker_id": 0,
-        "role": "sync-master",
-        "address": "h:1",
-        "state": TAKES_WRITES,
-    }
-)
-SLAVE = attrs.evolve(MASTER, broker_id=1, role="slave", address="h:2", state="following")
 PAIR = (MASTER, SLAVE)
 
 
 def found(*brokers: BrokerStatus, **runtimes: dict[str, str]) -> list[tuple[str, str]]:
     answers = ClusterAnswers({}, brokers, {f"h:{key[1:]}": one for key, one in runtimes.items()})
     return [(one.code, one.severity.value) for one in health_of(answers).findings]
-
-
-def slave(**changes: object) -> BrokerStatus:
-    return attrs.evolve(SLAVE, **changes)
-
-
-def master(**changes: object) -> BrokerStatus:
-    return attrs.evolve(MASTER, **changes)
 
 
 def test_pair_that_follows_is_well_though_much_is_unknown() -> None:

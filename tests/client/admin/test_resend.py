@@ -7,7 +7,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.admin.test_dead_letters import give_up
+from tests.client.dead_letters import give_up
 from tests.support.clients import open_admin
 from tests.support.orders import TOPIC
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.client.cli.test_commands import Done, rocketrio
+from tests.support.commands import Done, rocketrio
 from tests.support.secured_broker import INNER, Secured, secured
 
 pytestmark = pytest.mark.real

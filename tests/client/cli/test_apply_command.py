@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import LIMIT, in_cluster
+from tests.support.commands import LIMIT, in_cluster
 
 from rocketrio.cli import main
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import LIMIT, ROCKETRIO, in_cluster
+from tests.support.commands import LIMIT, ROCKETRIO, in_cluster
 
 from rocketrio.cli import main
 from rocketrio_broker.embedded import EmbeddedCluster

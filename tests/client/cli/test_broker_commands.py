@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import ROCKETRIO, in_cluster
+from tests.support.commands import ROCKETRIO, in_cluster
 from tests.support.waiting import HANGS
 
 from rocketrio.cli import main

@@ -4,48 +4,11 @@ import json
 
 import attrs
 from rich.console import Console
+from tests.client.cli.rows import MASTER, SLAVE
 
-from rocketrio.admin.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
+from rocketrio.admin.cluster_status import NO_WRITES, BrokerStatus
 from rocketrio.cli.cluster_table import status_rows, status_table
 from rocketrio_protocol.ha.status import LastWait
-
-MASTER = BrokerStatus(
-    cluster="c",
-    broker_name="broker-a",
-    broker_id=0,
-    role="sync-master",
-    address="10.0.0.1:10911",
-    state=TAKES_WRITES,
-    min_physical_offset=0,
-    max_physical_offset=4_000_000_000,
-    follows=None,
-    bytes_behind=None,
-    seconds_behind=None,
-    seconds_since_report=None,
-    bytes_per_second=None,
-    acknowledges=None,
-    problem=None,
-    last_wait=LastWait(
-        status="PUT_OK", end_offset=9, flush_seconds=0.002, slave_seconds=0.0015, slave="10.0.0.2:4"
-    ),
-    answered={"PUT_OK": 1200, "FLUSH_SLAVE_TIMEOUT": 0},
-)
-SLAVE = attrs.evolve(
-    MASTER,
-    broker_id=1,
-    role="slave",
-    address="10.0.0.2:10911",
-    state="following",
-    max_physical_offset=1_000_000_000,
-    follows="10.0.0.1:10912",
-    bytes_behind=3_000_000_000,
-    seconds_behind=61.25,
-    seconds_since_report=0.1,
-    bytes_per_second=100_000_000,
-    acknowledges="disk",
-    last_wait=None,
-    answered=None,
-)
 
 
 def shown(*statuses: BrokerStatus, width: int = 240) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.client.cli.test_commands import LIMIT, ROCKETRIO
+from tests.support.commands import LIMIT, ROCKETRIO
 
 from rocketrio import open_admin
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.client.cli.test_commands import ROCKETRIO, in_cluster, in_shell
+from tests.support.commands import ROCKETRIO, in_cluster, in_shell
 from tests.support.waiting import HANGS
 
 from rocketrio import open_admin

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner, Result
-from tests.client.cli.test_commands import Done, in_cluster
+from tests.support.commands import Done, in_cluster
 from tests.support.stores import SMALL, body_of, opened, put_of, read_all, stored
 from tests.support.waiting import HANGS
 from trio.testing import MockClock

@@ -3,9 +3,9 @@
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import LIMIT, Done, in_cluster
+from tests.client.dead_letters import give_up_all
+from tests.support.commands import LIMIT, Done, in_cluster
 
-from rocketrio import GIVE_UP, ConsumeLater, MessageExt, open_client, open_consumer
 from rocketrio.cli import main
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -18,25 +18,6 @@ COLUMNS = (
     "store_time",
     "body_size",
 )
-
-
-async def give_up_all(cluster: EmbeddedCluster, *, count: int) -> None:
-    """Let the group billing refuse that many messages for good."""
-    left = count
-
-    async def refuse(message: MessageExt) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            scope.cancel()
-        raise ConsumeLater(GIVE_UP)
-
-    async with (
-        open_client(name_servers=cluster.name_servers) as client,
-        open_consumer("orders", group="billing", start_from="earliest", client=client) as consumer,
-    ):
-        with trio.CancelScope() as scope:
-            await consumer.run(refuse, concurrency=1)
 
 
 @pytest.mark.real

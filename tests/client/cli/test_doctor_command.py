@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import LIMIT, in_cluster, rocketrio
+from tests.support.commands import LIMIT, in_cluster, rocketrio
 
 from rocketrio.admin import CODES
 from rocketrio.cli import main

@@ -2,7 +2,7 @@
 
 import pytest
 import trio
-from tests.client.cli.test_commands import LIMIT, in_cluster
+from tests.support.commands import LIMIT, in_cluster
 
 from rocketrio import Message, open_producer
 from rocketrio_broker.embedded import EmbeddedCluster

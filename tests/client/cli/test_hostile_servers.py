@@ -16,10 +16,10 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 from tests.client.cli.hostile_servers import EVIL, HOSTILE, Relay, relays
-from tests.client.cli.test_commands import LIMIT
-from tests.client.cli.test_top_command import terminal
+from tests.client.cli.terminals import terminal
 from tests.client.cli.trees import all_commands
 from tests.support.caller import Caller
+from tests.support.commands import LIMIT
 from tests.support.running_cluster import Running, channel_pool, create_topic, running_cluster
 from tests.support.waiting import eventually
 

@@ -1,48 +1,20 @@
 """The command `rocketrio lag`: tables for people, JSON for programs, exit codes."""
 
 import json
-import math
 
 import attrs
 import pytest
 import trio
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
-from tests.client.cli.test_commands import LIMIT, in_cluster
+from tests.client.cli.rows import PARTLY, REPORT, ROW
+from tests.support.commands import LIMIT, in_cluster
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
-from rocketrio.admin import GroupLag, LagReport, Owner, QueueLag
+from rocketrio.admin import LagReport
 from rocketrio.cli import main
 from rocketrio.cli.lag_table import GroupTable, queue_table, report_json
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.lag import Judgement, Verdict
-
-QUEUE = MessageQueue("orders", "broker-a", 3)
-STALLED = Judgement(Verdict.STALLED, "queue 3 of broker-a stands", 7, 1.25, 0.0, math.inf, 42.0)
-ROW = GroupLag(
-    "billing",
-    "orders",
-    STALLED,
-    members=2,
-    oldest_seconds=7200.0,
-    queues=[QueueLag(QUEUE, 5, 12, "app-7@10.0.0.9", 7200.0, STALLED)],
-    source="window",
-)
-UNKNOWN = Judgement(Verdict.UNKNOWN, "broker-b did not answer: away", None)
-PARTLY = attrs.evolve(
-    ROW,
-    judgement=UNKNOWN,
-    members=None,
-    oldest_seconds=None,
-    queues=[
-        *ROW.queues,
-        QueueLag(
-            attrs.evolve(QUEUE, broker_name="broker-b"), 5, None, Owner.A_MEMBER, None, UNKNOWN
-        ),
-    ],
-)
-NOTHING = GroupLag("idle", None, UNKNOWN, 0, None, [], "window")
-REPORT = LagReport([ROW, PARTLY, NOTHING], 9, {"broker-b": "away"}, 60.0, 13)
 
 
 def shown(table: RenderableType, width: int = 240) -> list[str]:

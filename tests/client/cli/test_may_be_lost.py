@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from tests.client.cli.test_commands import ROCKETRIO, in_cluster
+from tests.support.commands import ROCKETRIO, in_cluster
 from tests.support.waiting import HANGS
 
 from rocketrio_broker.embedded import EmbeddedCluster

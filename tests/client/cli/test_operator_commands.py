@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import LIMIT, Done, Run, in_cluster
-from tests.client.cli.test_dead_letters_command import give_up_all
+from tests.client.dead_letters import give_up_all
+from tests.support.commands import LIMIT, Done, Run, in_cluster
 
 from rocketrio import (
     Message,

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import trio
-from tests.client.cli.test_commands import ROCKETRIO
+from tests.support.commands import ROCKETRIO
 from tests.support.waiting import HANGS
 from trio.testing import MockClock
 

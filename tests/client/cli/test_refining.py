@@ -11,9 +11,9 @@ import pytest
 import trio
 from rich.console import Console
 from rich.text import Text
-from tests.client.admin.test_lag import FakeCalls, window_of
-from tests.client.cli.test_commands import LIMIT, ROCKETRIO, Run, in_cluster
-from tests.client.cli.test_top_command import terminal
+from tests.client.admin.lag_calls import FakeCalls, window_of
+from tests.client.cli.terminals import terminal
+from tests.support.commands import LIMIT, ROCKETRIO, Run, in_cluster
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
 from rocketrio.admin import GroupLag, LagReport, lag_report

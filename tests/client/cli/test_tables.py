@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
-from tests.client.cli.test_cluster_table import MASTER, SLAVE
-from tests.client.cli.test_lag_command import PARTLY, REPORT, ROW
+from tests.client.cli.rows import MASTER, PARTLY, REPORT, ROW, SLAVE
 
 import rocketrio.cli
 from rocketrio.cli.cluster_table import status_table

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.client.cli.test_commands import in_cluster
+from tests.support.commands import in_cluster
 
 from rocketrio.cli import main
 from rocketrio_broker.embedded import EmbeddedCluster

@@ -1,80 +1,16 @@
 """`rocketrio top` in a real terminal (a pty): keys, Ctrl-C, errors, and what the terminal is like afterwards."""
 
-import fcntl
-import os
-import pty
 import signal
-import struct
-import termios
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
-import attrs
 import pytest
 import trio
-from tests.client.cli.test_commands import LIMIT, ROCKETRIO, in_cluster, rocketrio
+from tests.client.cli.terminals import terminal
+from tests.support.commands import LIMIT, in_cluster, rocketrio
 
 from rocketrio import Message, open_client, open_consumer, open_producer
 from rocketrio_broker.embedded import EmbeddedCluster
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
-
-
-@attrs.define
-class Terminal:
-    """The other end of a program's terminal."""
-
-    end: int
-    other: int
-    process: trio.Process
-    before: list[object]
-    seen: bytes = b""
-
-    async def until(self, holds: Callable[[bytes], bool]) -> None:
-        """Read until what was seen is as wanted."""
-        while not holds(self.seen):
-            await trio.lowlevel.wait_readable(self.end)
-            self.seen += os.read(self.end, 65_536)
-
-    def press(self, keys: bytes) -> None:
-        self.seen = b""
-        os.write(self.end, keys)
-
-    async def ended(self) -> int:
-        """Read on until the program ends; return its exit code."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.until, lambda _: False)
-            code = await self.process.wait()
-            await trio.sleep(0.2)
-            nursery.cancel_scope.cancel()
-        return code
-
-    @property
-    def is_as_before(self) -> bool:
-        return termios.tcgetattr(self.other) == self.before
-
-
-@asynccontextmanager
-async def terminal(*arguments: str, namesrv: str, width: int = 100) -> AsyncIterator[Terminal]:
-    end, other = pty.openpty()
-    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    process = await trio.lowlevel.open_process(
-        [ROCKETRIO, *arguments],
-        stdin=other,
-        stdout=other,
-        stderr=other,
-        start_new_session=True,
-        env={**env, "NAMESRV_ADDR": namesrv, "TERM": "xterm-256color"},
-    )
-    try:
-        yield Terminal(end, other, process, termios.tcgetattr(other))
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        os.close(end)
-        os.close(other)
 
 
 async def produce_and_commit(namesrv: str, *, lag: int) -> None:

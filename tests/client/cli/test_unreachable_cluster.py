@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from tests.client.cli.test_commands import Done, in_cluster, rocketrio
+from tests.support.commands import Done, in_cluster, rocketrio
 from tests.support.waiting import HANGS
 
 from rocketrio import (

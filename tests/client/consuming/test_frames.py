@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import trio
 from tests.client.checkpoints import cancelled_at
-from tests.client.consuming.test_process_queue import pulled, started
+from tests.client.consuming.pulled import HOST, pulled, started, stored
 from tests.support.orders import TOPIC, committed, send
 
 from rocketrio import ClientInstance, MessageExt, Prefetch, open_consumer
@@ -21,22 +21,6 @@ from rocketrio_protocol.columns.decode import COLUMN_TYPES
 from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
 from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.record.encode import encode_record
-from rocketrio_protocol.record.layout import pack_host
-
-HOST = pack_host("10.0.0.1", 1)
-PAIRS = b"TAGS\x01even\x02KEYS\x01k 1\x02UNIQ_KEY\x01AB\x02RETRY_TOPIC\x01orders\x02"
-
-
-def stored(count: int, *, topic: bytes = b"orders", size: int = 8) -> bytes:
-    return b"".join(
-        encode_record(
-            queue_id=3, flag=0, queue_offset=number, physical_offset=number * 200, sys_flag=0,
-            born_time_ms=number, born_host=HOST, store_time_ms=number, store_host=HOST,
-            reconsume_times=0, prepared_transaction_offset=0,
-            body=b"%0*d" % (size, number), topic=topic, properties=PAIRS,
-        )
-        for number in range(count)
-    )  # fmt: skip
 
 
 def says(messages: Sequence[MessageExt], name: str) -> list[Any]:

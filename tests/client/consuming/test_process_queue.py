@@ -1,29 +1,10 @@
 """Positions of one queue while chunks come and go."""
 
-from tests.support.records import plain_record
+from tests.client.consuming.pulled import pulled, started
 
-from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio.consuming.pull_result import PullResult, PullStatus
-from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.layout import pack_host
 
 HOST = pack_host("10.0.0.1", 1)
-
-
-def record(queue_offset: int) -> bytes:
-    return plain_record(queue_offset=queue_offset, body=b"x" * 100, topic=b"t", properties=b"")
-
-
-def pulled(*offsets: int, next_offset: int) -> PullResult:
-    body = b"".join(record(offset) for offset in offsets)
-    status = PullStatus.FOUND if offsets else PullStatus.NO_MATCHED_MSG
-    return PullResult(status, next_offset, 0, 100, 0, body, "a:1")
-
-
-def started(offset: int = 0, **thresholds: int) -> ProcessQueue:
-    queue = ProcessQueue(MessageQueue("t", "b", 0), **thresholds)
-    queue.start(offset)
-    return queue
 
 
 def test_position_follows_what_is_handed_out_not_what_is_pulled() -> None:

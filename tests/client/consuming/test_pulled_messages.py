@@ -1,8 +1,7 @@
 """Messages that are made when they are asked for: the same as those that are made at once."""
 
 import pytest
-from tests.client.consuming.test_frames import stored
-from tests.client.consuming.test_process_queue import pulled
+from tests.client.consuming.pulled import pulled, stored
 
 from rocketrio.consuming.pulled_messages import PulledMessages
 from rocketrio_protocol.errors import RemoteProtocolError
