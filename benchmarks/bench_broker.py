@@ -99,7 +99,7 @@ def bench_pulls(generator: LoadGenerator) -> None:
     )
     for size in (128, 1024):
         with running_broker(generator, *settings) as broker:
-            # Queues of whole answers: what is told counts each as full.
+            # Queues of whole answers: the figures count each as full.
             broker.run(batch_frame(100, size), count=MOST, in_flight=8)
             for most, count in ((32, 20_000), (MOST, 2_000)):
                 measured = broker.run(pull_frame(most), count=count, mode="pull", in_flight=2)

@@ -1,4 +1,4 @@
-"""How long it takes when a broker is lost: reads elsewhere, a slave that takes over, a slave built anew.
+"""How long it takes when a broker is lost: reads elsewhere, a slave that takes over, a slave built again.
 
 `python benchmarks/bench_failover.py [--rounds N] [--size MIB] [--folder DIR]`. All brokers are processes of their own.
 
@@ -219,11 +219,11 @@ def measure_losses(name_server: str, folder: Path, rounds: int) -> None:
         )  # fmt: skip
 
 
-# --- a slave built anew ------------------------------------------------------------------------
+# --- a slave built again -----------------------------------------------------------------------
 
 
 async def write_log(folder: Path, size: int) -> tuple[int, float]:
-    """A master's data of about so many bytes: the log's end, and the seconds of a plain copy through a socket."""
+    """A master's data of about `size` bytes: the log's end, and the seconds of a plain copy through a socket."""
     config = StoreConfig(mapped_file_size_commit_log=FILE_SIZE)
     async with open_message_store(
         config, folder, disk=RealDisk(), wall_clock=SystemWallClock()

@@ -2,11 +2,11 @@
 
 `python benchmarks/bench_many.py [--topics N]`. The broker is a process of its own; the load is written to one socket.
 
-    many.send.QUEUES       CPU µs of the broker for a send of 128 B, in turn to so many queues, 64 KiB in flight
+    many.send.QUEUES       CPU µs of the broker for a send of 128 B, in turn to this number of queues, 64 KiB in flight
     many.send.ratio        that of the most queues against that of 8
     many.start, many.stop  seconds, with 1,000 queues written since the last checkpoint
     many.resident          MiB, with all queues, 2,000 groups and the connections
-    many.topic.COUNT       CPU ms of the broker to create a topic that a name server is told of, with so many topics
+    many.topic.COUNT       CPU ms of the broker to create a topic and register it, with this number of topics
     many.group.COUNT       the same of a group
     many.topic.ratio, many.group.ratio      that with most against that with few
 
@@ -106,7 +106,7 @@ class Sender:
 
 
 def frames_for(queues: int, count: int, topics: int) -> list[bytes]:
-    """Sends in turn to so many queues."""
+    """Sends in turn to `queues` queues."""
     kept = [
         send_frame(128, topic=f"bench-{number // QUEUES % topics}", queue_id=number % QUEUES)
         for number in range(queues)

@@ -151,7 +151,7 @@ def backfill_case(spark: Any, rows: int) -> None:
 
 
 async def shares(name_server: str, count: int) -> list[Served]:
-    """What each broker gave, once that are so many messages or COUNTED_WITHIN is over."""
+    """What each broker gave, once it is `count` messages or COUNTED_WITHIN is over."""
     found: list[Served] = []
     async with open_admin(name_servers=name_server) as admin:
         with trio.move_on_after(COUNTED_WITHIN):
@@ -166,7 +166,7 @@ async def shares(name_server: str, count: int) -> list[Served]:
 def read_cases(
     chosen: Chosen, sizes: tuple[tuple[int, int], ...], settings: tuple[str, ...], answer: int
 ) -> None:
-    """Both ways of reading all sizes, of a cluster whose answers have so many messages."""
+    """Both ways of reading all sizes, of a cluster whose answers have this number of messages."""
     with cluster(settings) as addresses:
         for size, rows in sizes:
             trio.run(fill, addresses.master, topic_of(size), rows, size)

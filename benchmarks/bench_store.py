@@ -121,7 +121,7 @@ async def index(store: MessageStore, size: int) -> None:
 
 
 async def replicate(master: MessageStore, size: int, count: int) -> None:
-    """What a slave pays for a message beside copying its bytes, by transfers of so many messages."""
+    """What a slave pays for a message beside copying its bytes, by transfers of this number of messages."""
     for per_transfer in (1, 32, 256, 2048):
         start = master.max_physical_offset
         for number in range(count):

@@ -60,7 +60,7 @@ class LoadGenerator:
         connections: int = 1,
         in_flight: int = 1,
     ) -> Load:
-        """Send a frame so often, with so many unanswered on each connection."""
+        """Send a frame `count` times, with `in_flight` unanswered on each connection."""
         host, _, port = address.rpartition(":")
         count = max(count, connections * in_flight)
         with tempfile.NamedTemporaryFile() as file:

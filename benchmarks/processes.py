@@ -1,4 +1,4 @@
-"""Processes of ours for the benchmarks: a name server, a broker or a whole cluster, and where they serve.
+"""Rocketrio's processes for the benchmarks: a name server, a broker or a whole cluster, and where they serve.
 
 Invariant: none outlives its block, nor the benchmark, however that ends.
 """

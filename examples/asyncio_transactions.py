@@ -9,7 +9,7 @@ The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. The message of a s
 not see it. Then one transaction of the database sells, and notes in the table `decisions` that the message is to be
 delivered. A process that is killed before or after that leaves the message undecided, and the broker asks this service,
 or the next one, what became of it. Where no decision is noted, the answer notes one: a rollback. The sale, if another
-process is still at it, then finds the place taken and fails: whoever writes the row first has decided.
+process is still at it, then finds the place taken and fails: the first to write the row has decided.
 """
 
 import asyncio

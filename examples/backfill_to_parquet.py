@@ -8,7 +8,7 @@ The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install
 everything that was there is copied, or by Ctrl-C.
 
 A file is named by its queue and its first offset, and is complete before its messages are committed. Who is killed in
-between begins at the same offset again, and writes the same file anew.
+between begins at the same offset again, and writes the same file again.
 """
 
 # pyright: basic

@@ -4,7 +4,7 @@
     python examples/delayed_reminder.py tea=5 bread=60
 
 The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. It ends when all have come, or by Ctrl-C; reminders that
-are still to come then wait at the broker, also through its restart, for whoever runs this next.
+are still to come then wait at the broker, also through its restart, until this program runs again.
 
 Brokers delay by levels (1 s, 5 s, 10 s, 30 s, 1 min ... 2 h): a reminder comes at the first one that is late enough.
 """

@@ -1,4 +1,4 @@
-"""A ledger: the entries of an account are applied one after the other, each once, whoever of the group has its queue.
+"""A ledger: the entries of an account are applied one after the other, each once, whichever member has its queue.
 
     rocketrio-broker cluster --listen 127.0.0.1:9876 --data /tmp/rocketrio &
     python examples/ordered_ledger.py keep /tmp/ledger.db    # until Ctrl-C; a second one shares the accounts

@@ -14,7 +14,7 @@ the brokers say how much each of them gave: what the slave did not have yet, the
 import os
 import sys
 
-# Spark starts its workers with the `python3` on PATH unless it is told which interpreter has the packages.
+# Spark starts its workers with the `python3` on PATH unless a setting says which interpreter has the packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 import trio

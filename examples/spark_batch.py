@@ -10,7 +10,7 @@ The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install
 import os
 import sys
 
-# Spark starts its workers with the `python3` on PATH unless it is told which interpreter has the packages.
+# Spark starts its workers with the `python3` on PATH unless a setting says which interpreter has the packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ import os
 import sys
 from importlib.metadata import distribution
 
-# Spark starts its workers with the `python3` on PATH unless it is told which interpreter has the packages.
+# Spark starts its workers with the `python3` on PATH unless a setting says which interpreter has the packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 from pyspark.sql import DataFrame, SparkSession

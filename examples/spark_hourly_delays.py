@@ -15,7 +15,7 @@ group's offsets are committed, so that `rocketrio offsets flights --group hourly
 import os
 import sys
 
-# Spark starts its workers with the `python3` on PATH unless it is told which interpreter has the packages.
+# Spark starts its workers with the `python3` on PATH unless a setting says which interpreter has the packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 from pyspark.sql import DataFrame, SparkSession

@@ -6,10 +6,10 @@
     python examples/transactional_outbox.py pay /tmp/payments.db        # the broker asks it about that one
     python examples/transactional_outbox.py listen                      # the messages, until Ctrl-C
 
-The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. The message is stored first, where nobody sees it; then
+The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. The message is stored first, where none sees it; then
 the database decides; then the message is delivered or dropped. Who asks later what became of it finds the answer in
 the same database: the id of the message is a column of the payment. Where the payment is not there, the answer is that
-nobody knows yet: another process may be at it just now. Brokers ask after a minute or so, 15 times in all, and then
+it is not known yet: another process may be at it just now. Brokers ask after a minute or so, 15 times in all, and then
 drop the message.
 """
 
@@ -75,7 +75,7 @@ async def pay(path: Path, count: int | None, *, crash: bool = False) -> None:
             if crash:
                 async with producer.transaction(payment(1001)) as transaction:
                     payments.pay(1001, transaction.message_id)
-                    os._exit(1)  # No message yet, and nobody left to say so.
+                    os._exit(1)  # No message yet, and no process left to send it.
             if count is None:
                 print("ready to be asked", flush=True)
                 await trio.sleep_forever()

@@ -54,7 +54,7 @@ class Member:
         )
 
     def wait_serving(self) -> None:
-        """Looks a hundred times a second, so that the time can be told."""
+        """Looks a hundred times a second, so that the time is exact enough."""
         process = self.process
         assert process is not None
         deadline = time.monotonic() + START_LIMIT
@@ -197,7 +197,7 @@ def _our_broker(home: Path, name_server: str, role: str) -> Member:
 
 
 def _with_bytecode(home: Path) -> dict[str, str]:
-    """As an installed package has it: in a checkout with PYTHONDONTWRITEBYTECODE each start would compile all anew."""
+    """As an installed package has it: in a checkout with PYTHONDONTWRITEBYTECODE each start would compile all again."""
     cache = home.parent / "bytecode"
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache)}
 

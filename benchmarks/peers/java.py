@@ -1,4 +1,4 @@
-"""Java programs of ours that drive a peer: told what to do line by line."""
+"""Our Java programs that drive a peer: they take an order from each line."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the Spark benchmarks measure on: topics full of messages, somebody who writes meanwhile, a session."""
+"""What the Spark benchmarks measure on: topics full of messages, a producer that writes meanwhile, a session."""
 
 import json
 import os
@@ -58,7 +58,7 @@ async def _fill_queue(
 
 
 class Writer:
-    """Somebody who sends to the topic all the time."""
+    """A producer that sends to the topic all the time."""
 
     def __init__(self, name_server: str, topic: str, body_size: int) -> None:
         self.sent = 0

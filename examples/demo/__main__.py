@@ -59,7 +59,7 @@ def main(limit: int | None, keep: bool) -> None:
 async def _run_until_signal(report: Report, folder: Path, limit: int | None) -> int:
     """A signal cancels, so that every process is stopped: brokers run on if only we die.
 
-    A KeyboardInterrupt might come just when a broker was started and nobody knows of it yet.
+    A KeyboardInterrupt might come just when a broker was started and is not noted yet.
     """
     exit_code = INTERRUPTED
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:

@@ -69,7 +69,7 @@ async def survive_outage(demo: Demo, total: int) -> None:
     demo.report.show(_offsets_table(moments, history))
     before, at_slave = (sum(offsets[look] for offsets in history.values()) for look in (0, 1))
     demo.report.check(
-        "the returned master has what the slave was told",
+        "the returned master has what the slave got",
         holds=sum(returned.values()) == at_slave > before,
         detail=f"committed {before:,} before the kill, {at_slave:,} at the slave, "
         f"{sum(returned.values()):,} as the master tells on its return (Apache 5.3.3 tells 0)",

@@ -25,7 +25,7 @@ from rocketrio.admin import served
 SPARK_LIMIT = 400.0
 """Seconds for all jobs."""
 LIVE_INTERVAL = 0.005
-"""Seconds between the sends of somebody who is not to notice the backfill."""
+"""Seconds between the sends of a producer that is not to notice the backfill."""
 SAMPLE_LIMIT = 15.0
 SAME = 1e-9
 """Minutes by which two ways to add up may differ."""

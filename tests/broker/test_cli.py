@@ -49,7 +49,7 @@ COMMAND_THAT_CHECKS_NO_FILES = (
     "from rocketrio_broker.cli import main; from rocketrio_protocol.remoting import reloaded_files;"
     "reloaded_files.RELOAD_PERIOD = 1e6; main()",
 )
-"""It reads files again when it is told to, and never on its period."""
+"""It reads files again on the signal, and never on its period."""
 
 
 @attrs.define

@@ -255,7 +255,7 @@ class Membership(RuleBasedStateMachine):
 
     def told(self, is_told: bool) -> None:
         listed = set(self.consumers.client_ids("G"))
-        assert is_told or listed == self.listed, "the list changed, and nobody was told"
+        assert is_told or listed == self.listed, "the list changed, and no member was notified"
         self.listed = listed
 
     @rule(client_id=st.sampled_from("abc"), grace=st.sampled_from([0.0, 30.0]))

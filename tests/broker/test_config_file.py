@@ -108,7 +108,7 @@ def test_apache_files_are_read(run: str, main_is_there: bool, tmp_path: Path) ->
 
 
 class FailingDisk(MemoryDisk):
-    """Fails where it is told to."""
+    """Fails at the steps that a test names."""
 
     fails_at = ""
 

@@ -1,4 +1,4 @@
-"""Recorded requests with faults in them: each gets an answer or ends its connection, and nobody else notices.
+"""Recorded requests with faults in them: each gets an answer or ends its connection, and no other client notices.
 
 What may stay silent is only what is no question: an answer, a oneway request, a frame that claims more than was sent.
 """

@@ -1,4 +1,4 @@
-"""A message's body may hold what looks like another message: nobody takes it for one, whatever address they name."""
+"""A message's body may hold what looks like another message: no request takes it for one, whatever address it names."""
 
 import re
 from collections.abc import AsyncGenerator

@@ -124,7 +124,7 @@ def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
         with pytest.raises(ConfigFileError, match=r"subscriptionGroup\.json cannot be written"):
             change()
         assert groups.wrapper() == before
-    # Whoever wants to read does not have to wait for room.
+    # A reader does not have to wait for room.
     assert groups.find("new") == SubscriptionGroupConfig("new")
     assert groups.wrapper() == before
     disk.is_full = False

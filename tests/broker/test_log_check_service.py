@@ -103,7 +103,7 @@ async def test_pass_keeps_to_its_rate(autojump_clock: MockClock) -> None:
         await trio.sleep(8)
         now = await status(call, broker)
         assert (now.is_running, now.position, now.master_addr) == (False, size, None)
-        # One that is asked for while another runs begins anew.
+        # One that is asked for while another runs begins again from the start.
         await status(call, broker, start=True, rate=100_000)
         await trio.sleep(1)
         await status(call, broker, start=True)

@@ -387,7 +387,7 @@ async def test_others_have_their_turn_while_many_pulls_are_woken(
 async def test_stranger_with_all_places_does_not_end_long_polling_for_others(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """And nobody is held for longer than SUSPEND_LIMIT."""
+    """And no pull is held for longer than SUSPEND_LIMIT."""
     async with (
         EmbeddedCluster() as cluster,
         caller_of(cluster) as caller,

@@ -183,7 +183,7 @@ async def test_all_four_fields_come_with_every_answer_that_has_a_place_to_go_on(
 
 
 async def test_before_the_first_heartbeat(autojump_clock: MockClock) -> None:
-    """Who brings its expression is served; who relies on a heartbeat is told to send one first (24)."""
+    """Who brings its expression is served; who relies on a heartbeat gets the request to send one first (24)."""
     async with broker_and_client() as (_, client):
         await send(client, 1)
         assert (await client.ask(11, PULL)).code == 0
@@ -191,7 +191,7 @@ async def test_before_the_first_heartbeat(autojump_clock: MockClock) -> None:
         assert (refused.code, refused.fields) == (24, {})
         assert (await client.ask(15, {**GROUP_QUEUE, "commitOffset": "1"})).code == 0
         assert (await client.ask(14, GROUP_QUEUE)).fields == {"offset": "1"}
-        # as Apache: nobody is there
+        # as Apache: no member is there
         assert (await client.ask(38, {"consumerGroup": "g"})).code == 1
         assert (await client.ask(34, None, java_beat("g"))).code == 0
         late = await client.ask(11, {**PULL, "sysFlag": 2, "subVersion": 1700000000001})
@@ -219,13 +219,13 @@ QUESTIONS: dict[str, tuple[int, dict[str, Any], int, dict[str, str]]] = {
     "the truth, as a boolean": (14, {**GROUP_QUEUE, "setZeroIfNotFound": False}, 22, {}),
     "max offset": (30, QUEUE, 0, {"offset": "3"}),
     "max offset, as 5.x asks": (30, {**QUEUE, "committed": "true"}, 0, {"offset": "3"}),
-    "max offset of a queue nobody made": (30, {"topic": "none", "queueId": "0"}, 0, {"offset": "0"}),
+    "max offset of an unknown queue": (30, {"topic": "none", "queueId": "0"}, 0, {"offset": "0"}),
     "min offset": (31, QUEUE, 0, {"offset": "0"}),
-    "min offset of a queue nobody made": (31, {"topic": "none", "queueId": 0}, 0, {"offset": "-1"}),
+    "min offset of an unknown queue": (31, {"topic": "none", "queueId": 0}, 0, {"offset": "-1"}),
     "offset by time": (29, {**QUEUE, "timestamp": 0}, 0, {"offset": "0"}),
     "offset by time, as 5.x asks": (29, {**QUEUE, "timestamp": "0", "boundaryType": "LOWER"}, 0, {"offset": "0"}),
-    "offset by time of a queue nobody made": (29, {"topic": "none", "queueId": 0, "timestamp": 5}, 0, {"offset": "0"}),
-    "earliest time of a queue nobody made": (32, {"topic": "none", "queueId": 0}, 0, {"timestamp": "-1"}),
+    "offset by time of an unknown queue": (29, {"topic": "none", "queueId": 0, "timestamp": 5}, 0, {"offset": "0"}),
+    "earliest time of an unknown queue": (32, {"topic": "none", "queueId": 0}, 0, {"timestamp": "-1"}),
 }  # fmt: skip
 
 

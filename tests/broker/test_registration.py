@@ -266,7 +266,7 @@ async def test_broker_logs_topics_that_a_name_server_has_no_room_for(
 
 
 class Recorder:
-    """A name server that keeps what it is told, and speaks this version of the protocol."""
+    """A name server that keeps what brokers report, and speaks this version of the protocol."""
 
     def __init__(self, version: int = PROTOCOL_VERSION) -> None:
         self.version = version

@@ -1,4 +1,4 @@
-"""Every key that the reference names for a broker's status and settings is told, or listed as without meaning here."""
+"""Every key that the reference names for a broker's status and settings is reported, or listed as meaningless here."""
 
 from pathlib import Path
 

@@ -296,7 +296,7 @@ async def test_lost_progress_delivers_messages_twice_and_loses_none(
 
 @pytest.mark.slow
 async def test_power_cut_that_takes_deliveries_loses_no_message(autojump_clock: MockClock) -> None:
-    """The log is flushed rarely here, so that the end that is lost holds deliveries that progress could tell of."""
+    """The log is flushed rarely here, so that the end that is lost holds deliveries that the progress counts."""
     store = attrs.evolve(SMALL_STORE, flush_interval_commit_log=0.5)
     async with delayed(
         store=store, flush_delay_offset_interval=0.1, make_disk=FaultyDisk

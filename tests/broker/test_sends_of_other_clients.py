@@ -57,7 +57,7 @@ SINGLE_MESSAGES: dict[str, bytes] = {
     "no version, no language, no flag": framed(bare(), b"body"),
     "nulls around the fields": framed(bare(flag=None, language=None, version=None, remark=None), b"body"),
     "texts around the fields": framed(bare(code="310", opaque="1", flag="0", version="0"), b"body"),
-    "a language nobody knows": request(310, CPP, b"body", language="KOTLIN", version=0),
+    "a language that no client has": request(310, CPP, b"body", language="KOTLIN", version=0),
     "a language as its number": request(310, CPP, b"body", language=9),
     "a version of the future": request(310, CPP, b"body", version=100_000),
     "objects among the fields": request(310, {**CPP, "z": {"a": [1]}, "y": []}, b"body"),
@@ -127,7 +127,7 @@ PROPERTIES: dict[str, tuple[str | None, bytes]] = {
         "KEYS\x01\u8ba2\u5355",
         "CLUSTER\x01lab\x02KEYS\x01\u8ba2\u5355".encode(),
     ),
-    "names that nobody knows": ("my.own-1\x01v", b"CLUSTER\x01lab\x02my.own-1\x01v"),
+    "names that no client defines": ("my.own-1\x01v", b"CLUSTER\x01lab\x02my.own-1\x01v"),
 }
 
 

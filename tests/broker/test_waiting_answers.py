@@ -60,7 +60,7 @@ class SetSlaves:
         self.waiting = waiting
 
     def have(self, offset: int) -> None:
-        """Enough of them have everything before this address, which is told when it is more."""
+        """Enough of them have everything before this address, which is reported when it rises."""
         is_further = offset > self.replicated.value
         self.replicated.reset(offset)
         if is_further and self.waiting is not None:

@@ -26,7 +26,7 @@ class _CancelAt(trio.abc.Instrument):
 
 
 async def cancelled_at(number: int, work: Callable[[], Awaitable[object]]) -> bool:
-    """Do `work`, cancelled at its `number`-th checkpoint, the first being 1; whether it had so many.
+    """Do `work`, cancelled at its `number`-th checkpoint, the first being 1; return whether it came so far.
 
     Steps of tasks that `work` starts count too.
     """

@@ -8,7 +8,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 
 
 async def give_up(client: ClientInstance, count: int, *, group: str = "g") -> None:
-    """Send so many messages and make each a dead letter."""
+    """Send `count` messages and make each a dead letter."""
     await send(client, count, queues=1)
 
     async def handle(message: MessageExt) -> None:

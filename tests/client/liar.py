@@ -1,7 +1,7 @@
 """A network that lies: what servers of a real cluster answer, changed where it hurts before the client reads it.
 
 The frames stay whole, so that what is changed gets past the framing: a field or a member is missing, has another type
-or a number that nobody could mean, the code is another one, bytes of messages are flipped.
+or a number without a meaning, the code is another one, bytes of messages are flipped.
 """
 
 import json

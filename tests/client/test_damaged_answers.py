@@ -1,4 +1,4 @@
-"""Recorded answers with faults in them: each call has a value or an error of ours, in time, and the next one works."""
+"""Recorded answers with faults in them: each call has a value or an error of its own, in time; the next one works."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -83,7 +83,7 @@ CALLS: dict[int, Callable[[ClientInstance], Awaitable[object]]] = {
 
 
 def recorded_answers() -> dict[int, bytes]:
-    """The longest answer to each code that a client of ours asks."""
+    """The longest answer to each code that a rocketrio client asks."""
     asked: dict[tuple[str, int, bytes], int] = {}
     found: dict[int, list[bytes]] = {code: [] for code in CALLS}
     for version in VERSIONS:

@@ -82,7 +82,7 @@ HEADERS: dict[str, bytes] = {
     "no fields, no remark": b'{"code":0,"flag":1,"language":"JAVA","opaque":%d,"version":0}',
     "a remark of a success": b'{"code":0,"flag":1,"opaque":%d,"remark":"not set any response code"}',
     "texts for numbers": b'{"code":"0","flag":"1","opaque":"%d"}',
-    "a language nobody knows": b'{"code":0,"flag":1,"opaque":%d,"language":"ZIG"}',
+    "an unknown language": b'{"code":0,"flag":1,"opaque":%d,"language":"ZIG"}',
     "members of the future": b'{"a":[{}],"code":0,"flag":1,"opaque":%d,"z":null}',
 }
 
@@ -124,7 +124,7 @@ async def test_every_answer_without_a_route_means_an_unknown_topic(
 async def test_an_address_that_cannot_be_dialled_is_the_name_servers_fault(
     autojump_clock: MockClock, addr: str
 ) -> None:
-    """It is no setting of ours that is wrong, as ConfigError would say."""
+    """No setting of the client is wrong, as ConfigError would say."""
     async with server_and_client() as (server, client), open_admin(client=client) as admin:
         server.answers[105] = [told(body=ROUTE.replace(b"10.0.0.1:10911", addr.encode()))]
         server.answers[106] = [

@@ -121,7 +121,7 @@ async def test_a_group_reads_and_commits_at_the_broker_it_means(
 
 async def test_a_transaction_is_decided_at_its_broker(cluster: EmbeddedCluster) -> None:
     async def check(message: MessageExt) -> TransactionState:
-        raise AssertionError("every decision was told")
+        raise AssertionError("every decision was sent")
 
     async with through_proxy(cluster) as (stood_before, client):
         await send_everywhere(client, 1)

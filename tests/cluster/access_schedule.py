@@ -8,7 +8,7 @@ An operator makes changes at the master; faults happen between them. A worker wi
     after a hand-over   nothing that was answered is lost
     after a kill        nothing that was answered `COPIED` seconds before is lost
     while a key changes the new one and the one before it are valid, and no other
-    after the end of    connections that stand go on, clients and slaves make no new one, and a client is told why;
+    after the end of    connections that stand go on, clients and slaves make no new one, and a client learns why;
       the certificate   what was answered then counts as ever, and slaves follow again once it is renewed
     at the end          all brokers decide alike, and have the same log
 

@@ -8,7 +8,7 @@ any time, several at once too, for no register forbids it; every step of the lin
 or a start. In walks that set back, one member's directory may be replaced by an older copy of itself.
 
 Invariant: two logs are the same below every boundary that the rule names (I4).
-Invariant: what a member cuts by itself was answered PUT_OK to nobody (I8).
+Invariant: what a member cuts by itself had no PUT_OK as its answer (I8).
 
 `RULES` are what brokers do so that this holds. Taken away one at a time, half of them are missed within 250 walks, the
 others after thousands.
@@ -258,7 +258,7 @@ class Walk:
         link.on_the_way = slave.synced if slave.reports_disk else len(slave.log)
 
     def deliver(self) -> None:
-        """The master hears of what was reported, maybe long after."""
+        """A report reaches the master, maybe long after."""
         link = self._any([link for link in self._standing() if link.on_the_way])
         if link is None:
             return

@@ -1,6 +1,6 @@
 """Rules taken away one at a time, and after how many seeds the checker misses each: `python -m tests.cluster.mutants`.
 
-    --seeds N       give a rule up after so many (default 300)
+    --seeds N       give a rule up after N seeds (default 300)
     --only NAME     this one alone
 
 `claim_in_a_hand_over` is for a schedule of its own (`test_fault_schedules.py`): no seed is known that misses it.
@@ -81,7 +81,7 @@ def keep_torn_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def expect_no_slaves(patch: pytest.MonkeyPatch) -> None:
-    """An empty synchronous master begins a log at once, where a name server lists nobody yet."""
+    """An empty synchronous master begins a log at once, where a name server lists no broker yet."""
     fetch_tail = MissingTail.fetch
 
     async def at_once(self: MissingTail, *arguments: Any) -> FetchedTail:
@@ -142,7 +142,7 @@ def believe_slaves_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_without_proof(patch: pytest.MonkeyPatch) -> None:
-    """A former master gives up its end, whoever had acknowledged it."""
+    """A former master gives up its end, whichever slave had acknowledged it."""
     patch.setattr(resync, "why_kept", lambda *_: None)
 
 
@@ -173,14 +173,14 @@ def wait_without_reason(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: Final[dict[str, Patch]] = {
     "readers see what is confirmed": show_everything,
-    "a master that stands aside leads nobody": lead_beside_a_master,
+    "a master that stands aside does not lead": lead_beside_a_master,
     "a new master looks for another one": look_for_no_master,
     "a torn end ends the log": keep_torn_ends,
     "a shorter log sends its readers back": leave_readers_ahead,
     "a new master asks its slaves": ask_no_slave,
     "what slaves acknowledged is noted": believe_slaves_alone,
     "nothing is cut without proof": cut_without_proof,
-    "nobody waits without a reason": wait_without_reason,
+    "no broker waits without a reason": wait_without_reason,
     "an empty synchronous master waits for a slave": expect_no_slaves,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,
@@ -219,7 +219,7 @@ def main(arguments: list[str]) -> int:
         os.environ["PYTHONHASHSEED"] = HASH_SEED
         os.execv(sys.executable, [sys.executable, "-m", "tests.cluster.mutants", *arguments])
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.mutants")
-    parser.add_argument("--seeds", type=int, default=300, help="give a rule up after so many")
+    parser.add_argument("--seeds", type=int, default=300, help="give a rule up after N seeds")
     parser.add_argument("--only", choices=list(MUTANTS), help="this one alone")
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)

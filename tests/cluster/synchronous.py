@@ -19,7 +19,7 @@ WAIT_LIMIT = 60.0
 
 @attrs.define
 class TimedPair(Pair):
-    """A synchronous master with slaves that follow, and somebody who sends."""
+    """A synchronous master with slaves that follow, and a sender."""
 
     @property
     def addr(self) -> str:

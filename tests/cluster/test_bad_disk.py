@@ -1,4 +1,4 @@
-"""Disks that are full or return damage, under a whole cluster: who is told what, and who goes on."""
+"""Disks that are full or return damage, under a whole cluster: what each client learns, and what goes on."""
 
 import logging
 
@@ -81,7 +81,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
         for _ in range(6):
             await trio.sleep(60)
             assert await read_queue(caller, addr) == acknowledged
-        # A group that nobody knows yet reads too, and is not kept.
+        # A group without an offset reads too, and is not kept.
         assert (await caller.pull(addr, 0, group="new")).code == ResponseCode.SUCCESS
         groups = cluster.master.broker.state.groups
         assert "new" not in groups.subscription_group_table

@@ -1,4 +1,4 @@
-"""The checker on histories made by hand: a right one passes, and each way to be wrong is told by its name."""
+"""The checker on histories made by hand: a right one passes, and each way to be wrong is reported by its name."""
 
 from typing import Any
 
@@ -387,7 +387,7 @@ def test_loss_is_excused_where_the_former_master_lost_its_end_before_the_next_on
 
 
 def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_one() -> None:
-    """A master that lost everything, and knows nobody, begins anew."""
+    """A master that lost everything, and knows no other broker, begins a new log."""
     other = attrs.evolve(sent(32.0, b"anew", 0)[1], end_offset=50)
     restart = restarted(30.0, "wiped", kept=0, slave_end=200, asked="unlisted")
     ended = ReignEnded(at=33.0, broker=0, log_end=100)
@@ -413,7 +413,7 @@ def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_
 
 
 def test_logs_that_differ_below_their_boundary_are_reported() -> None:
-    """Whoever follows whom: here both are masters of an epoch of their own behind the first one."""
+    """No matter which follows which: here both are masters of an epoch of their own behind the first one."""
     first = Epoch(number=1, id="a", start=0)
     master = state(0, epochs=(first, Epoch(number=2, id="b", start=SIZE)))
     slave = state(1, epochs=(first, Epoch(number=3, id="c", start=SIZE + 50)))
@@ -579,7 +579,7 @@ def test_reset_that_no_member_follows_is_reported() -> None:
     assert is_without_effect(RESET, DONE)
     assert is_without_effect(RESET, DONE, *heard, *restarted(20.0, "kill"))
     assert not is_without_effect(RESET, DONE, received(11.0, SECOND, 1))
-    # Somebody had it lower before.
+    # A member had it lower before.
     lower = attrs.evolve(RESET, held_by=((0, 0), (1, 2)))
     assert not is_without_effect(lower, attrs.evolve(lower, outcome="done"))
     # Of Apache's tools a running member's next commit makes nothing.
@@ -786,7 +786,7 @@ def test_offset_that_falls_below_the_end_of_a_shorter_log_is_reported() -> None:
 
 
 def test_what_the_disk_has_confirmed_is_shown_again_after_a_restart() -> None:
-    """No slave had moved for long; whether somebody read it before the restart makes no difference."""
+    """No slave had moved for long; whether a group read it before the restart makes no difference."""
     ended, _, started, began = restarted(20.0, "kill", flushed=300, kept=300, slave_end=100)
     shown = pulled(21.5, b"late", 2, held_by=((0, 300, 300), (1, 100, 100)))
     assert _shown(ended, started, began, shown) == set()
@@ -930,7 +930,7 @@ def test_wait_of_a_slave_without_a_reason_is_reported() -> None:
         assert _tails(reported(7.0, 150), wait) == set()
         assert _tails(reported(7.0, 100), wait) == told
         assert _tails(reported(7.0, 150, broker=1), wait) == told
-        # By the rule `cut` it waits for nobody.
+        # By the rule `cut` it does not wait.
         assert _tails(cut(is_proven=False, why=wait.why)) == told
         assert _tails(reported(7.0, 150), cut(is_proven=False, why=wait.why)) == set()
     lost = attrs.evolve(ended_by("power cut"), left=100)

@@ -153,7 +153,7 @@ async def test_after_slave_timeout_readers_see_what_the_masters_disk_has(
         found, took = await held_pull(pair, 1)
         assert found == [b"second"]
         assert SLAVE_TIMEOUT <= took <= SLAVE_TIMEOUT + 0.5
-        # From then on nobody waits for slaves, only for the disk.
+        # From then on sends do not wait for slaves, only for the disk.
         nursery.start_soon(pair.send, b"third")
         found, took = await held_pull(pair, 2)
         assert found == [b"third"]

@@ -1,7 +1,7 @@
-"""Ctrl-C at every line of ours that a small program comes through: it ends in KeyboardInterrupt, and soon.
+"""Ctrl-C at every line of rocketrio that a small program comes through: it ends in KeyboardInterrupt, and soon.
 
 Each line gets one before it is run for the first and for the last time. Where that tears a wait in two, trio wakes a
-task that has ended, which it calls an internal error, or nobody is left to end a task that shields itself.
+task that has ended, which it calls an internal error, or no task is left to end one that shields itself.
 """
 
 import faulthandler
@@ -81,7 +81,7 @@ def pythons_own_handler() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Collect the sockets that nobody closed while their warning is awaited: it would fail a later test."""
+    """Collect the sockets that were not closed while their warning is awaited: it would fail a later test."""
     yield
     for _ in range(GENERATIONS):
         gc.collect()
@@ -89,7 +89,7 @@ def nothing_left() -> Iterator[None]:
 
 @attrs.frozen
 class Place:
-    """A line of ours."""
+    """A line of rocketrio."""
 
     path: str
     line: int

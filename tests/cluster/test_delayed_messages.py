@@ -36,7 +36,7 @@ async def test_slave_parks_and_delivers_nothing_by_itself(autojump_clock: MockCl
             broker.store.queues()["SCHEDULE_TOPIC_XXXX"][1].entries(0, 20)
             for broker in (master, slave)
         ]
-        assert parked[0] == parked[1]  # The times of delivery too: they are computed there anew.
+        assert parked[0] == parked[1]  # The times of delivery too: they are computed there again.
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ async def test_slave_that_takes_over_continues(
         counts = Counter(await all_bodies(call, slave))
         assert counts.keys() == set(sent)
         assert max(counts.values()) <= 2
-        # A slave of ours is told the progress every second.
+        # A rocketrio slave gets the progress every second.
         assert sum(counts.values()) <= len(sent) + 30
 
 

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew while the master changes: each life has messages and offsets of its own."""
+"""A topic that is deleted and created again while the master changes: each life has messages and offsets of its own."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Pairs that heal: a member that comes back knows by the epochs which of its messages nobody was promised."""
+"""Pairs that heal: a member that comes back knows by the epochs which of its messages were never acknowledged."""
 
 import attrs
 import pytest
@@ -129,7 +129,7 @@ async def test_slave_that_is_ahead_of_the_promoted_one_gives_nothing_up(
         network.partition(short.host, long.host)
         await pair.change(short.broker, "sync-master", 0)
         network.heal()
-        await trio.sleep(40)  # It hears of its master with its next registration.
+        await trio.sleep(40)  # It learns its master's address with its next registration.
         assert state(long.broker) is HAClientState.BEYOND
         assert "7 messages" in problem(long.broker)
         assert "written by another member" in problem(long.broker)

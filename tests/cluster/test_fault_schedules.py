@@ -351,7 +351,7 @@ def test_former_master_that_believes_a_slave_which_was_set_back_is_seen(
 def test_broker_that_comes_back_with_an_older_copy_loses_nothing(
     who: str, role: Literal["async-master", "sync-master"]
 ) -> None:
-    """Somebody else has the rest, and it asks."""
+    """Another broker has the rest, and it asks."""
     set_back = schedule_of(Fault(12.0, 2.0, "older copy", who, amount=4.0))
     set_back = attrs.evolve(set_back, mode=attrs.evolve(set_back.mode, role=role))
     ended = run_story(set_back)
@@ -422,7 +422,7 @@ def test_broker_that_does_not_miss_the_files_of_a_queue_is_seen(
 def test_master_that_asks_no_slave_is_seen_whatever_else_breaks(
     monkeypatch: pytest.MonkeyPatch, faults: tuple[Fault, ...]
 ) -> None:
-    """A small fault before keeps nobody from being asked, and excuses nothing."""
+    """A small fault before keeps no broker from being asked, and excuses nothing."""
     cut = schedule_of(POWER_CUT, *faults, mode="async")
     cut = attrs.evolve(cut, mode=attrs.evolve(cut.mode, role="sync-master"), all_wait=True)
     assert broken_promises(cut) == set()

@@ -2,7 +2,7 @@
 
 What must hold whatever happens:
 
-- every message is handled by somebody;
+- every message is handled by a member;
 - in each queue messages are handled for the first time in their order, and by one member in order without a gap;
 - two members own a queue at once for `OWNERS_WINDOW` at most: until the one who loses it has asked again;
 - what the group committed never goes back, and ends at the queues' ends.
@@ -245,7 +245,7 @@ class Group:
                 break
         first: dict[MessageQueue, int] = defaultdict(int)
         for seen in self.handled:
-            # Who has a queue again goes on where the group has come to: nobody leaves out what nobody has handled.
+            # Who has a queue again goes on where the group has come to: no member leaves out what none has handled.
             assert seen.offset <= first[seen.queue], f"{seen} came before {first[seen.queue]}"
             first[seen.queue] = max(first[seen.queue], seen.offset + 1)
         for queue, one in ends.items():

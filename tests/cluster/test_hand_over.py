@@ -149,7 +149,7 @@ async def test_new_master_claims_to_lead_so_that_a_former_one_follows(
         assert told.claims
         await pair.first.kill()
         await pair.caller.send(pair.second.broker.address, b"two")
-        # A machine that was built anew from its settings: it shall be master.
+        # A machine that was built again from its settings: it shall be master.
         pair.first.disk.unlink(pair.first.config.config_directory / FILE_NAME)
         await pair.first.start()
         await trio.sleep(5)
@@ -376,7 +376,7 @@ async def test_former_master_that_cannot_store_the_outcome_follows(
         await pair.second.kill()
         await pair.first.start()
         await trio.sleep(1)
-        assert pair.first.broker.state.standing.now is FOLLOWING  # It asks nobody.
+        assert pair.first.broker.state.standing.now is FOLLOWING  # It asks no other broker.
         await pair.second.start()
         await trio.sleep(10)
         assert role_of(pair.first) == ("slave", 1)
@@ -387,7 +387,7 @@ async def test_former_master_that_cannot_store_the_outcome_follows(
 async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_handed_over(
     autojump_clock: MockClock, steps: Steps
 ) -> None:
-    """It is back before that one has heard that it took over: of two that follow each other nobody takes writes."""
+    """It is back before that one has heard that it took over: of two that follow each other neither takes writes."""
     async with pair_of() as pair:
         await store(pair.caller, pair.first, b"one")
         restarted = trio.Event()

@@ -1,4 +1,4 @@
-"""A master that finds another one of its name follows it, and stays its slave until somebody says otherwise."""
+"""A master that finds another one of its name follows it, and stays its slave until an operator changes that."""
 
 import attrs
 import pytest
@@ -91,7 +91,7 @@ async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time(
 async def test_two_masters_that_start_together_agree_on_the_one_with_more(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Apache's name server would list whoever registers last.
+    # Apache's name server would list the one that registers last.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await failed_over(cluster, call)

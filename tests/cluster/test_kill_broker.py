@@ -54,7 +54,7 @@ async def send_forever(caller: Caller, addr: str, acknowledged: Acknowledged, nu
 async def load_until_killed(
     process: "subprocess.Popen[str]", addr: str, acknowledged: Acknowledged, count: int
 ) -> None:
-    """Kill it when so many more messages are acknowledged."""
+    """Kill it when `count` more messages are acknowledged."""
     wanted = len(acknowledged.bodies) + count
     async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:
         for number in range(SENDERS):

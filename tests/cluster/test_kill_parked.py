@@ -64,7 +64,7 @@ async def send_transaction(caller: Caller, addr: str, promised: Promised) -> Non
 
 
 async def work_until_killed(kill: object, addr: str, promised: Promised, count: int) -> None:
-    """Kill it when so many more messages are to be delivered, and a tenth of them never."""
+    """Kill it when `count` more messages are to be delivered, and a tenth of them never."""
     delivered, never = len(promised.delivered) + count, len(promised.never) + count // 10
 
     async def work(caller: Caller, number: int) -> None:

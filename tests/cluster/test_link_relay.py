@@ -1,4 +1,4 @@
-"""Somebody stands between a slave and its master, passes on what they say, and adds or changes something.
+"""An intruder between a slave and its master passes on what they say, and adds or changes something.
 
 Each attack is first played on an open link, where it works: what stops it with a secret is the secret.
 """
@@ -225,7 +225,7 @@ async def test_record_that_the_master_did_not_send_is_not_stored(
         assert pair.slave.slave is not None
         problem = pair.slave.slave.statistics().log.last_problem
         assert "not what the other end has sent" in (problem or "")
-        # As soon as nobody interferes it goes on.
+        # As soon as the intruder is gone it goes on.
         pair.stranger.change = bytes
         await pair.slave.store.appended.wait_reached(len(ours))
         assert log_bytes(pair.slave.store) == ours
@@ -278,7 +278,7 @@ async def test_transfers_in_another_order_are_refused(
 async def test_stranger_that_the_name_server_lists_as_master_is_not_followed(
     autojump_clock: MockClock, link: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever registers the master's address with another replication address is what a slave dials."""
+    """A slave dials the replication address that any host may register with the master's address."""
     # A name server that believes everybody, as Apache's.
     monkeypatch.setattr(RouteInfoManager, "_check_may_change", lambda *_: None)
     async with (

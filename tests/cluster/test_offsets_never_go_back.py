@@ -1,4 +1,4 @@
-"""Committed offsets through outages, resets, seeks and deletions: what the group is told never goes back by itself.
+"""Committed offsets through outages, resets, seeks and deletions: what the group gets never goes back by itself.
 
 The first story is the recorded one of Apache 5.3.3 (`golden/5.3.3-split`): 32 committed to the master, 120 to the
 slave while the master is down, and after the master's return Apache's group reads 0.
@@ -107,7 +107,7 @@ async def test_story_of_the_split_that_apache_ends_at_0(autojump_clock: MockCloc
             assert await consumer.committed_offset(QUEUE) == 120
             assert await caller.committed(cluster.slaves[0].broker.address) == 120
             master = await cluster.restart_master()
-            # The broker's first word, before any client of ours has told it anything again.
+            # The broker's first word, before any rocketrio client has reported anything again.
             assert await caller.committed(master.address) == 120
             for _ in range(3):
                 assert await consumer.committed_offset(QUEUE) == 120

@@ -1,4 +1,4 @@
-"""A message that nobody can handle: through the delay levels to the dead letters, past a crash, on slaves too."""
+"""A message that no member can handle: through the delay levels to the dead letters, past a crash, on slaves too."""
 
 import pytest
 import trio

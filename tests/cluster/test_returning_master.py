@@ -257,7 +257,7 @@ async def test_lone_master_starts_at_once(autojump_clock: MockClock) -> None:
 async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
     autojump_clock: MockClock, outage: float
 ) -> None:
-    """They often share a machine. The name server lists nobody at first: the slave has yet to register again."""
+    """They often share a machine. The name server lists no broker at first: the slave has yet to register again."""
     async with cluster_of(1, role="sync-master") as pair:
         cluster = pair.cluster
         await trio.sleep(2)

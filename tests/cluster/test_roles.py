@@ -60,7 +60,7 @@ async def test_second_master_takes_no_writes_and_reports_the_reason(
 async def test_second_master_stands_aside_where_the_name_server_would_list_it(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Apache's name server lists whoever registered last.
+    # Apache's name server lists the one that registered last.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         first = cluster.master.broker.address
@@ -100,7 +100,7 @@ async def test_second_master_takes_over_when_the_first_is_gone(autojump_clock: M
 async def test_second_master_stands_aside_through_an_outage_of_the_name_server(
     autojump_clock: MockClock, outage: float
 ) -> None:
-    """It lists nobody when it comes back, and the first registers again a little later."""
+    """It lists no broker when it comes back, and the first registers again a little later."""
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         first, rival = cluster.master, rival_of(cluster)
         await rival.start()
@@ -451,7 +451,7 @@ class FullDisk(MemoryDisk):
 async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
     autojump_clock: MockClock,
 ) -> None:
-    """Taken all the same it would be gone with the next restart, and nobody would be master then."""
+    """Taken all the same it would be gone with the next restart, and there would be no master then."""
     async with (
         EmbeddedCluster(slaves=1, make_disk=FullDisk) as cluster,
         caller_of(cluster) as call,

@@ -252,7 +252,7 @@ def _search_files(data: Path) -> None:
     assert any(path.name == "audit.log" and b"account-1" in path.read_bytes() for path in files)
     for path in files:
         if path in users:
-            # Brokers need it, and nobody else may read it.
+            # Brokers need it, and no other user may read it.
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
         else:
             assert_clean(str(path), path.read_bytes().decode(errors="replace"))

@@ -55,7 +55,7 @@ async def test_slave_with_the_secret_follows(
 
 
 async def test_slave_with_the_secret_follows_over_sockets(tmp_path: Path, secret: Path) -> None:
-    """Ports that nobody has chosen, files, and more than sockets take at once."""
+    """Ports that were not chosen, files, and more than sockets take at once."""
     async with EmbeddedCluster(
         slaves=1, role="sync-master", root=tmp_path / "data", ha_secret_file=secret
     ) as cluster:
@@ -179,7 +179,7 @@ async def test_strangers_who_prove_nothing_keep_no_slave_out(
 async def test_request_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name_alone(
     autojump_clock: MockClock, secret: Path, name: str
 ) -> None:
-    """Also where a name server was told to send him elsewhere: the questions go over the same link as the log."""
+    """Also where a name server sends him elsewhere: the questions go over the same link as the log."""
     async with EmbeddedCluster(ha_secret_file=secret) as cluster, caller_of(cluster) as call:
         await call.send(cluster.master.broker.address, b"x" * 100)
         store, addr = cluster.master.broker.store, cluster.master.broker.ha_address

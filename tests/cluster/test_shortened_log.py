@@ -119,7 +119,7 @@ async def test_broadcasting_member_that_was_away_goes_back_by_its_file(
 async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(
     autojump_clock: MockClock, new: int
 ) -> None:
-    """The slave was told of progress that its log never had: a member that starts later reads the new messages too."""
+    """The slave got progress that its log never had: a member that starts later reads the new messages too."""
     handled = Handled()
     async with asynchronous_pair() as (cluster, caller):
         async with members(cluster, handled):
@@ -225,7 +225,7 @@ async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
 async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(
     autojump_clock: MockClock, new: int
 ) -> None:
-    """Both lost power; the master is back first, and the slave's table tells of messages that neither has."""
+    """Both lost power; the master is back first, and the slave's table counts messages that neither has."""
     async with asynchronous_pair() as (cluster, caller):
         await caller.commit(cluster.master.broker.address, SHARED - 5)
         await trio.sleep(12)
@@ -378,7 +378,7 @@ async def test_slave_that_is_behind_names_no_epoch_for_a_position_beyond_its_end
 async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_committed(
     autojump_clock: MockClock,
 ) -> None:
-    """As they ask it: no field of ours goes in, none comes out, and their commit on the way hides nothing."""
+    """As they ask it: no field of rocketrio goes in, none comes out, and their commit on the way hides nothing."""
     async with asynchronous_pair() as (cluster, caller):
         new_master = await fail_over(cluster, caller)
         await caller.commit(new_master.address, SHARED - 5)

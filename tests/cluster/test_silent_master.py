@@ -1,6 +1,6 @@
 """A master falls silent (no power, a cut cable, a stopped process): its slave takes over in seconds, at one request.
 
-What the silent one has stored meanwhile is acknowledged to nobody; when it goes on it follows its successor.
+What the silent one has stored meanwhile is never acknowledged; when it goes on it follows its successor.
 """
 
 import attrs

@@ -54,7 +54,7 @@ async def promote(call: Caller, member: Member) -> None:
 
 
 async def lose_role(member: Member) -> None:
-    """Start it again with its settings, as a machine that was made anew."""
+    """Start it again with its settings, as a machine that was built again."""
     await member.kill()
     member.disk.unlink(member.config.config_directory / FILE_NAME)
 

@@ -1,4 +1,4 @@
-"""A master that stands aside leads nobody: it comes back as master while clients have the old route."""
+"""A master that stands aside does not lead: it comes back as master while clients have the old route."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -176,7 +176,7 @@ async def test_readers_with_the_old_route_go_on_at_the_new_master(
 async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_call(
     autojump_clock: MockClock,
 ) -> None:
-    """Whoever pulls once, as for a position or a page, sees no error."""
+    """A single pull, as for a position or a page, sees no error."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         await pair.fail_over()
         await pair.bring_back()
@@ -194,7 +194,7 @@ async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_ca
 async def test_clients_ignore_a_lower_offset_from_a_former_master(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first comes back and knows of nobody: as a broker of before, and one that cannot see the other."""
+    """The first comes back and knows no other broker: as a broker of before, and one that cannot see the other."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair, reading(pair) as (_, given):
         await wait_given(given, 100)
         await pair.fail_over()
@@ -234,7 +234,7 @@ async def test_held_pulls_are_answered_when_another_master_is_found(
 async def test_requests_of_java_shape_are_refused_and_leave_nothing(
     autojump_clock: MockClock, offset: int
 ) -> None:
-    """As Java's clients send them: no claim, no generation, no heartbeat of ours, commits without an answer."""
+    """As Java's clients send them: no claim, no generation, no heartbeat of rocketrio, commits without an answer."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         pool, former = pair.call.pool, pair.former.address
         await pair.call.commit(former, 40)

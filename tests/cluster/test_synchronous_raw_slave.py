@@ -19,7 +19,7 @@ HOST, OTHER_HOST = "10.0.0.77", "10.0.0.78"
 
 @attrs.define
 class Sends:
-    """Sends under way and what they were told."""
+    """Sends under way and their answers."""
 
     caller: Caller
     addr: str
@@ -32,7 +32,7 @@ class Sends:
 
 @attrs.define
 class Story:
-    """A master without slaves of ours, a nursery for sends, and raw slaves on demand."""
+    """A master without rocketrio slaves, a nursery for sends, and raw slaves on demand."""
 
     cluster: EmbeddedCluster
     master: Broker
@@ -113,7 +113,7 @@ async def test_slave_that_claims_unsent_bytes_releases_no_send(
 
 
 async def test_stranger_with_a_log_as_long_releases_no_send(autojump_clock: MockClock) -> None:
-    """Nobody was sent these bytes: whatever it holds up to there is not this message."""
+    """These bytes were sent to no slave: whatever it holds up to there is not this message."""
     async with story() as one:
         waiting_for = await one.slave()
         await waiting_for.report(0)

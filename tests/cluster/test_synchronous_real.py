@@ -124,7 +124,7 @@ async def test_stopped_slaves_are_waited_for_until_they_are_dropped(impatient: T
         with stopped(impatient.slave), stopped(impatient.far_slave):
             await one.until(NOT_AVAILABLE)
             assert TIMEOUT in one.answers
-            # Then nobody is waited for any more.
+            # Then sends do not wait for a slave any more.
             assert {await one.send() for _ in range(10)} == {NOT_AVAILABLE}
         await one.until(OK)
 

@@ -1,4 +1,4 @@
-"""What a send to a synchronous master waits for, and what it is told, to the virtual millisecond."""
+"""What a send to a synchronous master waits for, and its answer, to the virtual millisecond."""
 
 from typing import Any
 
@@ -290,7 +290,7 @@ async def test_sends_in_flight_are_released_in_order_and_in_one_write(
         await transport.aclose()
 
 
-# --- what is told ------------------------------------------------------------------------------
+# --- what is reported --------------------------------------------------------------------------
 
 
 async def test_brokers_report_what_the_last_send_waited_for(autojump_clock: MockClock) -> None:

@@ -1,4 +1,4 @@
-"""A name server lists somebody else as master of a name whose master is in service: a stranger, or its successor."""
+"""A name server lists another host as master of a name whose master is in service: a stranger, or its successor."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -72,7 +72,7 @@ async def register(pool: ChannelPool, name_server: str, broker_id: int = 0) -> R
 async def stranger_of(
     cluster: EmbeddedCluster, *, settings: Mapping[str, str] = OURS
 ) -> AsyncGenerator[ChannelPool]:
-    """Somebody who answers what brokers ask each other as a master with the greatest of all epochs would."""
+    """A host that answers what brokers ask each other as a master with the greatest of all epochs would."""
     network = cluster.memory_network
     asked = {
         RequestCode.GET_BROKER_CONFIG: format_properties(settings),
@@ -169,7 +169,7 @@ async def test_master_in_service_does_not_give_way_to_a_stranger_with_its_name(
 
 
 async def cut_off(cluster: EmbeddedCluster) -> None:
-    """Nobody but clients reaches the master, and the name server knows that."""
+    """None but clients reaches the master, and the name server knows that."""
     network = cluster.memory_network
     hosts = (NAME_SERVER_HOST, *(slave.host for slave in cluster.slaves))
     network.refuse(cluster.name_server.addr)
@@ -256,7 +256,7 @@ async def test_promoted_slave_of_apache_is_trusted_without_a_secret(
 async def test_master_that_no_name_server_has_listed_goes_by_their_word(
     autojump_clock: MockClock,
 ) -> None:
-    """It has started while none could be reached: nobody was sent to it."""
+    """It has started while none could be reached: no client was sent to it."""
     async with (
         EmbeddedCluster() as cluster,
         caller_of(cluster) as call,

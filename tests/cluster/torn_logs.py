@@ -41,7 +41,7 @@ class KeyedPair(Pair):
 
 
 def damage(member: Member, address: int, data: bytes) -> None:
-    """Overwrite bytes of a log that nobody has open, as far as it goes."""
+    """Overwrite bytes of a log that is not open, as far as it goes."""
     folder = member.config.data / "commitlog"
     for offset, byte in enumerate(data, address):
         path = folder / f"{offset // FILE_SIZE * FILE_SIZE:020d}"

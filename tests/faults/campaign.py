@@ -1,4 +1,4 @@
-"""Faults on real processes for as long as it is told to: `python -m tests.faults.campaign`, or `make faults`.
+"""Faults on real processes for as long as the arguments say: `python -m tests.faults.campaign`, or `make faults`.
 
     --minutes M     for how long (default 10)
     --seed N        the first round's seed; a round is a mode, a story and its times
@@ -259,7 +259,9 @@ async def _play(
         await trio.sleep(plot.warm_up)
         try:
             await plot.play(lab, rng)
-        except Exception as error:  # What the lab itself cannot do is told as any other problem.
+        except (
+            Exception
+        ) as error:  # What the lab itself cannot do is reported as any other problem.
             problems.append(f"the story broke off: {error!r}")
         lab.faults.ended = trio.current_time()
         workload.is_over.set()
@@ -289,7 +291,7 @@ def as_host_of_a_network(*arguments: str) -> int:
 
 def main(arguments: list[str]) -> int:
     options = _options(arguments)
-    # Whoever ends it leaves no namespace behind.
+    # However it ends, it leaves no namespace behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     network = Network(os.environ[NETWORK_VARIABLE]) if NETWORK_VARIABLE in os.environ else None
     if network is None and is_root() and not options.loopback:

@@ -78,7 +78,7 @@ class Faults:
             self.forget_unwritten()
 
     def forget_unwritten(self) -> None:
-        """Note that progress is taken from a disk: whoever has it next knows what was written."""
+        """Note that progress is taken from a disk: the broker that has it next knows what was written."""
         self.forgets = WRITTEN
 
     def may_lose(self, answered: float) -> bool:
@@ -87,7 +87,7 @@ class Faults:
 
     @property
     def forgotten_from(self) -> float:
-        """What happened before this time is known to whoever is master after the story."""
+        """What happened before this time is known to the master after the story."""
         return self.began - self.forgets
 
     @property

@@ -31,7 +31,7 @@ SETTINGS: Final[dict[Mode, tuple[str, ...]]] = {
 }
 HOSTS: Final = ("names", "b0", "b1", "client")
 _NOWHERE: Final = "02:00:00:00:00:01"
-"""A hardware address that nobody has: what is sent there is lost without a word."""
+"""A hardware address that no host has: what is sent there is lost without a word."""
 _VOLUME_SIZE: Final = 256 << 20
 
 
@@ -82,7 +82,7 @@ class Network:
         return "ip", "netns", "exec", self.space(host)
 
     def part(self, one: str, other: str) -> None:
-        """Nothing passes between two hosts, and neither hears of it."""
+        """Nothing passes between two hosts, and neither gets an error."""
         for host, far in ((one, other), (other, one)):
             place = self.address(far), "lladdr", _NOWHERE, "dev", "eth0", "nud", "permanent"
             _run("ip", "-n", self.space(host), "neigh", "replace", *place)

@@ -2,7 +2,7 @@
 
     lost          an acknowledged message is gone, and no fault took it (`faults.py`)
     undelivered   one that is there never came to a group
-    undone        a transaction came that nobody committed
+    undone        a transaction came that was not committed
     early         a delayed message came before its time
     twice         a message is stored twice, or comes to a group again, though all was well when it was sent, or came
     order         in a queue, or at a group that has its queues in order, a later message of a sender is before an

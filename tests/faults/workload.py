@@ -1,8 +1,8 @@
-"""What uses the pair while it breaks: numbered messages, groups that get them, and everything that all were told.
+"""What uses the pair while it breaks: numbered messages, groups that get them, and the answers that all of them got.
 
     p0.17   the 18th message of a sender     d0.5   one that is delayed     t0.3   one in a transaction
 
-Of four transactions one is committed, one rolled back, and two are left open: the broker asks, and is told to commit
+Of four transactions one is committed, one rolled back, and two are left open: the broker asks, and gets a commit
 one and to drop the other.
 
 Invariant: a send without an answer is in doubt; it may be there or not, and is judged by neither.
@@ -97,11 +97,11 @@ class Sample:
 
 @attrs.define
 class Seen:
-    """What the clients of one round were told."""
+    """The answers that the clients of one round got."""
 
     sent: dict[bytes, Sent] = attrs.Factory(dict)
     done: set[bytes] = attrs.Factory(set)
-    """The transactions that are committed, or whose broker is told so when it asks."""
+    """The transactions that are committed, or whose broker gets that answer when it asks."""
     handled: dict[str, list[Handling]] = attrs.Factory(lambda: defaultdict(list))
     bodies: dict[str, set[bytes]] = attrs.Factory(
         lambda: {group: set() for group in (*GROUPS, ORDERLY)}
@@ -138,7 +138,7 @@ class Seen:
         return {body for body, sent in self.sent.items() if sent.answered is None}
 
     def is_dropped(self, body: bytes) -> bool:
-        """Whether it belongs to a transaction that nobody is told to commit."""
+        """Whether it belongs to a transaction that is never to be committed."""
         return body.startswith(b"t") and body not in self.done
 
     def begins(self, body: bytes) -> None:

@@ -15,7 +15,7 @@ from tests.golden.mutations import ODD_VALUES, with_value
 LONG_SIZE: Final = 64 << 10
 """Bytes that a long form has at least; the most are its target's."""
 LONG_SHARE: Final = 64
-"""One in so many inputs is tried in a long form too: it takes a hundred times as long."""
+"""One in this number of inputs is tried in a long form too: it takes a hundred times as long."""
 FRAMED_SHARE: Final = 0.8
 REBODIED_SHARE: Final = 0.05
 _MOST_CHANGES: Final = 4
@@ -82,7 +82,7 @@ def framed(data: bytes) -> bytes:
 
 
 def rebodied(data: bytes, count: int) -> bytes:
-    """Return the frame with its body so many times: none at all, or twice."""
+    """Return the frame with its body repeated: none at all, or twice."""
     end = 8 + int.from_bytes(data[5:8])
     return framed(data[:end] + data[end:] * count)
 

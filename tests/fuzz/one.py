@@ -1,4 +1,4 @@
-"""Fuzzes one target until it is told to stop: `python -m tests.fuzz.one TARGET [libFuzzer's options] FOLDER ...`.
+"""Fuzzes one target until it is stopped: `python -m tests.fuzz.one TARGET [libFuzzer's options] FOLDER ...`.
 
 Started by `python -m tests.fuzz`; alone it replays a file: `python -m tests.fuzz.one TARGET FILE`. Needs the extra
 `fuzz`.

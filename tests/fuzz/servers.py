@@ -66,7 +66,7 @@ _PROBE_OPAQUE: Final = 1_234_567
 _LISTEN_TIME: Final = 1.0
 """Virtual seconds for answers to what was sent."""
 _AFTERLIFE: Final = 12.0
-"""Virtual seconds in which a server does what it does on a period with what it was told."""
+"""Virtual seconds in which a server does what it does on a period with what it has received."""
 _MESSAGES: Final = 8
 _SECURITY: Final = LinkSecurity(
     bytes(32), broker_name="broker-a", address=MASTER_HA, new_nonce=bytes
@@ -99,7 +99,7 @@ async def _ask(server: str, data: bytes, disk: MemoryDisk) -> None:
                 await hostile.asked(request(34, {}, seeds.MEMBER))
             with suppress(
                 NotReachableError
-            ):  # What nobody can read may end its connection while it is sent.
+            ):  # What cannot be read may end its connection while it is sent.
                 await hostile.send(data + (probe if is_whole(data) else b""))
             with trio.move_on_after(_LISTEN_TIME):
                 while (told := await hostile.told()) is not None:
@@ -172,7 +172,7 @@ async def _be_master(way: str, data: bytes) -> None:
                 peer = RawPeer(transport)
                 await peer.read(exchange_size(await peer.read(EXCHANGE_HEAD_SIZE)))
         await _say(transport, data)
-        await (await listener.accept()).aclose()  # It tries again, whatever it was told.
+        await (await listener.accept()).aclose()  # It tries again, whatever the answer was.
         if not log_bytes(store).startswith(log):
             raise DefectError("A slave gave up what it had")
 

@@ -101,7 +101,7 @@ transientStorePoolEnable travelCqFileNumWhenGetMessage useReentrantLockWhenPutMe
 useServerSideResetOffset waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue
 waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue"""
 SETTINGS_WITHOUT_MEANING = frozenset(_WITHOUT_MEANING.split())
-"""Named by the reference, and of no meaning to a broker of ours: docs/COMPATIBILITY.md says which."""
+"""Named by the reference, and of no meaning to a rocketrio broker: docs/COMPATIBILITY.md says which."""
 
 
 def wrong_forms(told: dict[str, str], forms: dict[str, str]) -> dict[str, str | None]:

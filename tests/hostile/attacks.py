@@ -3,7 +3,7 @@
 Each attack writes its own bytes, over and over until it is killed, as a process of its own: it may use a quarter of a
 core, so that what others feel is what it does to the servers and not to the machine.
 
-Invariant: nobody here knows a secret, and nobody waits for an answer that the attack does not need.
+Invariant: no attacker here knows a secret, and none waits for an answer that the attack does not need.
 """
 
 import json
@@ -111,7 +111,7 @@ async def digits(at: Target) -> None:
 
 
 async def groups(at: Target) -> None:
-    """Heartbeats that name thousands of groups nobody has."""
+    """Heartbeats that name thousands of groups that do not exist."""
     name = str(time.monotonic_ns())
     await at.throw(at.broker, request(34, {}, heartbeat(name, consumers=3_000)))
     await at.throw(at.broker, request(34, {}, heartbeat(name, producers=50_000)))
@@ -223,7 +223,7 @@ async def slow_reader(at: Target) -> None:
 
 
 async def offsets(at: Target) -> None:
-    """Commits of groups nobody has, for topics nobody has."""
+    """Commits of groups that do not exist, for topics that do not exist."""
     chunk = b"".join(
         request(
             15,
@@ -303,7 +303,7 @@ async def rubbish(at: Target) -> None:
 
 
 async def metrics_held(at: Target) -> None:
-    """Many connections to the page of metrics: silent ones, slow headers, and pages that nobody reads."""
+    """Many connections to the page of metrics: silent ones, slow headers, and pages that are not read."""
     if len(at.open_streams) >= _CONNECTIONS:
         await at.close_all()
     for beginning in (b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ", _PAGE):

@@ -1,6 +1,6 @@
 """No cache keeps what strangers send: each one is named here, with what bounds its keys.
 
-Whoever adds an `lru_cache` names it in `BOUNDED`, with the function that strangers reach, or in `OWN` if its keys never
+Name each new `lru_cache` in `BOUNDED`, with the function that strangers reach, or in `OWN` if its keys never
 come from a peer.
 """
 

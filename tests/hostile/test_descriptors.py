@@ -66,7 +66,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 async def work(cluster: Cluster) -> None:
-    """Make a topic with many queues, and fill several files of the log, as somebody who comes now."""
+    """Make a topic with many queues, and fill several files of the log, as a client that comes now."""
     servers = [cluster.names.address]
     async with (
         open_admin(name_servers=servers) as admin,

@@ -301,7 +301,7 @@ def main() -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         print(_describe(cluster, folder), flush=True)
         signal.sigwait(signals)
-        if chosen.dir:  # Somebody wants the data: let the brokers write it down.
+        if chosen.dir:  # The data is to be kept: let the brokers write it down.
             print("stopping", flush=True)
             for broker in filter(None, (cluster.slave, cluster.master)):
                 broker.stop()

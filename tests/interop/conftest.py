@@ -88,7 +88,7 @@ def world(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
 
 @pytest.fixture(autouse=True)
 def brokers_live(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A broker that ended is told with its last words, and not by what others say of it."""
+    """A broker that ended is reported with its last words, and not by what others say of it."""
     world: World | None = None
     if "world" in request.fixturenames:
         world = request.getfixturevalue("world")

@@ -1,4 +1,4 @@
-"""Apache's C++ client as a program that is told what to do, a JSON line each way: the other end of `other_clients.py`.
+"""Apache's C++ client as a program that takes orders, a JSON line each way: the other end of `other_clients.py`.
 
 The library comes with the package `rocketmq` (librocketmq 1.2, loaded by ctypes); this only turns lines into its calls.
 """

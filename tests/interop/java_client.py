@@ -1,4 +1,4 @@
-"""Apache's Java client as a child process that does what it is told, a JSON line each way.
+"""Apache's Java client as a child process that takes orders, a JSON line each way.
 
 The sources under `java/` are compiled against the jars of the wanted version. `java/Client.java` says
 what the lines look like; each op is a method call here: `client.call("send", topic="orders", body="one")`.
@@ -64,7 +64,7 @@ class JavaClient(LineClient):
         self.kill()
 
     async def seen(self, member: str, count: int, limit: float) -> list[dict[str, Any]]:
-        """What a member (of `work_start`) was handed, once that are so many; TooSlowError after `limit` seconds."""
+        """What a member (of `work_start`) was handed, once there are `count`; TooSlowError after `limit` seconds."""
         with trio.fail_after(limit):
             while True:
                 found: list[dict[str, Any]] = await self.acall("work_seen", member=member)
@@ -76,7 +76,7 @@ class JavaClient(LineClient):
 TOPIC_NUMBERS = itertools.count()
 JOIN_TIMEOUT = 75.0
 """Seconds; one in ten 5.3.3 consumers gets no queue at first, on Apache too, and looks again 20 s later. One that
-rebalances while its heartbeat is under way tells of its new subscription 30 s later, and gets code 25 until then."""
+rebalances while its heartbeat is under way reports its new subscription 30 s later, and gets code 25 until then."""
 
 
 def make_topic(java: JavaClient, master: str) -> str:

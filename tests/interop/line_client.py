@@ -1,4 +1,4 @@
-"""A client in another language as a child process that does what it is told: a JSON line asks, a JSON line answers.
+"""A client in another language as a child process that takes orders: a JSON line asks, a JSON line answers.
 
 {"op": "send", "topic": "orders", "body": "one"}          {"result": {...}}          {"error": "..."}
 """
@@ -53,7 +53,7 @@ class LineClient:
         return answer.get("result")
 
     async def acall(self, op: str, **request: Any) -> Any:
-        """`call` in a worker thread, so that a client of ours goes on meanwhile."""
+        """`call` in a worker thread, so that a rocketrio client goes on meanwhile."""
         return await trio.to_thread.run_sync(partial(self.call, op, **request))
 
     def until(self, op: str, timeout: float = 30.0, **request: Any) -> Any:

@@ -6,7 +6,7 @@
 
 Readers count as behind memory as long as they are not level (`accessMessageInMemoryMaxRatio` 0), so that masters send
 them to a slave. Our slave replicates through a relay, and Apache's too where the master is ours: it cuts connections
-when it is told.
+on an order.
 Topics and groups are made before the slaves start: 5.3.3's copies them 3 s after its start, and then once a minute.
 """
 
@@ -80,7 +80,7 @@ def slaves_of_both(version: str, folder: Path, *, master: str) -> Iterator[Clust
             leader = OurBroker(folder / "master", names.address)
         link = stack.enter_context(relay_to(f"127.0.0.1:{leader.port + 1}"))
         if isinstance(leader, OurBroker):
-            # 5.3.3 forgets the `haMasterAddress` of its slave's settings: the name server tells of the relay.
+            # 5.3.3 forgets the `haMasterAddress` of its slave's settings: the name server has the relay's address.
             leader.settings = (*OUR_SETTINGS, f"ha_address={link.address}")
         stack.enter_context(leader)
         java = stack.enter_context(JavaClient(version, names.address, folder / "java"))

@@ -36,7 +36,7 @@ def java(on_ours: OnOurs) -> JavaClient:
 
 
 def seen_until(java: JavaClient, member: str, count: int) -> list[dict[str, Any]]:
-    """What a member was handed, once that are so many."""
+    """What a member was handed, once there are `count`."""
     deadline = time.monotonic() + JOIN_TIMEOUT
     while True:
         seen: list[dict[str, Any]] = java.call("work_seen", member=member)

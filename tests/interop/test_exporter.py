@@ -1,4 +1,4 @@
-"""`rocketrio exporter` on a master of Apache and a slave of ours, and Prometheus itself that scrapes it."""
+"""`rocketrio exporter` on a master of Apache and a rocketrio slave, and Prometheus itself that scrapes it."""
 
 import os
 import shutil

@@ -56,7 +56,7 @@ def queue(topic: str, number: int = 0) -> dict[str, Any]:
 
 
 async def fill(client: ClientInstance, topic: str, count: int) -> None:
-    """So many numbers, each queue gets every second one."""
+    """Send `count` numbers, of which each queue gets every second one."""
     async with open_producer(client=client) as producer:
         for number in range(count):
             await producer.send(
@@ -177,7 +177,7 @@ async def test_members_of_both_follow_a_reset_by_javas_tool(
             received.append(message.queue_offset)
 
         nursery.start_soon(consumer.run, handle)
-        # All of ours perhaps, before Java came; then one queue each.
+        # Perhaps all queues at our member, before Java came; then one queue each.
         await eventually(lambda: len(received) >= 10, PATIENCE)
         await trio.sleep(6)  # Both have committed once more.
         before = len(received), len(await java.acall("work_seen", member=topic))
@@ -186,7 +186,7 @@ async def test_members_of_both_follow_a_reset_by_javas_tool(
         await eventually(lambda: len(received) >= before[0] + 10, PATIENCE)
         assert sorted(received[before[0] :]) == list(range(10))
         if isinstance(side, OnOurs):
-            # Java waits 10 s before it goes where it is told.
+            # Java waits 10 s before it goes where the broker sends it.
             await java.seen(topic, before[1] + 10, PATIENCE)
         with trio.fail_after(PATIENCE):
             while await consumer.committed_offset(mine) != 10:  # noqa: ASYNC110
@@ -219,7 +219,7 @@ async def test_java_group_is_reset_by_rocketrio_and_continues_there(
 async def test_java_broadcasts_as_ours_does(
     side: OnApache | OnOurs, client: ClientInstance, topic: str, tmp_path: Any
 ) -> None:
-    """Two members of Java's and one of ours: each gets everything, and nothing is committed at the broker."""
+    """Two of Java's members and one of rocketrio's: each gets everything, and nothing is committed at the broker."""
     java, group = side.java, f"broadcast-{topic}"
     members = [f"{number}-{topic}" for number in range(2)]
     for member in members:

@@ -52,7 +52,7 @@ async def test_apache_slave_is_suggested_while_it_lives(version: str, tmp_path: 
             # A 4.9.7 slave says for the first time after 5 s how far it is.
             await eventually(lambda: slaves.ids(NAMED, max_physical_offset=0) == {2}, LIMIT)
             answer = await caller.pull(master.address, 0)
-            assert answer.ext_fields["suggestWhichBrokerId"] == "2"  # Not 1, which nobody is.
+            assert answer.ext_fields["suggestWhichBrokerId"] == "2"  # Not 1, which no slave has.
         finally:
             slave.kill()
         await eventually(lambda: not master.ha_service.connections, LIMIT)

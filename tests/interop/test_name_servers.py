@@ -1,6 +1,6 @@
 """Brokers of both products at name servers of both: who knows whom, and what both clients read of routes.
 
-One broker of each product registers with both name servers at once, so that each tells of the same brokers.
+One broker of each product registers with both name servers at once, so that each lists the same brokers.
 """
 
 from collections.abc import Iterator
@@ -117,7 +117,7 @@ def _comparable(route: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_both_name_servers_return_the_same_route(mixed: Mixed) -> None:
-    """Apache's registration holds with ours: the slave of Apache's master is told where it replicates from."""
+    """Apache's registration holds with ours: the slave of Apache's master gets the address to replicate from."""
     theirs, ours = (_route(addr) for addr in mixed.name_servers.values())
     assert _comparable(ours) == _comparable(theirs)
     assert {broker["brokerName"]: broker["brokerAddrs"] for broker in ours["brokerDatas"]} == {
@@ -194,7 +194,7 @@ def test_unknown_codes_are_answered(mixed: Mixed) -> None:
 
 
 def test_java_sends_and_asks_by_the_vip_port(mixed: Mixed, version: str, tmp_path: Path) -> None:
-    """Two below the other one: 4.4's clients use it unless they are told otherwise."""
+    """Two below the other one: 4.4's clients use it unless a setting says otherwise."""
     topic = "spread"
     queue = {"topic": topic, "broker": "ours-a", "queue_id": 0}
     vip = ("-Dcom.rocketmq.sendMessageWithVIPChannel=true",)

@@ -26,7 +26,7 @@ ROUTE_TIMEOUT = 60.0
 
 @attrs.frozen
 class Pair:
-    """A master and a slave of ours, and Apache's client."""
+    """A rocketrio master and its slave, and Apache's client."""
 
     master: OurBroker
     slave: OurBroker

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.interop
 async def received(
     client: ClientInstance, topic: str, count: int, within: float = 20.0
 ) -> list[MessageExt]:
-    """The first so many messages of a topic, by a group of their own."""
+    """The first `count` messages of a topic, by a group of their own."""
     messages: list[MessageExt] = []
     async with open_consumer(
         topic, group=f"look-{next(NUMBERS)}", start_from="earliest", client=client

@@ -221,7 +221,7 @@ async def test_a_group_of_java_and_us_shares_the_queues(
         ) as consumer:
             while len(consumer.assignment) != 1:  # noqa: ASYNC110
                 await trio.sleep(0.1)
-            # Java hears of the new member and gives one queue up, in its own time.
+            # Java learns of the new member and gives one queue up, in its own time.
             await trio.sleep(2)
             sent = await java.acall("send_many", prefix="m", count=20, topic=setting.topic)
             (mine,) = consumer.assignment

@@ -119,7 +119,7 @@ async def test_message_that_we_hand_back_may_go_to_a_java_member(
             while True:
                 theirs = [each["body"] for each in await java.acall("work_seen", member=topic)]
                 firsts = set(ours)
-                # Five at each member first, and those of ours once more at whoever has the retry queue.
+                # Five at each member first, and our member's once more at the one that has the retry queue.
                 if len(firsts) == 5 and len(ours) + len(theirs) == 15:
                     break
                 await trio.sleep(0.2)

@@ -40,7 +40,7 @@ class Site:
         self.name_servers = [self.our_names.address, self.apache_names.address]
 
     async def start_pair(self, name: str) -> list[OurBroker]:
-        """Start a synchronous pair of ours."""
+        """Start a synchronous pair of rocketrio brokers."""
         home, both = self.folder / name, ";".join(self.name_servers)
         listed_at = self.our_names.address
         pair = [

@@ -51,7 +51,7 @@ def bodies(java: JavaClient, topic: str) -> list[str]:
     try:
         return sorted(message["body"] for message in java.call("read_all", topic=topic))
     except JavaError:
-        return []  # Nobody sent there yet.
+        return []  # No message was sent there yet.
 
 
 def wait_bodies(java: JavaClient, topic: str, expected: list[str], timeout: float = 30.0) -> None:

@@ -126,7 +126,7 @@ async def test_we_produce_and_consume_through_the_proxy(
 async def test_a_transaction_is_decided_by_the_check_that_the_proxy_relays(
     behind: tuple[str, str],
 ) -> None:
-    """It takes a decision of ours for known without telling the broker: it remembers half messages of gRPC alone."""
+    """It takes our producer's decision for known and does not tell the broker: it has half messages of gRPC alone."""
     topic = "decided"
     queue = await made(topic, behind)
     outcomes = {b"done": TransactionState.COMMIT, b"undone": TransactionState.ROLLBACK}

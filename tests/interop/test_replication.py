@@ -133,7 +133,7 @@ def test_slave_copies_what_5_x_alone_knows_of_topics_and_groups(
 
 
 def test_slave_follows_a_topic_made_while_it_runs(filled: OnApache | OnOurs) -> None:
-    """Both are told about a topic that is made while they run."""
+    """Both learn of a topic that is made while they run."""
     java: JavaClient = filled.java
     java.call("send_many", prefix="later", count=20, topic="made-later")
     end = wait_caught_up(filled.master.address, filled.slave.address)
@@ -142,7 +142,7 @@ def test_slave_follows_a_topic_made_while_it_runs(filled: OnApache | OnOurs) -> 
 
 @pytest.mark.parametrize("who", ["slave", "master"])
 def test_log_is_compared_and_continues_after_a_restart(filled: OnApache | OnOurs, who: str) -> None:
-    """A slave of ours asks from before its end, and what it has already is not appended twice."""
+    """A rocketrio slave asks from before its end, and what it has already is not appended twice."""
     java: JavaClient = filled.java
     wait_caught_up(filled.master.address, filled.slave.address)
     ended = filled.slave if who == "slave" else filled.master

@@ -59,7 +59,7 @@ def our_cluster(
     mutual: bool = False,
     more: tuple[str, ...] = (),
 ) -> TlsOurBroker:
-    """Start a name server and a master of ours, in the same mode; `more` are settings of the master."""
+    """Start rocketrio's name server and a master, in the same mode; `more` are settings of the master."""
     server = certificates.our_server(mode=mode, mutual=mutual)
     context = None if mode == "disabled" else certificates.context
     names = stack.enter_context(

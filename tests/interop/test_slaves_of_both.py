@@ -33,7 +33,7 @@ from tests.support.waiting import eventually, wait_until
 pytestmark = pytest.mark.interop
 
 PATIENCE = 120.0
-"""Seconds until a Java group has its queue; some look for it again after 20 s, and tell of it 30 s later."""
+"""Seconds until a Java group has its queue; some look for it again after 20 s, and report it 30 s later."""
 COUNT = 240
 PADDING = "." * 3000
 """400 such messages fill more than one commit-log file of 1 MiB."""

@@ -1,4 +1,4 @@
-"""The Spark reader on Apache's brokers, without Spark itself: answers of 32 messages, timestamps, a slave of ours."""
+"""The Spark reader on Apache's brokers, without Spark itself: answers of 32 messages, timestamps, a rocketrio slave."""
 
 import itertools
 

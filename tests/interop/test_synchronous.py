@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
 
 QUEUE: dict[str, Any] = {"topic": "synchronous", "broker": "broker-a", "queue_id": 0}
 ONE_SLAVE = {"inSyncReplicas": "2", "totalReplicas": "2"}
-"""5.3.3 counts the master too, and with its default of 1 waits for nobody."""
+"""5.3.3 counts the master too, and with its default of 1 waits for no slave."""
 
 
 @attrs.frozen

@@ -38,7 +38,7 @@ class Certificates:
         return TlsOptions(self.client.authority, self.client.certificate, self.client.key)
 
     def our_server(self, *, mode: Mode = "enforcing", mutual: bool = False) -> dict[str, object]:
-        """Return the settings of a server of ours."""
+        """Return the settings of a rocketrio server."""
         mutual_settings = {"tls_client_authority_file": self.server.authority} if mutual else {}
         return {
             "tls_mode": mode,
@@ -49,7 +49,7 @@ class Certificates:
 
     @property
     def our_peers(self) -> dict[str, object]:
-        """Return the settings of a broker of ours as a client."""
+        """Return the settings of a rocketrio broker as a client."""
         return {
             "peer_tls": "true",
             "peer_tls_authority_file": self.client.authority,

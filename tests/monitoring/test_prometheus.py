@@ -1,4 +1,4 @@
-"""A real Prometheus reads a broker of ours in a process of its own, with the rules that are shipped."""
+"""A real Prometheus reads a rocketrio broker in a process of its own, with the rules that are shipped."""
 
 import subprocess
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ IGNORED = {
     "IS_SUB_CHANGE",
     "IS_SUPPORT_HEART_BEAT_V2",
 }
-"""What real peers send and no header class of ours reads (RocketMQ reference, sections 2.1 and 2.14)."""
+"""What real peers send and no header class of rocketrio reads (RocketMQ reference, sections 2.1 and 2.14)."""
 
 
 @attrs.define

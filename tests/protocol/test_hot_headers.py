@@ -35,7 +35,7 @@ HOT: dict[int, type[RequestHeader]] = {
 }
 RUNS = ("4.9.7", "5.3.3", "5.3.3-split")
 
-# As JSON: what peers write, what Java reads all the same, and what nobody should send.
+# As JSON: what peers write, what Java reads all the same, and what no peer should send.
 ODD = (
     '"3"', '"-3"', '"+3"', '" 3"', '"3.0"', '"0.0"', '"3e0"', '"03"', '"-0"', '"-"', '""', '"1_0"',
     '"2147483647"', '"2147483648"', '"-2147483649"', '"9223372036854775808"', '"nan"', '"inf"',
@@ -106,7 +106,7 @@ def test_what_apache_s_clients_send_is_read_so(run: str) -> None:
 
 
 def assert_no_other_value(cls: type[Header], header: bytes) -> None:
-    """Whoever reads it reads the same, or leaves it to the general way."""
+    """Each reader reads the same, or leaves it to the general way."""
     hot = read_hot_header(header)
     if hot is not None:
         expected = general(cls, header)

@@ -40,7 +40,7 @@ START_TIMEOUT: Final = 600.0
 
 @attrs.define
 class Writing:
-    """Sends numbers, each once, until told to stop; what was acknowledged, and what nobody knows of."""
+    """Sends numbers, each once, until it is stopped; what was acknowledged, and what is in doubt."""
 
     name_server: str
     acknowledged: set[str] = attrs.Factory(set)

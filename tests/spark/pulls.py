@@ -30,7 +30,7 @@ class Pulls:
         self._more = trio.Event()
 
     async def wait_asked(self, count: int) -> None:
-        """Until so many pulls have been sent."""
+        """Wait until `count` pulls have been sent."""
         while len(self.asked) < count:
             await self._more.wait()
 

@@ -47,7 +47,7 @@ class Topic:
     def write(
         self, counts: dict[int, int], *, queues: int | None = None, body_size: int = 0
     ) -> None:
-        """So many messages into each queue; with `queues` the topic is made first, or enlarged."""
+        """Send `count` messages into each queue; with `queues` the topic is made first, or enlarged."""
 
         async def write() -> None:
             async with channel_pool() as pool:
@@ -79,7 +79,7 @@ def topic(cluster: Running, tmp_path: Path, request: pytest.FixtureRequest) -> T
 
 @attrs.define
 class Reading:
-    """A query that notes the rows of each batch, and is started anew if Spark gave up on a Python process."""
+    """A query that notes the rows of each batch, and is started again if Spark gave up on a Python process."""
 
     query: StreamingQuery
     begin: Callable[[], StreamingQuery]

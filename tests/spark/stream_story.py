@@ -1,4 +1,4 @@
-"""A cluster in memory, somebody who writes, and a stream that reads, under a virtual clock."""
+"""A cluster in memory, a producer that writes, and a stream that reads, under a virtual clock."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ def queue(number: int, topic: str = "orders") -> MessageQueue:
 
 @attrs.define
 class Story:
-    """A cluster, somebody who writes, and a stream that reads."""
+    """A cluster, a producer that writes, and a stream that reads."""
 
     cluster: EmbeddedCluster
     pool: ChannelPool

@@ -44,7 +44,7 @@ def test_missing_queues_of_a_dead_broker_fail_only_a_read_that_names_them(tmp_pa
             assert other.process is not None
             other.process.kill()
             deadline = time.monotonic() + NOTICED_WITHIN
-            # Name servers know brokers that are there: nobody can tell that one is missing.
+            # Name servers know brokers that are there: that one is missing cannot be seen.
             while _rows_or_none(name_server) != COUNT and time.monotonic() < deadline:
                 time.sleep(0.2)
             assert _rows(name_server) == COUNT

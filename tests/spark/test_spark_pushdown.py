@@ -46,7 +46,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset(PUSHDOWN)
 
 
-# Each of these loads anew, as docs/spark.md says.
+# Each of these loads again, as docs/spark.md says.
 def test_pushed_conditions_read_only_the_rows_they_select(
     pushing: SparkSession, cluster: Running
 ) -> None:

@@ -22,7 +22,7 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 SENDERS = 8
 QUEUES = 4
 CONTINUE_LIMIT = 90.0
-"""Seconds after which a load that nobody acknowledges fails the test."""
+"""Seconds after which a load without an acknowledgement fails the test."""
 NUMBER = re.compile(rb"#(\d+)#x")
 PAYLOAD = b"x" * 2000
 """Some hundred of them fill a commit-log file of 1 MiB, so that a kill also meets the making of files."""
@@ -54,7 +54,7 @@ class Load:
     _next: int = 0
 
     async def continues(self, count: int) -> None:
-        """Wait until so many more are acknowledged."""
+        """Wait until `count` more are acknowledged."""
         wanted = len(self.acknowledged) + count
         await eventually(lambda: len(self.acknowledged) >= wanted, CONTINUE_LIMIT)
 

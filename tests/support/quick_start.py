@@ -1,7 +1,7 @@
 """A Spark that starts sooner: what the tests need of it is over before Java's better compiler has paid for itself.
 
 A session and its first query cost 25 s of CPU time as Spark comes, and 15 s so. And Spark's Python processes import it
-from a zip file, compiling it anew each time, which on a busy machine takes longer than the ten seconds that Spark gives
+from a zip file, compiling it each time, which on a busy machine takes longer than the ten seconds that Spark gives
 them: a home without that file has them import the package that is installed.
 """
 

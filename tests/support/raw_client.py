@@ -22,7 +22,7 @@ ANSWER_TIMEOUT = 5.0
 """Virtual seconds until an answer counts as missing."""
 
 BORN_MS = 1_700_000_000_000
-# As librocketmq sends it: numbers as numbers, booleans as "0" and "1", keys of an access list that nobody asked for.
+# As librocketmq sends it: numbers as numbers, booleans as "0" and "1", keys of an access list that no broker asked for.
 CPP = {
     "AccessKey": "", "OnsChannelKey": "", "Signature": "",
     "a": "p", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": str(BORN_MS), "h": 0,

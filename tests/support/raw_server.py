@@ -61,7 +61,7 @@ class RawServer:
     nursery: trio.Nursery
     answers: dict[int, list[Answer]] = attrs.Factory(dict)
     held: dict[int, float] = attrs.Factory(dict)
-    """Codes whose answers take so many seconds, as those of pulls do."""
+    """Codes, and the seconds that their answers take, as those of pulls do."""
     asked: list[tuple[dict[str, Any], bytes]] = attrs.Factory(list)
     connections: list[Transport] = attrs.Factory(list)
     _sending: trio.Lock = attrs.Factory(trio.Lock)
@@ -124,7 +124,7 @@ async def raw_server() -> AsyncGenerator[RawServer]:
 
 @asynccontextmanager
 async def server_and_client() -> AsyncGenerator[tuple[RawServer, ClientInstance]]:
-    """With a client of ours."""
+    """With a rocketrio client."""
     async with raw_server() as server:
         dial = server.network.host(CLIENT).dial
         async with open_client(name_servers=[ADDRESS], dial=dial) as client:

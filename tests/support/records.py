@@ -95,7 +95,7 @@ def plain_record(**changes: Any) -> bytes:
 
 
 def encoded_again(message: MessageExt) -> bytes:
-    """The record of a decoded message, made anew from what its properties say."""
+    """The record of a decoded message, made again from what its properties say."""
     return encode_record(
         queue_id=message.queue_id,
         flag=message.flag,

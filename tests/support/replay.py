@@ -1,4 +1,4 @@
-"""Replays what real clients and slaves asked a real Apache master, against a broker of ours in memory.
+"""Replays what real clients and slaves asked a real Apache master, against a rocketrio broker in memory.
 
 Requests go out in the recorded order, each answer is awaited before anything that was recorded after it. The broker
 has the recorded master's address and lives at the recorded time. What Apache stored by features that are not built
@@ -42,7 +42,7 @@ NOT_BUILT_TOPIC = "OFFSET_MOVED_EVENT"
 MASTER_PORT = {"4.9.7": 38911, "5.3.3": 36911}
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 NOT_PLAYED = {
-    # 4.x resets no offsets of a group that nobody is connected for; 5.x does, and so do we.
+    # 4.x resets no offsets of a group without connected members; 5.x does, and so do we.
     "4.9.7": (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,),
     # These name positions, which differ as 5.x stores longer properties: what comes of them is from Apache's log.
     "5.3.3": (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION),
@@ -283,7 +283,7 @@ class _Replay:
 async def recorded_broker(
     run: str, clock: SettableClock
 ) -> AsyncGenerator[tuple[Broker, MemoryNetwork]]:
-    """A broker of ours where the recorded master was."""
+    """A rocketrio broker where the recorded master was."""
     network = MemoryNetwork()
     host = network.host("127.0.0.1")
     config = BrokerConfig(

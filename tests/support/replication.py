@@ -33,14 +33,14 @@ HEADER = Struct(">qi")
 
 
 def secret_file(path: Path, secret: str = "a secret of more than sixteen bytes\n") -> Path:
-    """A file for `ha_secret_file` that nobody else can read."""
+    """A file for `ha_secret_file` that no other user can read."""
     path.touch(0o600)
     path.write_text(secret)
     return path
 
 
 def write_private(certificate: trustme.LeafCert, path: Path) -> None:
-    """A certificate and its key, in a file that nobody else can read."""
+    """A certificate and its key, in a file that no other user can read."""
     path.touch(0o600)
     certificate.private_key_and_cert_chain_pem.write_to_path(path)
 
@@ -53,7 +53,7 @@ def fill(store: MessageStore, count: int, *, size: int = 100) -> int:
 
 
 async def some_log(messages: int = 200) -> bytes:
-    """Return the bytes of a log with so many messages."""
+    """Return the bytes of a log with this number of messages."""
     async with opened(MemoryDisk()) as store:
         fill(store, messages)
         return log_bytes(store)
@@ -119,7 +119,7 @@ class RawPeer:
         await self.transport.send_all(HEADER.pack(offset, len(body)) + body)
 
     async def read(self, size: int) -> bytes:
-        """Exactly so many bytes; fewer only at the end of the stream."""
+        """Return exactly `size` bytes; fewer only at the end of the stream."""
         buffer = memoryview(bytearray(4096))
         while len(self._received) < size:
             count = await self.transport.receive_into(buffer)

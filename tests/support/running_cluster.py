@@ -109,7 +109,7 @@ async def load_queue(
 async def full_topic(
     pool: ChannelPool, addr: str, topic: str, queues: int, count: int, *, body_size: int = 0
 ) -> None:
-    """A new topic with so many numbered messages in each queue."""
+    """Make a new topic with `count` numbered messages in each queue."""
     await create_topic(pool, addr, topic, queues)
     for queue_id in range(queues):
         messages = numbered(queue_id, count, body_size=body_size)

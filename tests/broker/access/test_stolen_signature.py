@@ -383,7 +383,7 @@ async def test_proofs_that_are_remembered_have_a_limit_in_bytes(
 async def test_request_that_another_account_has_signed_over_a_proof_counts_as_that_accounts(
     tmp_path: Path,
 ) -> None:
-    """As Apache's proxy sends on what a client of ours has sent to it."""
+    """As Apache's proxy sends on what a rocketrio client has sent to it."""
     async with listening(tmp_path) as one:
         await one.here.add_user("producer1")
         user = attrs.evolve(one, credentials=Credentials("producer1", SECRET))

@@ -1,4 +1,4 @@
-"""Damage on either end of replication: it stops there, is seen there, and is copied to nobody."""
+"""Damage on either end of replication: it stops there, is seen there, and is not copied."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A power cut at any step while a former master cuts off what nobody was promised."""
+"""A power cut at any step while a former master cuts off messages that it had not acknowledged."""
 
 import pytest
 from tests.support.clocks import SettableClock

@@ -110,7 +110,7 @@ async def test_readers_see_what_the_disk_has_until_slaves_have_it_again(
 ) -> None:
     async with leading() as master:
         master.report(A, 1000)
-        await trio.sleep(100)  # Nobody waits for anything.
+        await trio.sleep(100)  # No task waits for anything.
         master.appended.advance(2000)
         master.flushed.advance(1800)
         await trio.sleep(2.9)

@@ -40,7 +40,7 @@ def offsets(table: dict[str, dict[int, int]]) -> bytes:
 
 @attrs.define
 class FakePeers:
-    """Name servers and slaves by address: a body, or one a request, and the time from which on somebody answers."""
+    """Name servers and slaves by address: a body, or one a request, and the time from which on the address answers."""
 
     bodies: dict[str, bytes | dict[RequestCode, bytes]]
     up_at: dict[str, float] = attrs.field(factory=dict)
@@ -245,7 +245,7 @@ async def test_a_reset_or_seek_that_a_slave_took_is_taken_over_and_an_old_copy_i
 async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
     autojump_clock: MockClock,
 ) -> None:
-    """It was made anew and has as many messages; its readers would skip them."""
+    """It was created again and has as many messages; its readers would skip them."""
     peers = FakePeers(
         {NAME_SERVER: cluster({1: SLAVE}), SLAVE: fastjson.dumps(versioned(manager()))}
     )

@@ -180,7 +180,7 @@ async def read_hello(peer: RawPeer) -> bytes:
 
 
 def hello_of(name: str = "broker-a", end: End = "slave") -> bytes:
-    """What somebody says of himself."""
+    """What a peer says of itself."""
     return encode_hello(
         LinkHello(end=end, broker_name=name, address=MASTER_HA, nonce=bytes(NONCE_SIZE))
     )
@@ -273,7 +273,7 @@ async def test_slave_follows_no_master_of_another_name(
 async def test_slave_follows_no_master_that_is_elsewhere_than_it_dialled(
     autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    """The name server was told that the master is where a stranger listens, who passes everything on."""
+    """The name server has a stranger's address as the master's, and the stranger passes everything on."""
     for security in (SECURITY, with_tls(authority, tmp_path)):
         there = attrs.evolve(security, address="10.0.0.9:10912")
         async with both_ends() as ends:

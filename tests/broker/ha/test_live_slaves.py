@@ -1,4 +1,4 @@
-"""Which ids a master knows to be live: by introduction, by the list, and when nobody knows."""
+"""Which ids a master knows to be live: by introduction, by the list, and when neither says so."""
 
 import attrs
 import trio
@@ -172,7 +172,9 @@ async def test_live_slaves_follow_a_change_of_roles(autojump_clock: MockClock) -
         await cluster.master.stop()
         successor = cluster.slaves[0].broker
         await successor.roles.service.change("async-master", 0)
-        await trio.sleep(40)  # The other slave hears of the new master with its next registration.
+        await trio.sleep(
+            40
+        )  # The other slave learns the new master's address with its next registration.
         assert list(successor.state.live_slaves.ids(NAMED, max_physical_offset=0)) == [2]
         assert await suggestion(caller, successor.address) == 2
         await successor.roles.service.change("slave", 1)

@@ -1,4 +1,4 @@
-"""A slave's offsets against a master's of ours and of Apache's, look by look."""
+"""A slave's offsets against those of a rocketrio master and of Apache's, one look after the other."""
 
 from tests.broker.parts import config_file, versioned
 
@@ -40,7 +40,7 @@ def test_offset_is_sent_with_the_epoch_that_a_member_named() -> None:
     copy = OffsetCopy(slave, epoch=lambda: "1.0.a.")
     assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
     slave.commit_version("G", "T", 0, Commit(50, FIRST), epoch="2.9.b.a")
-    for _ in range(2):  # It is told again as it was, where it was not heard.
+    for _ in range(2):  # What did not arrive is sent again as it was.
         assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["2.9.b.a"]
     slave.commit_offset("G", "T", 0, 60)
     assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
@@ -119,7 +119,7 @@ def test_topic_deleted_at_the_master_is_removed_and_not_sent_again() -> None:
     copy = OffsetCopy(slave)
     assert copy.take(versioned(master), contact=1) == []
     assert offset_of(slave) == -1
-    slave.commit_offset("G", "T", 0, 3)  # The topic was made anew, and the master went away.
+    slave.commit_offset("G", "T", 0, 3)  # The topic was created again, and the master went away.
     (told,) = copy.take(versioned(master), contact=1)
     assert (told.commit_offset, told.generation) == (3, "1.0")
 

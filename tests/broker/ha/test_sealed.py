@@ -30,7 +30,7 @@ async def sealed_ends() -> tuple[SealedTransport, SealedTransport]:
 
 
 async def read(transport: Transport, size: int, buffer_size: int) -> bytes:
-    """So many bytes, by reads of at most so many; fewer only at the end."""
+    """Return this number of bytes, by reads of limited size; fewer only at the end."""
     data, buffer = bytearray(), memoryview(bytearray(buffer_size))
     while len(data) < size and (count := await transport.receive_into(buffer)):
         data += buffer[:count]

@@ -116,7 +116,7 @@ def bodies(
 
 
 class World:
-    """A slave's tables, and a master that does as it is told."""
+    """A slave's tables, and a master whose answers the test sets."""
 
     def __init__(self, answers: dict[RequestCode, bytes], master: str | None) -> None:
         self.disk = MemoryDisk()

@@ -98,7 +98,7 @@ async def test_a_broker_registers_however_it_writes(autojump_clock: MockClock) -
     for how, (fields, body, version) in REGISTRATIONS.items():
         async with name_server() as (broker, client):
             told = await broker.ask(103, {**REGISTRATION, **fields}, body, version=version)
-            # A master is told of no master, and without a configuration of orders there is no body.
+            # A master gets no address of a master, and without a configuration of orders there is no body.
             assert (told.code, told.fields, told.body) == (0, {}, b""), (how, told)
             assert (await client.ask(105, {"topic": "orders"})).body == CLASSIC, how
 
@@ -121,7 +121,9 @@ async def test_registrations_that_are_damaged_change_nothing(autojump_clock: Moc
 async def test_only_slaves_get_the_address_of_their_master(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
         slave = {**REGISTRATION, "brokerId": "1", "brokerAddr": f"{CLIENT_HOST}:40921"}
-        assert (await client.ask(103, slave, BODY, version=407)).fields == {}  # nobody is 0 yet
+        assert (
+            await client.ask(103, slave, BODY, version=407)
+        ).fields == {}  # there is no broker 0 yet
         assert (await broker.ask(103, REGISTRATION, BODY, version=407)).fields == {}
         told = await client.ask(103, slave, BODY, version=407)
         assert told.fields == {
@@ -141,7 +143,7 @@ ROUTE_QUESTIONS: dict[str, tuple[bytes, bytes]] = {
     "the same as a number": (request(105, {"topic": "orders", "acceptStandardJsonOnly": 1}, version=0), STANDARD),
     "it does not know": (request(105, {"topic": "orders", "acceptStandardJsonOnly": None}, version=0), CLASSIC),
     "no version": (framed(b'{"code":105,"opaque":1,"extFields":{"topic":"orders"}}'), CLASSIC),
-    "a body that nobody reads": (request(105, {"topic": "orders"}, b"orders\0", version=0), CLASSIC),
+    "a body that no broker reads": (request(105, {"topic": "orders"}, b"orders\0", version=0), CLASSIC),
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Names:
 
 @asynccontextmanager
 async def a_listed_master(answer_after: float | None = 0.0) -> AsyncGenerator[Names]:
-    """The listed master answers after so many seconds; at once, as one that does not know the request; or never."""
+    """The listed master answers after some seconds; at once, as one that does not know the request; or never."""
     network, questions = MemoryNetwork(), list[float]()
 
     async def slow(channel: Channel, request: RemotingCommand) -> RemotingCommand:

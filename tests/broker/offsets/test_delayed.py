@@ -1,4 +1,4 @@
-"""Progress of the delay levels: its file, and what slaves are told."""
+"""Progress of the delay levels: its file, and what slaves get of it."""
 
 from tests.broker.parts import config_file, read
 

@@ -1,7 +1,7 @@
-"""A master, a slave and clients that come and go, by chance: what the brokers agree on after all is told.
+"""A master, a slave and clients that come and go, by chance: what the brokers agree on once every report has arrived.
 
-Each client is our client's rule in few lines (offset_store.py): it commits what it was told with its position, claims
-where it is not known, and stops when it hears of a reset.
+Each client is our client's rule in few lines (offset_store.py): it commits the position and version that it got, claims
+where it is not known, and stops when a reset reaches it.
 """
 
 import attrs
@@ -46,11 +46,11 @@ class Histories(RuleBasedStateMachine):
         self.brokers = [broker(), broker()]
         self.clients: list[Client] = []
         self.least = -1
-        """What must stand at least once all is told: acknowledged, and nobody entitled went below it."""
+        """What must stand at least once every report has arrived: acknowledged, and not lowered since."""
         self.reset_to: int | None = None
-        """Where an operator put the group, if nobody who heard of it went on since."""
+        """Where an operator put the group, if no client that learned this went on since."""
         self.sought: int | None = None
-        """Where its owner put it, if nobody did anything since."""
+        """Where its owner put it, if no commit or reset came since."""
         self.has_told_all = True
 
     @initialize()

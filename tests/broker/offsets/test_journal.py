@@ -1,4 +1,4 @@
-"""Lines of commits between two snapshots; what they are for is told in test_manager.py."""
+"""Lines of commits between two snapshots; test_manager.py shows what they are for."""
 
 from pathlib import Path
 

@@ -43,7 +43,7 @@ def loaded(disk: Disk) -> ConsumerOffsetManager:
 
 
 def apache_writes(disk: MemoryDisk, table: dict[str, dict[int, int]]) -> None:
-    """As an Apache broker that ran on the directory leaves it: its own file, and no word of ours."""
+    """As an Apache broker that ran on the directory leaves it: its own file, and nothing that rocketrio writes."""
     ConfigFile(FILE, disk=disk).write(ConsumerOffsetWrapper(table))
 
 
@@ -382,7 +382,9 @@ def test_offsets_are_checked_again_when_the_log_became_shorter() -> None:
     offsets = opened()
     offsets.commit_offset("G", "T", 0, 120)
     offsets.persist()
-    assert opened().cut(lambda topic, queue_id: 100) == 0  # It was committed: nobody lost anything.
+    assert (
+        opened().cut(lambda topic, queue_id: 100) == 0
+    )  # It was committed: no group lost anything.
     log_end[0] = 900
     again = opened()
     assert again.cut(lambda topic, queue_id: 100) == 1
@@ -455,7 +457,7 @@ def test_slave_keeps_the_epoch_of_an_offset_that_is_set_back_without_one() -> No
         offsets.commit_version("G", "T", queue_id, Commit(7, FIRST), epoch="1.0.b.")
     offsets.commit_version("G", "T", 0, Commit(5, is_reset=True))
     offsets.commit_offset("G", "T", 1, 5)
-    # Nobody knows in which log an offset lies that is set forward.
+    # It is not known in which log an offset lies that is set forward.
     offsets.commit_version("G", "T", 2, Commit(8, is_reset=True))
     offsets.commit_offset("G", "T", 3, 8)
     assert named_by(offsets) == ("1.0.a.", {"T@G": {0: "1.0.b.", 1: "1.0.b."}})

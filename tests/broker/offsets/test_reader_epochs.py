@@ -76,7 +76,12 @@ async def test_reader_of_an_unknown_epoch_behind_a_known_one_is_not_sent_back(
         (5, 4, 2, 2),  # And that may have parted earlier: only what the group committed is certain.
         (5, 4, 8, 4),
         (6, 7, 8, 6),  # Two masters took one number.
-        (9, 8, -1, 6),  # Nobody told this master of it: what it wrote itself is not that reader's.
+        (
+            9,
+            8,
+            -1,
+            6,
+        ),  # No report of it reached this master: what it wrote itself is not that reader's.
         (9, 8, 5, 5),
         (9, 1, -1, 1),
     ],

@@ -121,7 +121,7 @@ BEFORE_RESET = Generation(0, 9)
         # The owner's: they only raise.
         (Commit(120, SAME, True), 120, "1.2", STORED),
         (Commit(80, SAME, True), 100, "1.2", STORED),
-        # Somebody without versions lowered what it does not know of yet: it goes on all the same.
+        # A client without versions lowered it, which this broker does not know yet: it goes on all the same.
         (Commit(120, OLDER, True), 120, "1.2", STORED),
         # It knows of a lowering that this broker has not heard of.
         (Commit(80, NEWER, True), 80, "1.3", STORED),
@@ -138,7 +138,7 @@ BEFORE_RESET = Generation(0, 9)
         (Commit(120, OLDER, False), 100, "1.2", UNCLAIMED),
         (Commit(80, NEWER, False), 100, "1.2", UNCLAIMED),
         (Commit(120, NEWER, False), 120, "1.3", STORED),
-        # Nobody overrules an operator without having heard of the reset.
+        # No member overrules an operator before the reset has reached it.
         (Commit(120, BEFORE_RESET, True), 100, "1.2", RESET),
         (Commit(120, BEFORE_RESET, True, is_seek=True), 100, "1.2", RESET),
         (Commit(120, BEFORE_RESET, False), 100, "1.2", RESET),

@@ -123,7 +123,7 @@ async def test_policies_are_merged_by_resource_shown_and_deleted(tmp_path: Path)
 @pytest.mark.parametrize(
     ("subject", "entry", "text"),
     [
-        ("User:nobody", PolicyEntryInfo("Topic:t", ["Pub"], [], "Allow"), "The subject of User:nobody is not exist."),
+        ("User:absent", PolicyEntryInfo("Topic:t", ["Pub"], [], "Allow"), "The subject of User:absent is not exist."),
         ("writer", PolicyEntryInfo("Topic:t", ["Pub"], [], "Allow"), "User:name"),
         ("User:writer", PolicyEntryInfo(None, ["Pub"], [], "Allow"), "The resource is null."),
         ("User:writer", PolicyEntryInfo("Topik:t", ["Pub"], [], "Allow"), "Topik:t"),

@@ -26,7 +26,7 @@ QUEUES = [MessageQueue("T", "broker-a", number) for number in range(2)]
 
 @attrs.define
 class Member:
-    """A consumer's end: keeps what it is asked, answers as it is told."""
+    """A consumer's end: keeps what it is asked, and gives the answers that the test sets."""
 
     asked: list[RemotingCommand] = attrs.Factory(list)
     body: bytes = b""

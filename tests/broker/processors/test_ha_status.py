@@ -174,8 +174,8 @@ async def test_refused_slave_is_a_problem_until_one_of_its_host_follows(
 async def test_status_has_the_reason_why_writes_are_refused(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         pair = LevelPair(cluster, call)
-        pair.master.store.refusals.refuse(Refuser.STANDING, "somebody else is master")
-        assert own_of(await status_of(call, pair.master)).refusal == "somebody else is master"
+        pair.master.store.refusals.refuse(Refuser.STANDING, "another broker is master")
+        assert own_of(await status_of(call, pair.master)).refusal == "another broker is master"
         await call.change_role(pair.master.address, "slave", 3)
         own = own_of(await status_of(call, pair.master))
         assert (own.role, own.broker_id, own.refusal) == ("slave", 3, None)

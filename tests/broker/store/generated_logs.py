@@ -138,7 +138,7 @@ def usual_log(count: int, file_size: int = 1 << 20) -> LogWriter:
 
 
 def use_columns_from(patch: pytest.MonkeyPatch, few: int) -> None:
-    """Let stretches of so many records be read as columns, and shorter ones record by record."""
+    """Let stretches of this many records be read as columns, and shorter ones record by record."""
     patch.setattr(record_columns, "FEW_RECORDS", few)
     for module in (record_columns, dispatch):
         patch.setattr(module, "LEAST_STRETCH", RECORD_OVERHEAD * few)

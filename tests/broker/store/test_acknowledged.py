@@ -90,7 +90,7 @@ async def test_report_outlives_a_power_cut_after_a_period(
 
 
 async def test_epoch_begins_without_what_slaves_had_beyond_its_start() -> None:
-    """The log had lost its end, and is written anew from there."""
+    """The log had lost its end, and is written again from there."""
     disk = disk_with_root()
     known = await begun(disk)
     known.shown = 95

@@ -32,7 +32,7 @@ class FullFile(MemoryOpenFile):
 
 
 class FullDisk(MemoryDisk):
-    """A disk on which the index finds room for so many bytes only."""
+    """A disk on which the index finds room for `room` bytes only."""
 
     room = 1 << 40
 
@@ -93,7 +93,7 @@ async def test_full_disk_stops_only_the_index_until_there_is_room(
 async def test_clock_that_was_set_back_by_forty_days_holds_up_no_new_file(
     autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name of the next file was looked for millisecond by millisecond, while the broker answered nobody."""
+    """The name of the next file was looked for millisecond by millisecond, while the broker answered no request."""
     asked: list[int] = []
 
     def name_of(now_ms: int) -> str:

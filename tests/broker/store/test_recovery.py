@@ -1,4 +1,4 @@
-"""Recovery of states that no power cut of ours makes, but users, Apache brokers and bad luck do."""
+"""Recovery of states that no power cut of a rocketrio broker makes, but users, Apache brokers and bad luck do."""
 
 import random
 from pathlib import Path

@@ -103,7 +103,7 @@ async def test_odd_last_record_stays_once_a_checkpoint_covers_it(is_killed: bool
     async with opened(disk) as store:
         if not is_killed:
             assert read_all(store, "orders") == records
-            # A checkpoint of ours vouches for it now.
+            # A checkpoint that rocketrio wrote vouches for it now.
             await store.checkpoint()
         else:
             assert read_all(store, "orders") == records[:-1]

@@ -1,4 +1,4 @@
-"""Transactions that nobody decides: when their producers are asked, how often, and what is kept over a restart."""
+"""Transactions without a decision: when their producers are asked, how often, and what is kept over a restart."""
 
 from contextlib import suppress
 
@@ -275,7 +275,7 @@ class Behind:
 async def test_open_message_moves_along_with_the_log(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file may be deleted, and whoever starts reads all that follows it."""
+    """Its file may be deleted, and a broker that starts reads all that follows it."""
     monkeypatch.setattr(check, "MOVE_DISTANCE", 10)
     async with EmbeddedCluster(cluster_name="lab") as cluster:
         async with producing_on(cluster) as gone:

@@ -121,7 +121,7 @@ async def test_topic_is_not_half_deleted_without_its_master(
 async def test_topic_without_a_route_is_not_deleted_at_its_former_broker(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    """Somebody else deleted it; the route that is kept may name brokers in other roles by now."""
+    """Another operator deleted it; the route that is kept may name brokers in other roles by now."""
     async with open_admin(client=client) as admin:
         await admin.create_topic("orders")
         await admin.topic("orders")

@@ -70,9 +70,9 @@ async def test_role_changes_and_a_master_that_takes_no_writes(
             await admin.change_role(addr, "slave", 0)
         with pytest.raises(BrokerError, match="not change its role while it runs"):
             await admin.change_role(cluster.name_server.addr, "slave", 1)
-        cluster.master.broker.store.refusals.refuse(Refuser.STANDING, "somebody else is master")
+        cluster.master.broker.store.refusals.refuse(Refuser.STANDING, "another broker is master")
         master = (await admin.status(also=[addr]))[0]
-        assert (master.state, master.problem) == (NO_WRITES, "somebody else is master")
+        assert (master.state, master.problem) == (NO_WRITES, "another broker is master")
         with pytest.raises(NotReachableError):
             await admin.status(also=["10.0.0.99:10911"])
 

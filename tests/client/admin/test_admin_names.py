@@ -1,4 +1,4 @@
-"""Whatever an admin of a namespace is asked, it answers with short names, and shows nobody else's."""
+"""Whatever an admin of a namespace is asked, it answers with short names, and shows none of another namespace."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime

@@ -70,7 +70,7 @@ async def test_exact_offset_of_a_group_with_members_needs_offline(
             await admin.plan_reset("g", [TOPIC], FIRST, queues=[QUEUE])
         plan = await admin.plan_reset("g", [TOPIC], Target(offset=2), offline=True)
         done = await admin.apply_reset(plan)
-        # Members of ours commit nothing more for a queue that was set back.
+        # Rocketrio's members commit nothing more for a queue that was set back.
         assert [one.after for one in done.queues] == [2]
 
 

@@ -441,7 +441,9 @@ async def test_groups_of_brokers_that_answer_are_known_and_the_others_are_named(
     assert list(failed) == ["broker-10.0.0.98", "broker-10.0.0.99"]
     with pytest.raises(NotReachableError, match=r"10\.0\.0\.98"):
         await partly.groups()
-    with pytest.raises(NotReachableError):  # What nobody could be asked is no empty list.
+    with pytest.raises(
+        NotReachableError
+    ):  # Without an answer there is an error, not an empty list.
         await admin.groups_and_failures(masters={"broker-b": "10.0.0.99:10911"})
     settings, failed = await partly.group_and_failures("billing")
     assert list(settings) == ["broker-a"]

@@ -10,7 +10,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 
 SLAVE_ID = 1
 A_SAMPLE = 11
-"""Seconds until what was counted is told."""
+"""Seconds until what was counted is reported."""
 
 
 async def test_messages_that_the_slave_served_are_counted_for_the_slave(

@@ -1,4 +1,4 @@
-"""Commands while the name server knows no broker: what nobody could be asked is no empty list. And long names."""
+"""Commands while the name server knows no broker: an error, not an empty list. And long names."""
 
 from collections.abc import AsyncIterator
 

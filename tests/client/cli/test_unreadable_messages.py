@@ -1,6 +1,6 @@
 """One message whose body cannot be read hides no other, in no command that reads messages.
 
-Each command meets a damaged ZLIB body, one of a codec that nobody knows, and LZ4 and ZSTD without their packages.
+Each command meets a damaged ZLIB body, one of an unknown codec, and LZ4 and ZSTD without their packages.
 """
 
 import json
@@ -216,7 +216,7 @@ def test_messages_are_rows_with_a_body_or_the_reason(
 
 
 def _end_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Press Ctrl-C when `message tail` has printed so many messages."""
+    """Press Ctrl-C when `message tail` has printed `count` messages."""
     printed, show = 0, message_commands.print_message
 
     def counted(*arguments: Any) -> None:

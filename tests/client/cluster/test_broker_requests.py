@@ -1,4 +1,4 @@
-"""What operators' tools ask of a member through a broker (223 and 221, 307): asked as they ask, of members of ours."""
+"""What operators' tools ask of a member through a broker (223 and 221, 307): asked as they do, of our members."""
 
 import trio
 from tests.support.clients import client_of

@@ -83,7 +83,7 @@ async def test_silent_name_server_costs_a_second_and_is_asked_last_from_then_on(
     cluster: EmbeddedCluster,
 ) -> None:
     listener = await cluster.listen_on("10.0.0.50")("10.0.0.50:9876")
-    # Nobody accepts there: it takes bytes and is silent.
+    # No server accepts there: it takes bytes and is silent.
     names = [listener.addr, cluster.name_servers[0]]
     async with open_client(name_servers=names, dial=cluster.dial) as client:
         started = trio.current_time()

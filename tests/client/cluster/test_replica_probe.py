@@ -143,7 +143,7 @@ async def test_fresh_replica_is_read_while_the_master_is_away(
     wrapper = await replica_reader(client, max_staleness_messages=2)
     await cluster.kill_master()
     await trio.sleep(300)
-    # It has all that the master last said it had; nobody can have got more since.
+    # It has all that the master last said it had; no replica can have more since.
     assert await pull(wrapper) == (1, PullReason.REPLICA)
 
 

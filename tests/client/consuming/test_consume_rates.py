@@ -100,7 +100,7 @@ async def test_what_a_lost_queue_counted_stays(autojump_clock: MockClock) -> Non
     counted.rates.sample()
     del counted.queues[QUEUE]
     assert counted.status().pull_tps == 3
-    counted.queues[QUEUE] = ProcessQueue(QUEUE)  # Ours again, and counted anew.
+    counted.queues[QUEUE] = ProcessQueue(QUEUE)  # Ours again, and counted from zero.
     assert counted.status().pull_tps == 3
 
 

@@ -227,7 +227,7 @@ async def test_seek_of_a_consumer_that_ends_lowers_nothing_another_member_stored
     queue, master = MessageQueue(TOPIC, "broker-a", 0), cluster.master.broker.address
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         await receive(consumer, 10)
-        claimed = await client.api.claim_queue(master, "g", queue, "somebody else")
+        claimed = await client.api.claim_queue(master, "g", queue, "another member")
         await client.api.update_consumer_offset(
             master, "g", queue, 20, generation=claimed.generation, ownership=claimed.ownership
         )
@@ -290,7 +290,7 @@ async def test_statistics_and_lag_add_up(client: ClientInstance) -> None:
 async def test_queue_is_pulled_ahead_to_its_threshold_and_no_further(
     client: ClientInstance,
 ) -> None:
-    """However little an answer brings, the next pull is under way while nobody takes what came."""
+    """However little an answer brings, the next pull is under way while the application takes nothing of what came."""
     await send(client, 1000, queues=1)
     queue = MessageQueue(TOPIC, "broker-a", 0)
     async with open_consumer(

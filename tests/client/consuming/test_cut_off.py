@@ -18,7 +18,7 @@ AHEAD = 10
 
 @pytest.fixture
 async def cluster() -> EmbeddedCluster:  # type: ignore[misc]
-    """Without a slave: nobody else could be asked."""
+    """Without a slave, which could be asked instead."""
     async with EmbeddedCluster() as running:
         yield running
 

@@ -334,7 +334,7 @@ async def test_member_that_reads_from_a_slave_begins_again(
 async def test_member_begins_again_at_the_next_master(
     count: int, client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    """It did not hear of the deletion from the one that carried it out."""
+    """No report of the deletion came from the broker that carried it out."""
     async with story(client) as told:
         told.consumer.pause()
         await told.make_again()

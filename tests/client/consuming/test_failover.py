@@ -104,7 +104,7 @@ async def test_silent_master_holds_reading_up_for_two_seconds(
         }
         with trio.move_on_after(57.9):
             await consumer.receive()
-        # Nothing new came; and nobody waits for the master any more.
+        # Nothing new came; and no pull waits for the master any more.
         assert trio.current_time() - before == 60
         assert master not in client.pool.open_addrs
 

@@ -18,7 +18,7 @@ from rocketrio_protocol.commands.consumer import (
 QUEUES = [MessageQueue(TOPIC, "broker-a", index) for index in range(2)]
 FIRST = 0
 """Milliseconds: everything is newer."""
-NO_CHANNEL: Final[Any] = None  # Nobody answers an order.
+NO_CHANNEL: Final[Any] = None  # An order gets no answer.
 
 
 async def reset(client: ClientInstance, addr: str, timestamp: int = FIRST) -> None:

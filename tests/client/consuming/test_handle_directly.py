@@ -63,7 +63,7 @@ async def test_directed_message_is_handled_and_no_offset_moves(
     client: ClientInstance, ask: Ask
 ) -> None:
     seen: list[tuple[str, bytes, str]] = []
-    name: ContextVar[str] = ContextVar("name", default="of nobody")
+    name: ContextVar[str] = ContextVar("name", default="without a name")
 
     async def handle(message: MessageExt) -> None:
         seen.append((message.topic, message.body, name.get()))
@@ -91,7 +91,7 @@ async def test_directed_message_is_handled_and_no_offset_moves(
     ("failure", "result", "remark"),
     [
         (ConsumeLater(timedelta(seconds=10)), "CR_LATER", None),
-        (KeyError("nobody"), "CR_THROW_EXCEPTION", "KeyError: 'nobody'"),
+        (KeyError("absent"), "CR_THROW_EXCEPTION", "KeyError: 'absent'"),
     ],
 )
 @pytest.mark.parametrize("orderly", [False, True])

@@ -1,4 +1,4 @@
-"""Who may lower an offset: owners, late commits, operators; and what an Apache broker hears of it."""
+"""Who may lower an offset: owners, late commits, operators; and what an Apache broker gets to know."""
 
 from typing import Any
 
@@ -43,9 +43,9 @@ def listen(store: RemoteBrokerOffsetStore, *, is_apache: bool = False) -> list[R
 
 
 async def other_member(store: RemoteBrokerOffsetStore, offset: int) -> None:
-    """Somebody else takes the queue over, and commits."""
+    """Another member takes the queue over, and commits."""
     api, addr = store.client.api, store.client.routing.candidates("broker-a")[0].addr
-    claimed = await api.claim_queue(addr, "g", QUEUE, "somebody else")
+    claimed = await api.claim_queue(addr, "g", QUEUE, "another member")
     await api.update_consumer_offset(
         addr, "g", QUEUE, offset, generation=claimed.generation, ownership=claimed.ownership
     )

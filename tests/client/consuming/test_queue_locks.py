@@ -58,8 +58,8 @@ async def test_queue_of_an_orderly_consumer_is_locked_and_kept_so(
     async with open_consumer(TOPIC, group="g", orderly=True, client=client) as consumer:
         assert await receive(consumer, 4) == [0, 1, 2, 3]
         await trio.sleep(300)  # Far beyond what a lock lasts.
-        assert not await lock(client, cluster, "somebody else")
-    assert await lock(client, cluster, "somebody else")
+        assert not await lock(client, cluster, "another member")
+    assert await lock(client, cluster, "another member")
 
 
 async def test_queue_stays_locked_when_masters_change_places(autojump_clock: MockClock) -> None:
@@ -76,7 +76,7 @@ async def test_queue_stays_locked_when_masters_change_places(autojump_clock: Moc
             await admin.change_role(former, "slave", 2)
             await admin.change_role(new, "async-master", 0)
             await trio.sleep(FORMER_RUN)
-            assert not await lock(client, cluster, "somebody else", member=1)
+            assert not await lock(client, cluster, "another member", member=1)
             assert await receive(consumer, 3) == [1, 2, 3]
 
 
@@ -84,11 +84,11 @@ async def test_nothing_is_read_while_another_member_has_the_lock(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 4, queues=1)
-    assert await lock(client, cluster, "somebody else")
+    assert await lock(client, cluster, "another member")
     async with open_consumer(TOPIC, group="g", orderly=True, client=client) as consumer:
         with trio.move_on_after(20):
             raise AssertionError(await consumer.receive())
-        await unlock(client, cluster, "somebody else")
+        await unlock(client, cluster, "another member")
         with trio.fail_after(3):
             assert await receive(consumer, 1) == [0]
 
@@ -114,7 +114,7 @@ async def test_lock_ends_on_time_while_another_queue_is_requested(
     client: ClientInstance, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(client, 100, queues=2)
-    assert await lock(client, cluster, "somebody else")
+    assert await lock(client, cluster, "another member")
     ask = QueueLocks._ask_broker
 
     answers = True

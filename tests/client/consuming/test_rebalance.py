@@ -48,7 +48,7 @@ async def test_member_that_is_not_listed_announces_itself_first(
     client: ClientInstance, service: RebalanceService
 ) -> None:
     rounds = record(service)
-    client.heartbeat.consumers["g"] = service.member  # Known here, but no broker was told.
+    client.heartbeat.consumers["g"] = service.member  # Known here, but to no broker.
     assert await service.rebalance()
     assert len(rounds[0]["orders"]) == 4
 

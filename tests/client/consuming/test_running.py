@@ -421,7 +421,7 @@ async def test_refused_run_takes_nothing_from_the_one_under_way(client: ClientIn
             nursery.cancel_scope.cancel()
         assert consumer._handlers.current is None
         left_at = trio.current_time()
-    assert trio.current_time() - left_at < 1  # Nobody waits for handlers that never were.
+    assert trio.current_time() - left_at < 1  # There are no handlers to wait for.
 
 
 async def test_handler_that_calls_asyncio_is_an_error_that_names_the_bridge(

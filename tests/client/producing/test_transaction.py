@@ -1,4 +1,4 @@
-"""Transactions against a cluster in memory: what is delivered, what never is, and what nobody decides."""
+"""Transactions against a cluster in memory: what is delivered, what never is, and what stays undecided."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ ASKED_WITHIN = 120.0
 
 
 class Answers:
-    """A `check_transaction` that says what it was told to, and remembers what it was asked."""
+    """A `check_transaction` that gives the answers of the test, and remembers what it was asked."""
 
     def __init__(self, *states: TransactionState) -> None:
         self.states = list(states)
@@ -137,7 +137,7 @@ async def test_work_under_way_is_not_asked_for(client: ClientInstance) -> None:
 async def test_work_that_waits_for_its_half_message_is_not_asked_for(
     autojump_clock: MockClock,
 ) -> None:
-    """A slave is late: the half message is stored, and old enough to be asked about, before its sender hears of it."""
+    """A slave is late: the half message is stored, and old enough for a check, before its sender has an answer."""
     answers = Answers(TransactionState.ROLLBACK)
     async with (
         EmbeddedCluster(

@@ -1,4 +1,4 @@
-"""Arrow arrays made from buffers are those that `pa.array` makes, and nobody had to import pandas for them."""
+"""Arrow arrays made from buffers are those that `pa.array` makes, and they need no import of pandas."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The body of 907: as Java writes and reads it, with members of ours beside."""
+"""The body of 907: as Java writes and reads it, with rocketrio's members beside."""
 
 import json
 

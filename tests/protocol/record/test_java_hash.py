@@ -1,4 +1,4 @@
-"""The order of properties that an Apache 4.9 broker wrote anew, against those of its own log."""
+"""The order of properties that an Apache 4.9 broker wrote again, against those of its own log."""
 
 from pathlib import Path
 

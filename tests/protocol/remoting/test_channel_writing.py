@@ -152,7 +152,7 @@ async def test_requests_left_over_are_acted_on_when_the_end_of_a_round_sent_all(
 
 
 class GatheringTransport(AnsweringTransport):
-    """A peer that answers so many requests at a time, in one chunk."""
+    """A peer that answers `count` requests at a time, in one chunk."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

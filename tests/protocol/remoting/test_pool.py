@@ -121,7 +121,7 @@ async def test_time_spent_dialling_counts_against_the_call(
 
         async def heal_then_hold() -> None:
             await trio.sleep(2)
-            network.heal()  # The dial succeeds; nobody accepts, so nobody answers.
+            network.heal()  # The dial succeeds; no server accepts, so none answers.
 
         nursery.start_soon(heal_then_hold)
         with pytest.raises(NotReachableError, match=r"within 2\.5 s"):

@@ -115,7 +115,7 @@ async def test_broken_connection_fails_its_own_reader_only() -> None:
 
 
 class Arriving:
-    """A listener where a connection comes when it is told."""
+    """A listener where a connection comes when the test says so."""
 
     addr = "127.0.0.1:10911"
 

@@ -444,7 +444,7 @@ async def test_close_during_the_handshake_is_distinguished_from_a_refusal(
 
 
 class Ending(Narrow):
-    """A transport that ends after so many received bytes, as if the peer had gone."""
+    """A transport that ends after `left` received bytes, as if the peer had gone."""
 
     def __init__(self, inner: Transport, left: int) -> None:
         super().__init__(inner, lambda: 1 << 20)
@@ -472,7 +472,7 @@ async def test_close_after_any_byte_gives_all_of_a_record_or_nothing(
 
 
 async def _ended_after(left: int) -> tuple[int, bytes]:
-    """Let a server lose its client after so many bytes; return how many it got, and the data in them."""
+    """Let a server lose its client after `left` bytes; return how many it got, and the data in them."""
     here, there = await wires()
     ending = Ending(there, left)
     received = bytearray()

@@ -126,7 +126,7 @@ async def test_what_a_closed_peer_has_sent_gets_a_turn_and_no_more(
 
 
 async def test_last_requests_of_a_peer_that_closes_are_processed(autojump_clock: MockClock) -> None:
-    """Commits, and messages that nobody waits for: what fits into a turn is done."""
+    """Commits, and messages that no caller waits for: what fits into a turn is done."""
     async with serving(autojump_clock) as ours:
         ours.took = SHARE / 400
         leaving = ours.connect(OTHER)

@@ -121,7 +121,7 @@ def test_damage_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
         batch = _decoder(onCorruptMessage="skip", columns="broker_name,queue_offset").decode(
             _damaged_block()
         )
-    # Nobody wanted the body.
+    # The body was not asked for.
     assert batch.num_rows == 25
     assert not caplog.records
     with caplog.at_level(logging.WARNING):

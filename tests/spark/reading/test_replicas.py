@@ -33,7 +33,7 @@ def _chosen(replicas: Replicas, offset: int = 100, *, tried: Collection[str] = (
 
 
 def _order(replicas: Replicas, offset: int = 100) -> list[str]:
-    """Everybody who is asked when nobody answers."""
+    """All replicas that are asked when none answers."""
     tried: list[str] = []
     while (addr := _chosen(replicas, offset, tried=tried)) is not None:
         tried.append(addr)

@@ -58,7 +58,7 @@ def test_every_whole_message_is_there_in_order(hows: list[str], keeps_damaged: b
         found.columns["queue_offset"].to_pylist(), found.columns["body"].to_pylist(), strict=True
     )
     assert [(o, b) for o, b in rows if b is not None] == [(o, b"body-%d" % o) for o in whole]
-    # Damaged messages side by side that cannot even be told apart are one.
+    # Damaged messages side by side without a visible border are one.
     assert bool(found.problems) == (len(whole) < len(hows))
     assert len(found.problems) <= len(hows) - len(whole)
     if not keeps_damaged:

@@ -68,7 +68,7 @@ class Two:
 
 @asynccontextmanager
 async def two_brokers(count: int = 5) -> AsyncIterator[Two]:
-    """Each broker has so many messages."""
+    """Each broker has `count` messages."""
     async with a_story(queues=1, count=count) as story:
         base = story.cluster._member(7)
         config = attrs.evolve(base.config, broker_name="broker-b", broker_id=0, role="async-master")

@@ -1,4 +1,4 @@
-"""What brokers hear of a stream's progress: a true lag, down to none, whatever fails."""
+"""What brokers learn of a stream's progress: a true lag, down to none, whatever fails."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A stream whose topics are deleted or made anew, and whose brokers and name servers go away and return."""
+"""A stream whose topics are deleted or created again, and whose brokers and name servers go away and return."""
 
 import re
 
