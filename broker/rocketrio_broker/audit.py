@@ -24,6 +24,7 @@ import msgspec
 import trio
 
 from rocketrio_broker.store.disk import Disk
+from rocketrio_protocol.bodies.java_properties import parse_properties
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error
@@ -44,18 +45,14 @@ _SECRETS: Final = frozenset({"secret_key", "password"})
 logger = logging.getLogger("rocketrio_broker.audit")
 
 
-def _nothing(request: RemotingCommand) -> None:
-    return None
-
-
 @attrs.frozen(kw_only=True)
 class Change:
     """How the requests of one code are audited."""
 
     names: Callable[[RemotingCommand], Any]
     """Return what a request names."""
-    state: Callable[[RemotingCommand], Any] = _nothing
-    """Return the state that it changes; called before and after."""
+    state: Callable[[Any], Any] = lambda names: None
+    """Return the state that it changes, given what it names; called before and after."""
     applies: Callable[[RemotingCommand], bool] = lambda request: True
     """Return whether this request changes anything, and comes from an operator."""
 
@@ -72,6 +69,16 @@ def fields_of_header(header_class: type[RequestHeader]) -> Callable[[RemotingCom
         }
 
     return names
+
+
+def named_settings(request: RemotingCommand) -> list[str]:
+    """Return the settings that a request changes."""
+    return sorted(parse_properties(request.body))
+
+
+def nothing_named(request: RemotingCommand) -> list[str]:
+    """Return that a request names nothing."""
+    return []
 
 
 class Audit:
@@ -200,7 +207,7 @@ class _Attempt:
         self._channel = channel
         self._request = request
         self._names = _asked(change.names, request)
-        self._before = _asked(change.state, request)
+        self._before = _asked(change.state, self._names)
 
     def answered(self, answer: Answer) -> None:
         """Record what a processor answered; one that answers later has made its change."""
@@ -221,7 +228,7 @@ class _Attempt:
         values = {
             "names": _plain(self._names),
             "before": _plain(self._before),
-            "after": _plain(_asked(self._change.state, self._request)),
+            "after": _plain(_asked(self._change.state, self._names)),
             "result": result,
             "remark": remark,
         }
@@ -262,10 +269,10 @@ class _AuditedWork(Coroutine[Any, Any, Answer]):
         self._work.close()
 
 
-def _asked(function: Callable[[RemotingCommand], Any], request: RemotingCommand) -> Any:
+def _asked(function: Callable[[Any], Any], about: Any) -> Any:
     """Return what a function says of a request; None for one that cannot be read, which its processor refuses."""
     with suppress(Exception):
-        return function(request)
+        return function(about)
     return None
 
 

@@ -29,14 +29,15 @@ from rocketrio_broker.access.control import (
 )
 from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import BrokerAddresses, listening
-from rocketrio_broker.audited_changes import broker_changes
 from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.declaration import changes_of
 from rocketrio_broker.events import EventRing
 from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
-from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, SlaveTables, gather_slave_offsets
+from rocketrio_broker.ha.exchange import greeting_of
+from rocketrio_broker.ha.gather_offsets import SlaveTables, gather_slave_offsets
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial, warned_dial
@@ -44,7 +45,6 @@ from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.open_epoch import EpochOpener
-from rocketrio_broker.ha.other_master import find_other_masters
 from rocketrio_broker.ha.peers import (
     Caller,
     Peers,
@@ -58,15 +58,15 @@ from rocketrio_broker.ha.service import HAService, HAStatistics
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
-from rocketrio_broker.ha.successor import find_successor, knows_later_epoch
+from rocketrio_broker.ha.survey import Survey, Surveyor
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
 from rocketrio_broker.metrics.counts import CountedStats
 from rocketrio_broker.metrics.creations import timed_creations
 from rocketrio_broker.open_name_servers import warn_of_open_name_servers
-from rocketrio_broker.processors import processor_table
-from rocketrio_broker.processors.pull import PULL_CODES, PullMessageProcessor
+from rocketrio_broker.processors import broker_handlers, processor_table
+from rocketrio_broker.processors.pull import PullMessageProcessor
 from rocketrio_broker.processors.role import Roles
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.registration import BrokerRegistration
@@ -108,8 +108,6 @@ logger = logging.getLogger("rocketrio_broker")
 
 HAND_OVER_LIMIT: Final = 10.0
 """The most seconds that a stopping broker spends on a hand-over."""
-HANDED_OVER_GATHER_LIMIT: Final = 0.5
-"""Seconds for the tables of a master that has just handed over: they were copied a moment before."""
 
 
 @attrs.frozen
@@ -418,9 +416,15 @@ async def _add_role(
     """
     store, config, peers = state.store, state.config.broker, state.peers
     ha_service, known_slaves = state.ha_service, state.known_slaves
+    surveyor = Surveyor(
+        peers,
+        dial=ha_dial,
+        greeting=partial(greeting_of, store, asks_only=True),
+        is_proved=is_proved,
+    )
     state.second_history = SecondHistory(
         store,
-        peers=peers,
+        surveyor=surveyor,
         dial=ha_dial,
         accepted=ha_service.accepted,
         known=known_slaves.addrs(),
@@ -428,7 +432,7 @@ async def _add_role(
     )
     opener = EpochOpener(
         store,
-        peers=peers,
+        surveyor=surveyor,
         dial=ha_dial,
         config=lambda: state.config.broker,
         connections=ha_service.connections,
@@ -451,20 +455,11 @@ async def _add_role(
         state,
         switchboard,
         follow=partial(_slave_replication, state, config, pool, ha_dial, is_proved=is_proved),
-        fetch=_missing_tail(state, peers, ha_dial, is_first=is_first).fetch,
+        surveyor=surveyor,
+        fetch=_missing_tail(state, surveyor, ha_dial, is_first=is_first).fetch,
         opener=opener,
         gather=partial(_gather, state, peers),
         ask_outcome=partial(ask_outcome, peers),
-        find_masters=partial(find_other_masters, peers),
-        find_successor=partial(
-            find_successor,
-            store=store,
-            peers=peers,
-            known=known_slaves.met,
-            dial=ha_dial,
-            is_proved=is_proved,
-        ),
-        knows_later_epoch=partial(knows_later_epoch, store=store, peers=peers, dial=ha_dial),
         claim_id=claim_id,
         role_file=role_file,
         followed=known_slaves.followed,
@@ -477,7 +472,7 @@ async def _add_role(
         registration=state.registration,
         role=role,
         role_file=role_file,
-        ask_identity=partial(ask_identity, peers.question),
+        surveyor=surveyor,
         claim_id=claim_id,
     )
     state.log_check = LogCheckService(
@@ -492,7 +487,7 @@ async def _add_role(
     )
     return Roles(
         role,
-        HandOver(state, role, switchboard, role_file=role_file, pool=pool),
+        HandOver(state, role, switchboard, surveyor=surveyor, role_file=role_file, pool=pool),
         TakeOver(state, role, role_file=role_file),
         shared_id,
     )
@@ -642,27 +637,28 @@ def _ha_config(config: BrokerConfig) -> HAConfig:
 async def _gather(
     state: BrokerState,
     peers: Peers,
-    only: str | None,
-    silent: Collection[str] = (),
-    followed: str | None = None,
+    found: Survey | None,
+    silent: Collection[str],
+    limit: float,
 ) -> None:
-    """Collect tables and offsets from the slaves and the former master, or from `only` if that has just handed over."""
-    limit = GATHER_LIMIT
+    """Collect tables and offsets from the slaves that were found, or that name servers list now.
+
+    Those that were `silent` are asked once more.
+    """
     # No name server may list these as slaves yet. They answered a moment ago: asking them once is enough.
-    also = {*peers.connecting(), *filter(None, [followed])}
-    if also:
-        known = *peers.remembered(), *sorted(also)
-        peers, silent = attrs.evolve(peers, remembered=lambda: known), {*silent, *also}
-    if only is not None:
-        peers = attrs.evolve(peers, name_servers=(), remembered=lambda: (only,))
-        limit = HANDED_OVER_GATHER_LIMIT
+    also = frozenset(peers.connecting())
+    slaves, name_servers = frozenset(peers.remembered()), peers.name_servers
+    if found is not None:
+        also |= found.also.intersection(view.addr for view in found.answered)
+        slaves, name_servers = found.expected, tuple(found.silent_servers)
+    known = *sorted(slaves), *sorted(also - slaves)
     await gather_slave_offsets(
-        peers=peers,
+        peers=attrs.evolve(peers, name_servers=name_servers, remembered=lambda: known),
         consumer_offsets=state.consumer_offsets,
         tables=SlaveTables(state.topics, state.groups, state.delay_offsets),
         queue_end=state.store.next_queue_offset,
         shared_ends=state.reader_epochs.shared_ends,
-        silent=silent,
+        silent={*silent, *(also - slaves)},
         limit=limit,
     )
 
@@ -676,11 +672,11 @@ async def _begin_epochs(opener: EpochOpener) -> None:
 
 
 def _missing_tail(
-    state: BrokerState, peers: Peers, ha_dial: Dial, *, is_first: bool
+    state: BrokerState, surveyor: Surveyor, ha_dial: Dial, *, is_first: bool
 ) -> MissingTail:
     return MissingTail(
         state.store,
-        peers=peers,
+        surveyor=surveyor,
         dial=ha_dial,
         wall_clock=state.wall_clock,
         config=_ha_config(state.config.broker),
@@ -705,17 +701,19 @@ async def _serve(
 
     With access control the guard sees every request first, also those of codes that no processor answers.
     """
-    table = processor_table(state, roles)
+    handlers = broker_handlers(state, roles)
+    table = processor_table(state, handlers)
     if isinstance(state.stats, CountedStats):
         table = timed_creations(table, state.stats)
-    table = state.audit.over(table, broker_changes(state))
-    fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
+    table = state.audit.over(table, changes_of(handlers))
+    only_main = {code for code, one in handlers.items() if not one.declared.on_fast_port}
+    fast_table = {code: processor for code, processor in table.items() if code not in only_main}
     limits = state.config.broker.server_limits
     places = Places(limits, RareLog())
     async with trio.open_nursery() as nursery:
         for listener, processors in ((addresses.main, table), (addresses.fast, fast_table)):
-            held = state.held_writes.over(processors)
-            guarded = None if state.guard is None else state.guard.over(held)
+            held = state.held_writes.over(processors, handlers)
+            guarded = None if state.guard is None else state.guard.over(held, handlers)
             serve = partial(
                 serve_remoting,
                 [listener],

@@ -29,7 +29,7 @@ from rocketrio_broker.check import HOW_TO_ALLOW_MORE, findings
 from rocketrio_broker.config import (
     FIRST_SLAVE_ID,
     MASTER_ROLES,
-    ROLES,
+    SETTINGS,
     TLS_MODES,
     BrokerConfig,
     MasterRole,
@@ -43,6 +43,7 @@ from rocketrio_broker.namesrv.kv import KVConfigManager
 from rocketrio_broker.namesrv.routes import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.service_manager import READY, STOPPING, tell_service_manager
+from rocketrio_broker.setting import Flag, words
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.tls import load_tls, warn_if_exposed
 from rocketrio_broker.watermark import Watermark
@@ -55,7 +56,6 @@ from rocketrio_protocol.remoting.ports import (
     Listener,
     SystemWallClock,
     join_addr,
-    name_server_addrs,
     split_addr,
 )
 from rocketrio_protocol.remoting.server_limits import HOST_CONNECTION_LIMIT, ServerLimits
@@ -126,6 +126,28 @@ _settings = click.option(
     metavar="KEY=VALUE",
     help="Any setting, for example store.flush_disk_type=sync; `rocketrio-broker settings` lists them.",
 )
+
+
+def _setting_flags(function: FunctionT) -> FunctionT:
+    """Add the flags that settings declare; the function gets those that were given by the names of their settings."""
+    for path, field in reversed(list(SETTINGS.items())):
+        flag: Flag | None = field.metadata["flag"]
+        if flag is not None:
+            function = click.option(flag.name, path, type=_flag_type(field), help=flag.help)(
+                function
+            )
+    return function
+
+
+def _flag_type(field: "attrs.Attribute[Any]") -> Any:
+    check = field.metadata["flag"].check
+    if check is not None:
+        return _Address(check)
+    if choices := words(field.type):
+        return click.Choice(choices)
+    if field.type is Path:
+        return click.Path(file_okay=False, path_type=Path)
+    return click.IntRange(0) if field.type is int else str
 
 
 def _access_options(function: FunctionT) -> FunctionT:
@@ -309,22 +331,7 @@ def namesrv(
 
 
 @main.command()
-@click.option(
-    "--namesrv",
-    type=_Address(name_server_addrs),
-    help="Addresses of the name servers, separated by `;`.",
-)
-@click.option("--listen", type=_Address(), help="Address to serve clients on.")
-@click.option("--ha-listen", type=_Address(), help="Address to serve slaves on.")
-@click.option("--cluster", "cluster_name", help="Name of the cluster.")
-@click.option("--name", "broker_name", help="Name that a master and its slaves share.")
-@click.option("--id", "broker_id", type=click.IntRange(0), help="0 for the master.")
-@click.option("--role", type=click.Choice(ROLES), help="Role of the broker within its broker name.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for all data of the broker.",
-)
+@_setting_flags
 @click.option(
     "--config",
     "config_file",

@@ -7,12 +7,22 @@ Answers to: BrokerConfig, NamesrvConfig; RocketMQ reference, section 12.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 import attrs
 from attrs import validators
 
+from rocketrio_broker.setting import (
+    MS,
+    NOT_SHOWN,
+    Flag,
+    checked_words,
+    not_negative,
+    positive,
+    setting,
+)
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.access.white_addresses import AddressPattern
@@ -31,15 +41,13 @@ from rocketrio_protocol.remoting.server_limits import (
 )
 from rocketrio_protocol.remoting.tls_files import ClientAuth
 
-ROLES: Final = ("async-master", "sync-master", "slave")
-
 Role = Literal["async-master", "sync-master", "slave"]
+ROLES: Final = get_args(Role)
 MasterRole = Literal["async-master", "sync-master"]
-MASTER_ROLES: Final = ROLES[:2]
+MASTER_ROLES: Final = get_args(MasterRole)
 
 TlsMode = Literal["disabled", "permissive", "enforcing"]
 TLS_MODES: Final = get_args(TlsMode)
-CLIENT_AUTHS: Final = get_args(ClientAuth)
 
 FIRST_SLAVE_ID: Final = 1
 LOOPBACK: Final = "127.0.0.1"
@@ -49,18 +57,6 @@ _USED_LABELS: Final = frozenset(
 )
 _HA_PORT_DISTANCE: Final = 1  # haListenPort = listenPort + 1
 _SLAVES_LIMIT: Final = 64  # The most slaves that a master serves.
-
-
-def _field(default: Any, help_text: str, *checks: Any) -> Any:
-    return attrs.field(default=default, validator=list(checks), metadata={"help": help_text})
-
-
-def _help(text: str) -> dict[str, str]:
-    return {"help": text}
-
-
-_positive = validators.gt(0)
-_not_negative = validators.ge(0)
 
 
 @attrs.frozen(kw_only=True)
@@ -85,382 +81,424 @@ class ServerTlsSettings:
         return self.client_auth or ("none" if self.client_authority_file is None else "require")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=checked_words)
 class BrokerConfig:
     """The settings of one broker."""
 
-    cluster_name: str = _field("DefaultCluster", "Cluster the broker belongs to.")
-    broker_name: str = _field(
-        "broker-a", "Name that a master and its slaves share; clients see one broker per name."
+    cluster_name: str = setting(
+        "DefaultCluster",
+        "Cluster the broker belongs to.",
+        java="brokerClusterName",
+        flag=Flag("--cluster", "Name of the cluster."),
     )
-    broker_id: int = _field(
+    broker_name: str = setting(
+        "broker-a",
+        "Name that a master and its slaves share; clients see one broker per name.",
+        flag=Flag("--name", "Name that a master and its slaves share."),
+    )
+    broker_id: int = setting(
         MASTER_ID,
         "0 for the master, 1 and up for its slaves; unique within the broker name.",
-        _not_negative,
+        not_negative,
+        flag=Flag("--id", "0 for the master."),
     )
-    role: Literal["async-master", "sync-master", "slave"] = _field(
+    role: Role = setting(
         "async-master",
         "async-master: answers before slaves have a message; sync-master: waits until "
         "in_sync_slaves of them have it; slave: follows the master.",
-        validators.in_(ROLES),
+        java="brokerRole",
+        flag=Flag("--role", "Role of the broker within its broker name."),
     )
-    listen: str = _field(
-        "127.0.0.1:10911", "Address to serve clients on; port 0 picks a free port."
+    listen: str = setting(
+        "127.0.0.1:10911",
+        "Address to serve clients on; port 0 picks a free port.",
+        java=NOT_SHOWN,
+        flag=Flag("--listen", "Address to serve clients on.", split_addr),
     )
-    ha_listen: str | None = _field(
-        None, "Address to serve slaves on; by default the port after that of `listen`."
+    ha_listen: str | None = setting(
+        None,
+        "Address to serve slaves on; by default the port after that of `listen`.",
+        java=NOT_SHOWN,
+        flag=Flag("--ha-listen", "Address to serve slaves on.", split_addr),
     )
-    address: str | None = _field(
+    address: str | None = setting(
         None,
         "Address to register for clients, if it differs from `listen` (NAT, 0.0.0.0); "
         "port 0 is the port that was bound.",
+        java=NOT_SHOWN,
     )
-    ha_address: str | None = _field(
-        None, "Address to register for slaves, if it differs from `ha_listen`."
+    ha_address: str | None = setting(
+        None, "Address to register for slaves, if it differs from `ha_listen`.", java=NOT_SHOWN
     )
-    namesrv: str = _field("", "Name servers, host:port, several separated by `;`.")
-    data: Path = attrs.field(
-        default=Path("rocketrio-data"),
-        metadata={"help": "Directory for all data of the broker."},
+    namesrv: str = setting(
+        "",
+        "Name servers, host:port, several separated by `;`.",
+        java="namesrvAddr",
+        flag=Flag(
+            "--namesrv", "Addresses of the name servers, separated by `;`.", name_server_addrs
+        ),
+    )
+    data: Path = setting(
+        Path("rocketrio-data"),
+        "Directory for all data of the broker.",
+        java="storePathRootDir",
+        flag=Flag("--data", "Directory for all data of the broker."),
     )
 
-    broker_permission: int = _field(
+    broker_permission: int = setting(
         6,
         "6: read and write; 4: read only, and routes show producers no queue here.",
-        _not_negative,
+        not_negative,
+        live=True,
     )
-    auto_create_topic_enable: bool = _field(
-        True, "Whether a message to an unknown topic creates it."
+    auto_create_topic_enable: bool = setting(
+        True, "Whether a message to an unknown topic creates it.", live=True
     )
-    default_topic_queue_nums: int = _field(
-        8, "The most queues of a topic created that way; clients normally ask for 4.", _positive
+    default_topic_queue_nums: int = setting(
+        8, "The most queues of a topic created that way; clients normally ask for 4.", positive
     )
-    auto_create_subscription_group: bool = _field(
-        True, "Whether an unknown consumer group is created when it first connects."
+    auto_create_subscription_group: bool = setting(
+        True, "Whether an unknown consumer group is created when it first connects.", live=True
     )
-    topics_limit: int = _field(
+    topics_limit: int = setting(
         20_000,
         "The most topics, retry and dead-letter topics included; no request creates more. A slave copies the whole "
         "table in one answer of at most 16 MiB.",
-        _positive,
+        positive,
+        live=True,
     )
-    groups_limit: int = _field(
+    groups_limit: int = setting(
         10_000,
         "The most consumer groups; any further group is served with the defaults and is not stored.",
-        _positive,
+        positive,
+        live=True,
     )
-    trace_topic_enable: bool = _field(False, "Whether the topic for message traces is created.")
-    trace_on: bool = _field(True, "The value of TRACE_ON in answers to sends, about tracing.")
-    region_id: str = _field("DefaultRegion", "The value of MSG_REGION in answers to sends.")
+    trace_topic_enable: bool = setting(False, "Whether the topic for message traces is created.")
+    trace_on: bool = setting(
+        True, "The value of TRACE_ON in answers to sends, about tracing.", live=True
+    )
+    region_id: str = setting("DefaultRegion", "The value of MSG_REGION in answers to sends.")
 
-    connection_limit: int = _field(
+    connection_limit: int = setting(
         CONNECTION_LIMIT,
         "The most connections; at the limit, the host with the most loses its longest idle one to a host with fewer.",
-        _positive,
+        positive,
     )
-    host_connection_limit: int = _field(
+    host_connection_limit: int = setting(
         HOST_CONNECTION_LIMIT,
         "The most connections of one host (IPv6: of one /64 network); raise it if all clients use one gateway.",
-        _positive,
+        positive,
     )
-    unfinished_size_limit: int = _field(
+    unfinished_size_limit: int = setting(
         UNFINISHED_SIZE_LIMIT,
         "The most bytes of all incomplete requests; at the limit, the connection with the most is closed.",
-        _positive,
+        positive,
     )
-    unsent_size_limit: int = _field(
+    unsent_size_limit: int = setting(
         UNSENT_SIZE_LIMIT,
         "The most bytes of all unread answers; at the limit, the connection with the most is closed.",
-        _positive,
+        positive,
     )
 
-    tls_mode: Literal["disabled", "permissive", "enforcing"] | None = _field(
+    tls_mode: TlsMode | None = setting(
         None,
         "TLS of both client ports. enforcing: plain connections are closed; permissive: both are served; disabled: "
         "no TLS. By default enforcing with a tls_certificate_file, disabled without.",
-        validators.optional(validators.in_(TLS_MODES)),
     )
-    tls_certificate_file: Path | None = attrs.field(
-        default=None, metadata=_help("This broker's certificate for clients (PEM).")
+    tls_certificate_file: Path | None = setting(
+        None, "This broker's certificate for clients (PEM)."
     )
-    tls_key_file: Path | None = attrs.field(
-        default=None,
-        metadata=_help(
-            "The key of that certificate, if it is in another file; others must not read it. ECDSA P-256 costs least."
-        ),
+    tls_key_file: Path | None = setting(
+        None,
+        "The key of that certificate, if it is in another file; others must not read it. ECDSA P-256 costs least.",
     )
-    tls_key_password_file: Path | None = attrs.field(
-        default=None, metadata=_help("The password of that key, if it has one.")
+    tls_key_password_file: Path | None = setting(None, "The password of that key, if it has one.")
+    tls_client_authority_file: Path | None = setting(
+        None, "The authority that signs the certificates of clients (PEM)."
     )
-    tls_client_authority_file: Path | None = attrs.field(
-        default=None, metadata=_help("The authority that signs the certificates of clients (PEM).")
-    )
-    tls_client_auth: Literal["none", "optional", "require"] | None = _field(
+    tls_client_auth: ClientAuth | None = setting(
         None,
         "Whether clients are asked for a certificate: none, optional (they may have none), require. By default "
         "require with a tls_client_authority_file, none without. A certificate that is shown must be valid.",
-        validators.optional(validators.in_(CLIENT_AUTHS)),
     )
-    peer_tls: bool | None = _field(
+    peer_tls: bool | None = setting(
         None,
         "Whether name servers and other brokers are asked with TLS. By default if tls_mode is enforcing.",
     )
-    peer_tls_authority_file: Path | None = attrs.field(
-        default=None,
-        metadata=_help(
-            "The authority that signs the certificates of name servers and brokers (PEM); by default those that this "
-            "machine trusts."
-        ),
+    peer_tls_authority_file: Path | None = setting(
+        None,
+        "The authority that signs the certificates of name servers and brokers (PEM); by default those that this "
+        "machine trusts.",
     )
-    peer_tls_certificate_file: Path | None = attrs.field(
-        default=None,
-        metadata=_help(
-            "This broker's certificate for name servers and brokers that ask for one (PEM)."
-        ),
+    peer_tls_certificate_file: Path | None = setting(
+        None, "This broker's certificate for name servers and brokers that ask for one (PEM)."
     )
-    peer_tls_key_file: Path | None = attrs.field(
-        default=None, metadata=_help("The key of that certificate, if it is in another file.")
+    peer_tls_key_file: Path | None = setting(
+        None, "The key of that certificate, if it is in another file."
     )
-    peer_tls_check_host_name: bool = _field(
+    peer_tls_check_host_name: bool = setting(
         True,
         "Whether certificates of name servers and brokers must name the host that was dialled. false: for an "
         "authority that signs nothing but this cluster's certificates.",
     )
 
-    long_polling_enable: bool = _field(
-        True, "Whether a pull at the end of a queue waits as long as it asks to."
+    long_polling_enable: bool = setting(
+        True, "Whether a pull at the end of a queue waits as long as it asks to.", live=True
     )
-    short_polling_time: float = _field(
-        1.0, "Seconds such a pull waits where long polling is off.", _positive
+    short_polling_time: float = setting(
+        1.0,
+        "Seconds such a pull waits where long polling is off.",
+        positive,
+        java="shortPollingTimeMills",
+        unit=MS,
+        live=True,
     )
-    slave_read_enable: bool = _field(False, "Whether readers far behind are sent to a slave.")
-    notify_consumer_ids_changed_enable: bool = _field(
-        True, "Whether members of a group are notified when a member joins or leaves."
+    slave_read_enable: bool = setting(
+        False, "Whether readers far behind are sent to a slave.", live=True
     )
-    static_member_grace_limit: float = _field(
+    notify_consumer_ids_changed_enable: bool = setting(
+        True, "Whether members of a group are notified when a member joins or leaves.", live=True
+    )
+    static_member_grace_limit: float = setting(
         300.0,
         "The most seconds that a static member stays in the list of its group after its "
         "connection ended; 0: not at all.",
-        _not_negative,
+        not_negative,
+        unit=MS,
+        live=True,
     )
-    enable_property_filter: bool = _field(
+    enable_property_filter: bool = setting(
         True,
         "Whether SQL92 subscriptions are accepted; the broker then reads the properties of each message "
         "(Apache's default is false).",
+        live=True,
     )
-    store_reply_message_enable: bool = _field(
-        True, "Whether replies to requests are stored too, in <cluster_name>_REPLY_TOPIC."
+    store_reply_message_enable: bool = setting(
+        True,
+        "Whether replies to requests are stored too, in <cluster_name>_REPLY_TOPIC.",
+        live=True,
     )
-    max_pull_message_size: int = _field(
+    max_pull_message_size: int = setting(
         1024,
         "The most messages of one pull, whatever it asks for (also limited by the store).",
-        _positive,
+        positive,
+        live=True,
     )
 
-    register_name_server_period: float = _field(
+    register_name_server_period: float = setting(
         30.0,
         "Seconds between registrations at the name servers.",
         validators.ge(1),
         validators.le(60),
+        unit=MS,
+        live=True,
     )
-    register_broker_timeout: float = _field(6.0, "Seconds one registration may take.", _positive)
-    compressed_register: bool = _field(False, "Whether registrations are compressed.")
-    flush_consumer_offset_interval: float = _field(
-        5.0, "Seconds between writes of consumerOffset.json.", _positive
+    register_broker_timeout: float = setting(
+        6.0,
+        "Seconds one registration may take.",
+        positive,
+        java="registerBrokerTimeoutMills",
+        unit=MS,
+        live=True,
+    )
+    compressed_register: bool = setting(False, "Whether registrations are compressed.", live=True)
+    flush_consumer_offset_interval: float = setting(
+        5.0, "Seconds between writes of consumerOffset.json.", positive, unit=MS
     )
 
-    flush_delay_offset_interval: float = _field(
-        10.0, "Seconds between writes of delayOffset.json.", _positive
+    flush_delay_offset_interval: float = setting(
+        10.0, "Seconds between writes of delayOffset.json.", positive, unit=MS
     )
-    reject_transaction_message: bool = _field(
-        False, "Whether half messages, with which transactions begin, are refused."
+    reject_transaction_message: bool = setting(
+        False, "Whether half messages, with which transactions begin, are refused.", live=True
     )
-    transaction_timeout: float = _field(
+    transaction_timeout: float = setting(
         6.0,
         "Seconds a transaction may stay undecided before its producer is asked, where the message does "
         "not say otherwise (CHECK_IMMUNITY_TIME_IN_SECONDS).",
-        _not_negative,
+        not_negative,
+        java="transactionTimeOut",
+        unit=MS,
+        live=True,
     )
-    transaction_check_interval: float = _field(
-        30.0, "Seconds between scans for such transactions.", _positive
+    transaction_check_interval: float = setting(
+        30.0, "Seconds between scans for such transactions.", positive, unit=MS, live=True
     )
-    transaction_check_max: int = _field(
+    transaction_check_max: int = setting(
         15,
         "How often a producer is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
-        _positive,
+        positive,
+        live=True,
     )
 
-    ha_send_heartbeat_interval: float = _field(
+    ha_send_heartbeat_interval: float = setting(
         5.0,
         "Seconds after which either end of an idle replication connection sends a heartbeat.",
-        _positive,
+        positive,
+        unit=MS,
     )
-    ha_housekeeping_interval: float = _field(
-        20.0, "Seconds without data after which a replication connection is closed.", _positive
+    ha_housekeeping_interval: float = setting(
+        20.0,
+        "Seconds without data after which a replication connection is closed.",
+        positive,
+        unit=MS,
     )
-    ha_transfer_batch_size: int = _field(
+    ha_transfer_batch_size: int = setting(
         1 << 20,
         "The most bytes of one replication transfer; Apache's slaves accept up to 4 MiB less 12 bytes.",
-        _positive,
+        positive,
         validators.le(TRANSFER_SIZE_LIMIT),
     )
-    ha_full_history_start: bool = _field(
+    ha_full_history_start: bool = setting(
         True,
         "Whether an empty slave gets the log from its first byte; "
         "otherwise only the last file, as from Apache.",
     )
-    ha_slave_fallbehind_max: int = _field(
+    ha_slave_fallbehind_max: int = setting(
         256 << 20,
         "The most bytes that a slave may lag and still be waited for by a sync-master.",
-        _positive,
+        positive,
     )
-    in_sync_slaves: int = _field(
+    in_sync_slaves: int = setting(
         1,
         "Slaves that must have a message before a sync-master answers PUT_OK "
         "(Apache's inSyncReplicas counts the master too).",
         validators.ge(1),
         validators.le(_SLAVES_LIMIT),
     )
-    slave_timeout: float = _field(
-        3.0, "Seconds a send to a sync-master waits for its slaves.", _positive
+    slave_timeout: float = setting(
+        3.0, "Seconds a send to a sync-master waits for its slaves.", positive, unit=MS
     )
-    ha_unconfirmed_reads: Literal["serve", "wait"] = _field(
+    ha_unconfirmed_reads: Literal["serve", "wait"] = setting(
         "serve",
         "Messages of a sync-master that too few slaves have: serve (readers get them once this disk has them and "
         "slave_timeout has passed), or wait (readers do not get them until slaves have them).",
-        validators.in_(("serve", "wait")),
+        live=True,
     )
-    ha_confirmed_reads: bool = _field(
-        False,
-        "Whether readers of an async-master too see only what in_sync_slaves slaves have.",
+    ha_confirmed_reads: bool = setting(
+        False, "Whether readers of an async-master too see only what in_sync_slaves slaves have."
     )
-    ha_acknowledge: Literal["memory", "disk"] = _field(
+    ha_acknowledge: Literal["memory", "disk"] = setting(
         "memory",
         "What a slave reports to its master: what it holds (memory, as Apache's do) or what its "
         "disk has (disk: it then flushes after each transfer).",
-        validators.in_(("memory", "disk")),
     )
-    ha_divergent_tail: Literal["refuse", "cut"] = _field(
+    ha_divergent_tail: Literal["refuse", "cut"] = setting(
         "refuse",
         "What a slave does if its log diverges from the master's: refuse (it logs where, and waits for an "
         "operator), or cut (it moves its end to the data directory's folder `cut`, and follows).",
-        validators.in_(("refuse", "cut")),
+        live=True,
     )
-    ha_missing_history: Literal["refuse", "restart"] = _field(
+    ha_missing_history: Literal["refuse", "restart"] = setting(
         "refuse",
         "What a slave does if its log ends before the master's begins: refuse, or restart (it deletes its "
         "log and copies the master's from the first byte).",
-        validators.in_(("refuse", "restart")),
+        live=True,
     )
-    unreadable_tables: Literal["refuse", "drop"] = _field(
+    unreadable_tables: Literal["refuse", "drop"] = setting(
         "refuse",
         "What a master with messages does if its files of topics, groups or offsets exist but cannot be read, and no "
         "slave has their content: refuse (it does not start), or drop (it goes on without; set this for one start).",
-        validators.in_(("refuse", "drop")),
     )
-    ha_return: Literal["serve", "wait"] = _field(
+    ha_return: Literal["serve", "wait"] = setting(
         "serve",
         "What a broker that becomes master does if it cannot ask a slave for messages that it may lack: "
         "serve (after ha_return_wait, with a warning), or wait.",
-        validators.in_(("serve", "wait")),
+        live=True,
     )
-    ha_return_wait: float = _field(
+    ha_return_wait: float = setting(
         10.0,
         "Seconds such a broker tries to reach a slave that cannot be asked, and an empty sync-master waits for one.",
-        _positive,
+        positive,
+        unit=MS,
+        live=True,
     )
-    ha_return_role: Literal["follow", "stand-aside"] = _field(
+    ha_return_role: Literal["follow", "stand-aside"] = setting(
         "follow",
         "What a master does if another master of its name takes writes: follow (it becomes that one's slave under a "
         "free id, now and after restarts), or stand-aside (it takes no writes and checks again). Beside an Apache "
         "master it always stands aside.",
-        validators.in_(("follow", "stand-aside")),
+        live=True,
     )
-    ha_hand_over_on_stop: bool = _field(
+    ha_hand_over_on_stop: bool = setting(
         False,
         "Whether a sync-master that is stopped (SIGTERM) changes places with a slave first; ten seconds at most.",
+        live=True,
     )
-    ha_master_address: str | None = _field(
+    ha_master_address: str | None = setting(
         None, "Replication address of the master; without it the slave asks the name server."
     )
-    ha_secret_file: Path | None = attrs.field(
-        default=None,
-        metadata={
-            "help": "File with a secret that both ends of a replication connection must prove to know; it "
-            "authenticates every byte. Create it with `openssl rand -base64 32`, readable by its owner alone. Apache's "
-            "brokers do not support it."
-        },
+    ha_secret_file: Path | None = setting(
+        None,
+        "File with a secret that both ends of a replication connection must prove to know; it "
+        "authenticates every byte. Create it with `openssl rand -base64 32`, readable by its owner alone. Apache's "
+        "brokers do not support it.",
     )
-    ha_tls_certificate_file: Path | None = attrs.field(
-        default=None,
-        metadata={
-            "help": "This broker's certificate (PEM): replication then uses TLS, and both ends verify each other."
-        },
+    ha_tls_certificate_file: Path | None = setting(
+        None,
+        "This broker's certificate (PEM): replication then uses TLS, and both ends verify each other.",
     )
-    ha_tls_key_file: Path | None = attrs.field(
-        default=None, metadata={"help": "The key of that certificate, if it is in another file."}
+    ha_tls_key_file: Path | None = setting(
+        None, "The key of that certificate, if it is in another file."
     )
-    ha_tls_authority_file: Path | None = attrs.field(
-        default=None,
-        metadata={
-            "help": "The authority that signs the certificates of this cluster's brokers, and no others (PEM)."
-        },
+    ha_tls_authority_file: Path | None = setting(
+        None,
+        "The authority that signs the certificates of this cluster's brokers, and no others (PEM).",
     )
-    acl_enable: bool = _field(
+    acl_enable: bool = setting(
         False,
         "Whether each request must be signed by a user that may send it; acl_file sets it too.",
     )
-    acl_file: str = _field(
+    acl_file: str = setting(
         "",
         "Files of users and their rights, several separated by `;`, and folders of them: plain_acl.yml of RocketMQ 4, "
         "or .json as in config/rocketrioUsers.json, where a broker keeps its users without this setting.",
     )
-    inner_credentials_file: Path | None = attrs.field(
-        default=None,
-        metadata={
-            "help": "File with the accessKey and secretKey with which this broker signs what it asks name servers and "
-            "other brokers; under access control they are a Super user."
-        },
+    inner_credentials_file: Path | None = setting(
+        None,
+        "File with the accessKey and secretKey with which this broker signs what it asks name servers and "
+        "other brokers; under access control they are a Super user.",
     )
-    acl_white_addresses: bool = _field(
+    acl_white_addresses: bool = setting(
         False,
         "Whether the addresses in acl_file whose requests need no signature count; otherwise such a file is refused.",
     )
-    acl_plain_signatures_from: str = _field(
+    acl_plain_signatures_from: str = setting(
         "",
         "Hosts, several separated by `;`, as 10.1.2.3 or 10.1.2.*, from which Apache's signature suffices for changes "
         "of users, rights and roles: where mqadmin runs, or brokers of an earlier version. From all others such "
         "requests need a proof, as rocketrio's clients add it, or a client certificate.",
     )
-    ha_tls_peer_names: str = _field(
+    ha_tls_peer_names: str = setting(
         "",
         "Names, several separated by `;`: the certificate of the other end must have one of them. By default each "
         "certificate of the authority counts.",
     )
-    log_check_rate: int = _field(
+    log_check_rate: int = setting(
         1 << 20,
         "Bytes per second at which the whole log is checked in the background, once a day; 0: not at all.",
-        _not_negative,
+        not_negative,
+        live=True,
     )
-    audit_log: Path | None = attrs.field(
-        default=None,
-        metadata=_help(
-            "File that gets a line of JSON for each change that an operator makes; by default only the log does."
-        ),
+    audit_log: Path | None = setting(
+        None,
+        "File that gets a line of JSON for each change that an operator makes; by default only the log does.",
     )
-    metrics_listen: str = _field(
+    metrics_listen: str = setting(
         "",
         "Address that serves metrics to Prometheus (extra `metrics`), for example :5557, which is port 5557 of "
         "127.0.0.1; empty: none, and nothing is counted for them.",
+        java=NOT_SHOWN,
     )
-    metrics_label: str = _field("", "Further labels of all metrics, `name:value,name:value`.")
-    metrics_series_limit: int = _field(
+    metrics_label: str = setting("", "Further labels of all metrics, `name:value,name:value`.")
+    metrics_series_limit: int = setting(
         50_000,
         "The most topics or groups that each metric has a series for; how many are omitted is a metric too.",
-        _positive,
+        positive,
+        java="metricsOtelCardinalityLimit",
     )
-    slave_sync_period: float = _field(
-        10.0, "Seconds between a slave's copies of topics, groups and offsets.", _positive
+    slave_sync_period: float = setting(
+        10.0, "Seconds between a slave's copies of topics, groups and offsets.", positive, unit=MS
     )
     store: StoreConfig = attrs.field(
         factory=StoreConfig, metadata={"help": "How messages are stored."}
@@ -592,6 +630,15 @@ class BrokerConfig:
         wanted = split_addr(self.listen)[1]
         # If clients have a free port, the next port may be in use: slaves get any free port.
         return join_addr(host, port + _HA_PORT_DISTANCE if wanted else 0)
+
+
+SETTINGS: Final[Mapping[str, "attrs.Attribute[Any]"]] = {
+    f"{table}{field.name}": field
+    for table, kind in (("", BrokerConfig), ("store.", StoreConfig))
+    for field in attrs.fields(kind)
+    if field.name != "store"
+}
+"""Each setting by the path that `--set` names; its metadata is what `setting` was given."""
 
 
 class LiveConfig:

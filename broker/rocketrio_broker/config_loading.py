@@ -12,34 +12,20 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final
 
-import attrs
 import typed_settings as ts
 from typed_settings.exceptions import InvalidSettingsError, TsError
 from typed_settings.types import LoadedSettings, LoaderMeta, OptionList, SettingsClass, SettingsDict
 
-from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.config import SETTINGS, BrokerConfig
 from rocketrio_broker.java_settings import path_of, toml_of
-from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.setting import without_none, words
 from rocketrio_protocol.bodies.java_properties import parse_properties
 from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
 
 ENVIRONMENT_PREFIX: Final = "ROCKETRIO_"
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
-_OF_CLIENTS: Final = frozenset(
-    f"{ENVIRONMENT_PREFIX}{name}"
-    for name in (
-        "ACCESS_KEY",
-        "SECRET_KEY",
-        "SECURITY_TOKEN",
-        "CREDENTIALS_FILE",
-        "TLS",
-        "TLS_CA_FILE",
-    )
-)
-"""The variables of clients and of the command `rocketrio`, which look like misspelt settings."""
 _SURE: Final = 0.8  # How similar a variable's name must be to count as misspelt.
 
 _CLIENT_VARIABLES: Final = (
@@ -50,14 +36,14 @@ _CLIENT_VARIABLES: Final = (
     "ROCKETRIO_TLS",
     "ROCKETRIO_TLS_CA_FILE",
 )
-"""What clients read; some of them are similar to settings."""
+"""The variables of clients and of the command `rocketrio`, of which some look like misspelt settings."""
 
-_OPTIONS: Final = {
-    "name": "broker_name",
-    "id": "broker_id",
-    "cluster": "cluster_name",
+_PATH_OF_FLAG: Final = {
+    field.metadata["flag"].name.removeprefix("--"): path
+    for path, field in SETTINGS.items()
+    if field.metadata["flag"] is not None
 }
-"""Options of the command that have other names in a file."""
+"""The setting of each option of the command, for users that write the option's name in a file."""
 
 _KINDS: Final[Mapping[Any, str]] = {
     int: "it is a whole number",
@@ -120,14 +106,7 @@ def _as_toml(file: Path) -> str:
 
 def setting_paths() -> dict[str, str]:
     """Return every setting as it is written in `--set`, with its meaning."""
-    paths = {
-        field.name: str(field.metadata["help"])
-        for field in attrs.fields(BrokerConfig)
-        if field.name != "store"
-    }
-    for field in attrs.fields(StoreConfig):
-        paths[f"store.{field.name}"] = str(field.metadata["help"])
-    return paths
+    return {path: field.metadata["help"] for path, field in SETTINGS.items()}
 
 
 class _Given:
@@ -166,19 +145,16 @@ def _flat(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_names(names: Iterable[str], where: str) -> None:
-    known = setting_paths()
     for name in names:
-        if name.replace("-", "_") not in known:
-            raise ConfigError(
-                f"{where} sets {name}, which is not a setting: {_suggestion(name, known)}"
-            )
+        if name.replace("-", "_") not in SETTINGS:
+            raise ConfigError(f"{where} sets {name}, which is not a setting: {_suggestion(name)}")
 
 
-def _suggestion(name: str, known: Mapping[str, str]) -> str:
-    called = _OPTIONS.get(name) or path_of(name.rpartition(".")[2])
+def _suggestion(name: str) -> str:
+    called = _PATH_OF_FLAG.get(name) or path_of(name.rpartition(".")[2])
     if called is not None:
         return f"use {called} instead"
-    last = {path.rpartition(".")[2]: path for path in known}
+    last = {path.rpartition(".")[2]: path for path in SETTINGS}
     close = difflib.get_close_matches(name.rpartition(".")[2], last, n=3)
     if close:
         return f"did you mean {' or '.join(last[each] for each in close)}?"
@@ -187,9 +163,7 @@ def _suggestion(name: str, known: Mapping[str, str]) -> str:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        path: environment[name]
-        for path in setting_paths()
-        if (name := _variable(path)) in environment
+        path: environment[name] for path in SETTINGS if (name := _variable(path)) in environment
     }
 
 
@@ -199,8 +173,8 @@ def _variable(path: str) -> str:
 
 def _check_environment(environment: Mapping[str, str]) -> None:
     """Refuse variables that look like misspelt settings; variables of other programs may share the prefix."""
-    known = [_variable(path) for path in setting_paths()]
-    for name in sorted(environment.keys() - _OF_CLIENTS):
+    known = [_variable(path) for path in SETTINGS]
+    for name in sorted(environment):
         if name.startswith(ENVIRONMENT_PREFIX) and name not in (*known, *_CLIENT_VARIABLES):
             close = difflib.get_close_matches(name, known, n=3, cutoff=_SURE)
             if close:
@@ -220,13 +194,10 @@ def _readable(message: str) -> str:
 
 def _accepted_values(path: str) -> str | None:
     """Return which values a setting accepts, or None if only the error says it."""
-    table, _, name = path.rpartition(".")
-    kind = getattr(attrs.fields(StoreConfig if table else BrokerConfig), name).type
-    if get_origin(kind) in (Union, UnionType):  # It may be None.
-        kind = get_args(kind)[0]
-    if get_origin(kind) is Literal:
-        return f"use one of {', '.join(map(str, get_args(kind)))}"
-    return _KINDS.get(kind)
+    kind = SETTINGS[path].type
+    if accepted := words(kind):
+        return f"use one of {', '.join(accepted)}"
+    return _KINDS.get(without_none(kind))
 
 
 def _plain(error: str) -> str:

@@ -15,37 +15,15 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import attrs
 
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.config import SETTINGS, BrokerConfig
+from rocketrio_broker.setting import MS
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import BrokerError, ConfigError
 from rocketrio_protocol.names import TRACE_TOPIC
 from rocketrio_protocol.remoting.ports import split_addr
 
-_OWN_NAMES: Final = {
-    "cluster_name": "brokerClusterName",
-    "role": "brokerRole",
-    "namesrv": "namesrvAddr",
-    "data": "storePathRootDir",
-    "short_polling_time": "shortPollingTimeMills",
-    "register_broker_timeout": "registerBrokerTimeoutMills",
-    "check_crc_on_recover": "checkCRCOnRecover",
-    "transaction_timeout": "transactionTimeOut",
-    "metrics_series_limit": "metricsOtelCardinalityLimit",
-}
-"""Settings whose Java name is not their name here in camelCase."""
-
 _FIXED: Final = {"filterServerNums": "0", "msgTraceTopicName": TRACE_TOPIC}
 """Settings that do not exist here, but without which 4.9's `mqadmin exportConfigs` fails."""
-
-_SHOWN_ELSEWHERE: Final = (
-    "listen",
-    "ha_listen",
-    "address",
-    "ha_address",
-    "metrics_listen",
-    "store",
-)
 
 _METRICS: Final = ("metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort")
 """RocketMQ's names of the parts of `metrics_listen`."""
@@ -53,77 +31,7 @@ _METRICS: Final = ("metricsExporterType", "metricsPromExporterHost", "metricsPro
 _LARGEST: Final = 2**63 - 1
 """The largest number: Java's long."""
 
-_MILLISECONDS: Final = frozenset(
-    {
-        "short_polling_time",
-        "register_name_server_period",
-        "register_broker_timeout",
-        "flush_consumer_offset_interval",
-        "flush_delay_offset_interval",
-        "transaction_timeout",
-        "transaction_check_interval",
-        "ha_send_heartbeat_interval",
-        "ha_housekeeping_interval",
-        "slave_sync_period",
-        "slave_timeout",
-        "static_member_grace_limit",
-        "ha_return_wait",
-        "flush_interval_commit_log",
-        "flush_interval_consume_queue",
-        "flush_consume_queue_thorough_interval",
-        "sync_flush_timeout",
-        "clean_resource_interval",
-    }
-)
-
-CHANGEABLE: Final = frozenset(
-    {
-        "broker_permission",
-        "auto_create_topic_enable",
-        "auto_create_subscription_group",
-        "trace_on",
-        "long_polling_enable",
-        "short_polling_time",
-        "slave_read_enable",
-        "notify_consumer_ids_changed_enable",
-        "static_member_grace_limit",
-        "enable_property_filter",
-        "store_reply_message_enable",
-        "groups_limit",
-        "max_pull_message_size",
-        "topics_limit",
-        "reject_transaction_message",
-        "transaction_timeout",
-        "transaction_check_interval",
-        "transaction_check_max",
-        "ha_divergent_tail",
-        "ha_missing_history",
-        "ha_return",
-        "ha_return_wait",
-        "ha_return_role",
-        "ha_unconfirmed_reads",
-        "ha_hand_over_on_stop",
-        "register_name_server_period",
-        "register_broker_timeout",
-        "compressed_register",
-        "log_check_rate",
-        "store.access_message_in_memory_max_ratio",
-        "store.access_message_in_memory_max_bytes",
-        "store.max_transfer_bytes_on_message_in_memory",
-        "store.max_transfer_count_on_message_in_memory",
-        "store.max_transfer_bytes_on_message_in_disk",
-        "store.max_transfer_count_on_message_in_disk",
-        "store.max_filter_message_size",
-        "store.max_msgs_num_batch",
-        "store.offset_check_in_slave",
-        "store.file_reserved_time",
-        "store.delete_when",
-        "store.disk_max_used_space_ratio",
-        "store.disk_space_clean_forcibly_ratio",
-        "store.disk_space_warning_level_ratio",
-        "store.clean_file_forcibly_enable",
-    }
-)
+CHANGEABLE: Final = frozenset(path for path, field in SETTINGS.items() if field.metadata["live"])
 """Settings that are read at each use; the others are built into running parts."""
 
 _TO_JAVA: Final = {
@@ -133,8 +41,6 @@ _TO_JAVA: Final = {
     "sync-master": "SYNC_MASTER",
     "slave": "SLAVE",
 }
-
-
 _FROM_JAVA: Final = {java: own for own, java in _TO_JAVA.items()}
 
 
@@ -229,18 +135,16 @@ def changed_config(config: BrokerConfig, properties: Mapping[str, str]) -> Broke
         raise ConfigError(f"These settings cannot be used: {error.args[0]}") from error
 
 
-def _names() -> dict[str, str]:
-    names = {}
-    for prefix, kind in (("", BrokerConfig), ("store.", StoreConfig)):
-        for field in attrs.fields(kind):
-            if field.name not in _SHOWN_ELSEWHERE:
-                first, *rest = field.name.split("_")
-                camel = first + "".join(word.capitalize() for word in rest)
-                names[prefix + field.name] = _OWN_NAMES.get(field.name, camel)
-    return names
+def _java_name(path: str) -> str:
+    """Return RocketMQ's name of a setting, empty if it has none: the one declared, else ours in camelCase."""
+    declared: str | None = SETTINGS[path].metadata["java"]
+    if declared is not None:
+        return declared
+    first, *rest = path.rpartition(".")[2].split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
-_NAMES: Final = _names()
+_NAMES: Final = {path: name for path in SETTINGS if (name := _java_name(path))}
 _PATHS: Final = {
     **{java_name: path for path, java_name in _NAMES.items()},
     **dict.fromkeys(_METRICS, "metrics_listen"),
@@ -253,14 +157,12 @@ def _value(config: BrokerConfig, path: str) -> Any:
     return getattr(config, path)
 
 
-def _kind(path: str) -> Any:
-    """Return the type of a setting: int, float, bool, or a type that is written as text."""
-    cls: type = StoreConfig if path.startswith("store.") else BrokerConfig
-    return attrs.fields_dict(attrs.resolve_types(cls))[path.removeprefix("store.")].type
+def _is_in_milliseconds(path: str) -> bool:
+    return bool(SETTINGS[path].metadata["unit"] == MS)
 
 
 def _to_text(path: str, value: Any) -> str:
-    if path.rpartition(".")[2] in _MILLISECONDS:
+    if _is_in_milliseconds(path):
         return str(round(value * 1000))
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -270,21 +172,18 @@ def _to_text(path: str, value: Any) -> str:
 
 
 def _from_text(java_name: str, path: str, text: str) -> Any:
-    kind = _kind(path)
+    kind: Any = SETTINGS[path].type
     text = text.strip()
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{java_name} is {text!r}, neither true nor false")
         return text.lower() == "true"
-    if kind not in (int, float) and get_origin(kind) is not Literal:  # A path, a name.
-        return text
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
+    if kind is not int and kind is not float:  # A path, a name, or one of some words.
+        if get_origin(kind) is Literal and text not in get_args(kind):
             raise ConfigError(f"{java_name} is {text!r}, not one of {', '.join(get_args(kind))}")
         return text
     try:
-        is_milliseconds = path.rpartition(".")[2] in _MILLISECONDS
-        number = int(text) / 1000 if is_milliseconds else kind(text)
+        number = int(text) / 1000 if _is_in_milliseconds(path) else kind(text)
     except (ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= _LARGEST:

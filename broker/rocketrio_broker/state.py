@@ -20,7 +20,6 @@ from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.facts import BrokerFacts
 from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.guard import Guard
-from rocketrio_broker.access.rules import BROKER_RULES
 from rocketrio_broker.addresses import BrokerAddresses
 from rocketrio_broker.audit import Audit
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
@@ -175,7 +174,7 @@ class BrokerState:
                 own_addrs=[addresses.address],
                 plain_from=config.plain_signature_hosts,
             )
-            self.guard = Guard(lambda: access.table, BROKER_RULES, facts, proofs)
+            self.guard = Guard(lambda: access.table, facts, proofs)
 
         # ------------------------------------------------------------------------ clients and what they wait for
         self.consumers = ConsumerManager()

@@ -137,7 +137,7 @@ class ClientInstance(Live):
             self.mark_reachable,
         )
         """Detects dead connections on which pulls wait."""
-        routing.is_avoided = self._is_avoided
+        routing.is_avoided = self.faults.is_avoided
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
@@ -207,13 +207,9 @@ class ClientInstance(Live):
 
     # -------------------------------------------------------------------------------------- brokers
 
-    def _is_avoided(self, addr: str) -> bool:
-        faults = self.faults
-        return faults.has_any and faults.is_avoided(addr, now=trio.current_time())
-
     def mark_unreachable(self, addr: str, *, spent: float) -> None:
         """Avoid an address for a while after an attempt that failed after `spent` seconds."""
-        self.faults.mark(addr, now=trio.current_time(), spent=spent)
+        self.faults.mark(addr, spent=spent)
         self.heartbeat.acknowledged_by.discard(addr)
 
     def mark_reachable(self, addr: str) -> None:
@@ -253,7 +249,7 @@ class ClientInstance(Live):
                 tried.add(found.addr)
                 started = trio.current_time()
                 try:
-                    with short_timeout(found, candidates, self._is_avoided):
+                    with short_timeout(found, candidates, self.faults.is_avoided):
                         answer = await ask(found)
                 except NotReachableError as error:
                     failure = error

@@ -14,14 +14,19 @@ Answers to: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader.
 import typing
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import attrs
 
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.frame import Body
 
 ExtFields = dict[str, str]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _LONG: typing.Final = ("offset", "timestamp", "version", "millis", "broker_id")
 """Endings of the attributes that are long in Java; all other numbers are int."""
@@ -72,17 +77,52 @@ class Header:
         return header
 
 
+class EmptyHeader(Header):
+    """The header of an answer without fields."""
+
+    __slots__ = ()
+
+
 class RequestHeader(Header):
     """Base of the headers of requests; `code` is the request code."""
 
     __slots__ = ()
     code: ClassVar[RequestCode]
+    answers: ClassVar[type[Header]] = EmptyHeader
+    """The header of the answer. A class whose answers have a body that one function reads names it too, as `body`."""
 
 
-class EmptyHeader(Header):
-    """The header of an answer without fields."""
+@attrs.frozen
+class AnswerBody(Generic[T_co]):
+    """Reads the body of an answer."""
 
-    __slots__ = ()
+    read: Callable[[Body], T_co]
+
+
+def json_body(kind: type[T], *, what: str) -> AnswerBody[T]:
+    """Return the reader of a body in JSON; an error of it names `what`."""
+    return AnswerBody(lambda body: fastjson.loads(body, kind, what=what))
+
+
+def optional(body: AnswerBody[T]) -> AnswerBody[T | None]:
+    """Return the reader of a body that is empty if there is no such thing."""
+    return AnswerBody(lambda data: body.read(data) if data else None)
+
+
+class AnsweredBy(Protocol[T_co]):
+    """A request whose answer has this header."""
+
+    @property
+    def answers(self) -> type[T_co]:
+        """The class of the header."""
+
+
+class AnsweredWith(Protocol[T_co]):
+    """A request whose answer has this body."""
+
+    @property
+    def body(self) -> AnswerBody[T_co]:
+        """The reader of the body."""
 
 
 def true_text(text: str) -> bool:

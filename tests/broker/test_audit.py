@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,17 @@ import attrs
 import pytest
 import trio
 from tests.broker.processors.asking import asking
+from tests.support.declared_requests import BROKER, NAME_SERVER
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_broker.access.facts import BrokerFacts
-from rocketrio_broker.access.rules import (
-    BROKER_RULES,
-    CREATE,
-    DELETE,
-    NAME_SERVER_RULES,
-    UPDATE,
-    NameServerFacts,
-    Need,
-)
+from rocketrio_broker.access.needs import CREATE, DELETE, UPDATE, Need, Rule
 from rocketrio_broker.audit import STATE_SIZE_LIMIT, Audit, Change
-from rocketrio_broker.audited_changes import broker_changes
-from rocketrio_broker.processors import processor_table
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.declaration import Declaration, changes_of, handlers_of
+from rocketrio_broker.namesrv.processor import NameServerFacts
+from rocketrio_broker.processors import broker_handlers, processor_table
+from rocketrio_broker.processors.access_admin import AccessAdminProcessor
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -39,8 +36,9 @@ from rocketrio_protocol.bodies.topics import (
 from rocketrio_protocol.codes import RequestCode as Code
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import COMMANDS, access, admin, cluster, offset
+from rocketrio_protocol.commands import access, admin, cluster, offset
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import SystemWallClock
 
 READING = ("GET_", "QUERY_", "VIEW_", "SEARCH_", "AUTH_GET_", "AUTH_LIST_", "CHECK_CLIENT_")
@@ -95,21 +93,26 @@ def unclassified(codes: set[int], changes: set[int]) -> set[str]:
     }
 
 
+def audited_codes(declared: Mapping[int, Declaration]) -> set[int]:
+    return {code for code, one in declared.items() if one.audit is not None}
+
+
+def rules_of(declared: Mapping[int, Declaration]) -> dict[int, Rule]:
+    return {code: one.rule for code, one in declared.items()}
+
+
+def audited_table(broker: Broker, audit: Audit) -> tuple[dict[int, Processor], dict[int, Change]]:
+    """The processors of a broker with this audit, and what it writes of them."""
+    handlers = broker_handlers(broker.state, broker.roles)
+    changes = changes_of(handlers)
+    return audit.over(processor_table(broker.state, handlers), changes), changes
+
+
 async def test_every_request_that_changes_something_is_audited() -> None:
     async with asking() as one:
-        state, roles = one.broker.state, one.broker.roles
-        codes, changes = set(processor_table(state, roles)), broker_changes(state)
-        assert not unclassified(codes, set(changes))
-        without_access = {code for code in changes if not Code(code).name.startswith("AUTH_")}
-        acl = {
-            Code.UPDATE_AND_CREATE_ACL_CONFIG, Code.DELETE_ACL_CONFIG,
-            Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        }  # fmt: skip
-        assert without_access - acl <= codes
-        name_server = one.cluster.name_server
-        codes = set(name_server.processor.processors())
-        assert not unclassified(codes, set(name_server._changes))
-        assert set(name_server._changes) <= codes
+        assert broker_handlers(one.broker.state, one.broker.roles).keys() < BROKER.keys()
+    for declared in (BROKER, NAME_SERVER):
+        assert not unclassified(set(declared), audited_codes(declared))
 
 
 def asked_for(code: int) -> RemotingCommand:
@@ -142,8 +145,8 @@ async def test_every_request_that_needs_the_right_to_change_something_is_audited
         state = one.broker.state
         facts = BrokerFacts(state.config, state.topics, state.consumer_offsets, state.store)
         for rules, changes, known in (
-            (BROKER_RULES, set(broker_changes(state)), facts),
-            (NAME_SERVER_RULES, set(one.cluster.name_server._changes), NameServerFacts()),
+            (rules_of(BROKER), audited_codes(BROKER), facts),
+            (rules_of(NAME_SERVER), audited_codes(NAME_SERVER), NameServerFacts()),
         ):
             needing = set(MESSAGES) & set(rules)
             for code in rules.keys() - CLIENTS - MESSAGES - {Code.CHECK_CLIENT_CONFIG}:
@@ -160,11 +163,10 @@ async def test_request_that_cannot_be_read_leaves_a_line_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with asking() as one:
-        state = one.broker.state
-        table = state.audit.over(processor_table(state, one.broker.roles), broker_changes(state))
+        table, changes = audited_table(one.broker, one.broker.state.audit)
         sometimes = {Code.UPDATE_CONSUMER_OFFSET, Code.HAND_OVER, Code.CHECK_LOG}
         seen = []
-        for code in broker_changes(state).keys() & table.keys() - sometimes:
+        for code in changes.keys() - sometimes:
             audited(caplog)
             with suppress(Error):
                 answer = table[code](Somebody(), RemotingCommand(code, body=b"{"))  # type: ignore[arg-type]
@@ -262,7 +264,7 @@ async def test_name_server_has_lines(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_secrets_of_accounts_are_left_out() -> None:
-    changes = broker_changes(_no_broker())
+    changes = changes_of(handlers_of(AccessAdminProcessor(_no_broker(), _no_broker())))
     request = RemotingCommand.request(
         access.UpdateAccessConfigRequestHeader("key", secret_key="the secret", admin=True)
     )
@@ -300,8 +302,7 @@ async def test_file_gets_each_line_once_even_if_its_disk_was_full(
     disk.make_directory(path.parent)
     async with asking() as one:
         audit = Audit("h:1", wall_clock=SystemWallClock(), disk=disk, path=path)
-        state = one.broker.state
-        table = audit.over(processor_table(state, one.broker.roles), broker_changes(state))
+        table, _ = audited_table(one.broker, audit)
         async with trio.open_nursery() as nursery:
             await nursery.start(audit.run)
             for key in ("deleteWhen", "fileReservedTime"):

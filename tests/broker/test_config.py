@@ -2,10 +2,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import click
 import pytest
 from tests.support.clocks import SettableClock
 
-from rocketrio_broker.config import BrokerConfig, LiveConfig
+from rocketrio_broker.cli import run
+from rocketrio_broker.config import SETTINGS, BrokerConfig, LiveConfig
 from rocketrio_protocol.errors import ConfigError
 
 
@@ -27,7 +29,8 @@ def test_settings_that_cannot_go_together_are_refused(settings: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    "settings", [{"role": "boss"}, {"broker_id": -1}, {"short_polling_time": 0}]
+    "settings",
+    [{"role": "boss"}, {"tls_mode": "on"}, {"broker_id": -1}, {"short_polling_time": 0}],
 )
 def test_values_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     (name,) = settings
@@ -39,6 +42,21 @@ def test_every_setting_says_what_it_is_for() -> None:
     for kind in (BrokerConfig, type(BrokerConfig().store)):
         for field in attrs.fields(kind):
             assert field.metadata["help"].endswith("."), field.name
+
+
+def test_settings_without_words_of_their_own_may_be_none() -> None:
+    config = BrokerConfig(tls_mode=None, tls_client_auth=None)
+    assert config.server_tls.effective_mode == "disabled"
+
+
+def test_every_flag_that_a_setting_declares_is_an_option_of_run() -> None:
+    flags = {
+        path: field.metadata["flag"] for path, field in SETTINGS.items() if field.metadata["flag"]
+    }
+    options = {param.name: param for param in run.params if isinstance(param, click.Option)}
+    assert len(flags) == 8
+    for path, flag in flags.items():
+        assert (options[path].opts, options[path].help) == ([flag.name], flag.help)
 
 
 def test_name_servers_are_separated_by_semicolons() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.golden.golden import VERSIONS, remoting_frames
 from tests.golden.mutations import Fault, damaged, faults, same_faults_each_run
 from tests.support.raw_server import ADDRESS, ROUTE, Answer, server_and_client, told
+from tests.support.request_headers import COMMANDS
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, NotReachableError, open_producer
@@ -20,7 +21,6 @@ from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.bodies.stats import ConsumerConnection, ConsumeStats, TopicStatsTable
 from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
-from rocketrio_protocol.commands import COMMANDS
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue, decode_messages

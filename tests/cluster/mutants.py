@@ -23,10 +23,8 @@ from tests.cluster.histories.checker import check
 from tests.cluster.soak import HASH_SEED, run_guarded
 
 from rocketrio.consuming import fetch
-from rocketrio_broker import broker
-from rocketrio_broker.ha import resync
+from rocketrio_broker.ha import judgement, resync
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
-from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.queue_locks import QueueLocks
@@ -71,7 +69,7 @@ def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
 
 def look_for_no_master(patch: pytest.MonkeyPatch) -> None:
     """A broker becomes master without asking whether another one of its name is."""
-    patch.setattr(broker, "find_other_masters", _answering(OtherMasters()))
+    patch.setattr(judgement, "other_masters", lambda _: [])
 
 
 def keep_torn_ends(patch: pytest.MonkeyPatch) -> None:

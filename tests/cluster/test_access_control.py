@@ -230,7 +230,7 @@ async def test_slave_of_an_earlier_version_is_asked_with_a_signature_only_if_its
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     """Such a slave wants a signature for each question, also for who it is."""
-    monkeypatch.setattr(guard, "FOR_ANYONE", frozenset())
+    monkeypatch.setattr(guard, "ANYONE", None)
     async with pair(tmp_path, acl_plain_signatures_from=named) as here, here.operator() as operator:
         order = HandOverRequestHeader()
         answer = await operator.pool.call(here.broker.address, order, timeout=60)

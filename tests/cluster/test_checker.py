@@ -7,7 +7,6 @@ import pytest
 from tests.cluster.histories.checker import (
     answers_wait_for_what_they_say,
     check,
-    former_masters_lead_nobody,
     nothing_acknowledged_is_cut_automatically,
     slaves_wait_for_what_was_acknowledged,
 )
@@ -16,11 +15,10 @@ from tests.cluster.histories.checker_readers import (
     acknowledged_messages_are_delivered,
     readers_see_what_is_confirmed,
 )
+from tests.cluster.histories.checker_standings import former_masters_lead_nobody
 from tests.cluster.histories.events import (
     Committed,
     Event,
-    FaultBegan,
-    FaultEnded,
     HandedOver,
     History,
     LogsCompared,
@@ -28,6 +26,7 @@ from tests.cluster.histories.events import (
     MemberEnded,
     MemberStarted,
     OffsetsSeen,
+    OffsetStored,
     PassingPulled,
     PassingSent,
     Pulled,
@@ -39,6 +38,7 @@ from tests.cluster.histories.events import (
     RivalEnded,
     SendAnswered,
     SendStarted,
+    Stood,
     StrangerAnswered,
     TailCut,
     TailWaits,
@@ -46,7 +46,7 @@ from tests.cluster.histories.events import (
     TopicRemade,
     TwoMasters,
 )
-from tests.cluster.histories.schedule import MOVABLE_QUEUE, Fault, HandOver, Mode, Schedule
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, Fault, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.violation import Violation
 
@@ -156,6 +156,27 @@ def reported(at: float, address: int, *, end: int = 200, **changes: Any) -> Even
     """The slave has so much of the master's log."""
     event = Reported(at=at, broker=0, slave=1, address=address, end=end, flushed=end)
     return attrs.evolve(event, **changes)
+
+
+def stood(at: float, broker: int, event: str, before: str, standing: str, **changes: bool) -> Event:
+    writes, copies = standing == "leading", standing == "following"
+    return attrs.evolve(
+        Stood(
+            at=at, broker=broker, event=event, before=before, standing=standing, writes=writes,
+            copies=copies,
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+def takes_over(at: float, broker: int) -> list[Event]:
+    """The broker has looked for others, and leads."""
+    return [
+        stood(at, broker, "LOOKS", "looking", "looking"),
+        stood(at, broker, "IS_ALONE", "looking", "preparing"),
+        stood(at, broker, "CLAIMS", "preparing", "claiming"),
+        stood(at, broker, "TAKES_OVER", "claiming", "leading"),
+    ]
 
 
 RIGHT: list[Event] = [
@@ -448,18 +469,52 @@ def test_logs_that_differ_at_a_restart_are_reported() -> None:
 def test_former_master_that_serves_readers_is_reported() -> None:
     schedule = Schedule(1, MODE, (), (), 0, 60.0, (), 60.0)
 
-    def told(*more: Event, schedule: Schedule = schedule) -> list[str]:
-        events = [*RIGHT, *switched(40.0), *more]
+    def told(*more: Event) -> list[str]:
+        events = [*RIGHT[:-4], *more]
         story = Story(schedule, History(1, events), FinalState((), came_to_rest=True))
         return [violation.invariant for violation in former_masters_lead_nobody(story)]
 
+    back = [*switched(40.0), stood(41.5, 0, "LOOKS", "looking", "looking")]
     served = pulled(42.0, FIRST, 0, role="sync-master")
-    assert told(served) == ["a former master was read from"]
-    assert told(attrs.evolve(served, role="slave")) == []
-    assert told(attrs.evolve(served, broker=1)) == []
+    assert told(*back, served) == ["a former master was read from"]
+    assert told(*back, attrs.evolve(served, role="slave")) == []
+    assert told(*back, attrs.evolve(served, broker=1)) == []
+    assert told(*back, attrs.evolve(served, asked=41.0)) == []
     # In a hand-over both give it, until the former one has heard that it is over.
-    changes = attrs.evolve(schedule, switches=(HandOver(40.0),))
-    assert told(served, schedule=changes) == []
+    hands_over = stood(39.0, 0, "HANDS_OVER", "leading", "handing over")
+    assert told(hands_over, *switched(40.0), served) == []
+    assert told(hands_over, *back, served) == ["a former master was read from"]
+
+
+@pytest.mark.parametrize(
+    ("promise", "event"),
+    [
+        ("a standing changed without an event", stood(30.0, 1, "LOOKS", "looking", "looking")),
+        ("a standing that the table does not have", stood(30.0, 1, "LOOKS", "following", "aside")),
+        ("a standing that the table does not have", stood(30.0, 1, "LOOKS", "following", "boss")),
+        (
+            "a store does what its standing forbids",
+            stood(30.0, 1, "LOOKS", "following", "looking", writes=True),
+        ),
+        (
+            "a store does what its standing forbids",
+            stood(30.0, 1, "LOOKS", "following", "looking", copies=True),
+        ),
+    ],
+)
+def test_standing_that_is_not_of_the_table_is_reported(promise: str, event: Event) -> None:
+    right = stood(30.0, 1, "LOOKS", "following", "looking")
+    assert broken([*RIGHT, right, stood(31.0, 1, "YIELDS", "looking", "aside")]) == set()
+    assert broken([*RIGHT, event]) == {promise}
+
+
+def test_write_that_a_broker_had_no_right_to_take_is_reported() -> None:
+    told = {"a write was taken without a right to it"}
+    steps_down = stood(9.0, 0, "STEPS_DOWN", "leading", "stepping down")
+    before = [*RIGHT[:-4], steps_down]
+    late = sent(10.0, b"late", 2)
+    assert told <= broken([*before, *late])
+    assert not told & broken([*before, late[0], attrs.evolve(late[1], started=8.9)])
 
 
 def test_commit_that_no_broker_has_is_reported() -> None:
@@ -467,6 +522,12 @@ def test_commit_that_no_broker_has_is_reported() -> None:
         at=30.0, consumer="consumer-0", offsets=((0, 3),), held_by=((0, 0, 2),), all_seen=True
     )
     assert broken([*RIGHT, confirmed]) == {"confirmed and nowhere"}
+    # A broker that had it, and cut it a moment later, was not looked at in between.
+    stored = OffsetStored(
+        at=29.0, broker=1, queue_id=0, offset=3, before=2, generation=(0, 0), is_ordered=False,
+        is_reset=False,
+    )  # fmt: skip
+    assert broken([*RIGHT, stored, confirmed]) == set()
     # Beyond the end of a queue that became shorter there is nothing to be kept.
     assert broken([*RIGHT, attrs.evolve(confirmed, queue_ends=(2, 0, 0, 0))]) == set()
 
@@ -497,6 +558,7 @@ def passing(at: float, life: int, number: int, offset: int) -> PassingSent:
 def test_message_of_an_earlier_incarnation_of_a_topic_is_reported() -> None:
     events = [
         *RIGHT,
+        *takes_over(21.0, 0),
         passing(30.0, 0, 0, 0),
         TopicRemade(at=31.0, life=1, offsets=()),
         passing(32.0, 1, 0, 0),
@@ -527,9 +589,14 @@ def test_producer_that_reaches_no_broker_at_the_end_is_reported() -> None:
 
 def test_offset_may_fall_where_an_operator_lowered_it() -> None:
     def lowered(offset: int) -> list[Event]:
-        steps: list[Event] = [
-            Lowered(at=10.0, who="operator", queue_id=MOVABLE_QUEUE, offset=offset, outcome="done")
-        ]
+        order = Lowered(
+            at=10.0, who="mqadmin", queue_id=MOVABLE_QUEUE, offset=offset, outcome="begins"
+        )
+        stored = OffsetStored(
+            at=10.0, broker=0, queue_id=MOVABLE_QUEUE, offset=offset, before=2, generation=(0, 1),
+            is_ordered=True, is_reset=False,
+        )  # fmt: skip
+        steps: list[Event] = [order, stored]
         messages = [event for event in RIGHT if isinstance(event, Received | Pulled | SendStarted)]
         again = [event for event in messages if isinstance(event, Received)]
         return [
@@ -562,38 +629,63 @@ def tail_cut(*, slave_end: int) -> list[Event]:
     return restarted(30.0, "power cut", flushed=100, kept=100, slave_end=slave_end)
 
 
-RESET = Lowered(
-    at=10.0, who="operator", queue_id=0, offset=1, outcome="begins", held_by=((0, 2), (1, 2))
-)
+RESET = Lowered(at=10.0, who="operator", queue_id=MOVABLE_QUEUE, offset=1, outcome="begins")
 DONE = attrs.evolve(RESET, outcome="done")
-BEFORE = RIGHT[: -len(restarted(20.0, "kill"))]
+OBEYED = OffsetStored(
+    at=10.0, broker=0, queue_id=MOVABLE_QUEUE, offset=1, before=2, generation=(1, 0),
+    is_ordered=True, is_reset=True,
+)  # fmt: skip
+BEFORE = [
+    attrs.evolve(event, queue_id=MOVABLE_QUEUE) if isinstance(event, moved) else event
+    for moved in [(SendStarted, SendAnswered, Pulled, Received)]
+    for event in RIGHT[:8]
+]
+"""The messages are in the movable queue, and nothing is committed yet."""
 
 
-def is_without_effect(*events: Event) -> bool:
+def knows(at: float, broker: int, *generation: int) -> Event:
+    """The broker has the offset to which the group was reset, in this generation."""
+    return attrs.evolve(seen(at, broker, 1, MOVABLE_QUEUE), generation=generation or (1, 0))
+
+
+def of_resets(*events: Event) -> set[str]:
+    """What is wrong with resets, or with what brokers know of them."""
+    queues = (), (), (), ((0, FIRST), (1, SECOND))
+    offsets = ((MOVABLE_QUEUE, 1),)
+    ends = [state(number, queues=queues, offsets=offsets) for number in range(2)]
     ordered = sorted([*BEFORE, *events], key=lambda event: event.at)
-    return "reset without effect" in broken(ordered)
+    return broken(ordered, *ends)
 
 
 def test_reset_that_no_member_follows_is_reported() -> None:
-    heard = seen(10.5, 0, 1), seen(10.5, 1, 1)
-    assert is_without_effect(RESET, DONE)
-    assert is_without_effect(RESET, DONE, *heard, *restarted(20.0, "kill"))
-    assert not is_without_effect(RESET, DONE, received(11.0, SECOND, 1))
-    # A member had it lower before.
-    lower = attrs.evolve(RESET, held_by=((0, 0), (1, 2)))
-    assert not is_without_effect(lower, attrs.evolve(lower, outcome="done"))
+    told, heard = {"reset without effect"}, knows(10.5, 0)
+    again = attrs.evolve(received(11.0, SECOND, 1), queue_id=MOVABLE_QUEUE)
+    assert of_resets(RESET, OBEYED, DONE, heard) == told
+    assert of_resets(RESET, OBEYED, heard) == told
+    assert of_resets(RESET, OBEYED, DONE, heard, again) == set()
+    assert of_resets(RESET, OBEYED, DONE, heard, attrs.evolve(again, at=9.0)) == told
+    # One that was confirmed is carried out somewhere.
+    assert of_resets(RESET, DONE) == told
+    # Somebody had it lower before.
+    assert of_resets(RESET, attrs.evolve(OBEYED, before=0), DONE) == set()
     # Of Apache's tools a running member's next commit makes nothing.
     by_apache = (attrs.evolve(event, who="mqadmin") for event in (RESET, DONE))
-    assert not is_without_effect(*by_apache)
+    assert of_resets(*by_apache, attrs.evolve(OBEYED, is_reset=False, generation=(0, 1))) == set()
 
 
-def test_reset_may_meet_an_order_that_was_not_answered() -> None:
-    """It waits at a broker that stands still or is starting, and is carried out at any time after."""
+def test_reset_may_meet_another_order() -> None:
+    """That was given later, or has a later generation."""
+    heard = RESET, OBEYED, DONE, knows(10.5, 0)
     other = attrs.evolve(RESET, at=9.0, who="mqadmin", offset=0)
-    unanswered = attrs.evolve(other, outcome="No answer to UPDATE_CONSUMER_OFFSET (15)")
-    refused = attrs.evolve(other, outcome="No connection to 10.0.0.10:10911 (refused)")
-    assert not is_without_effect(other, unanswered, RESET, DONE)
-    assert is_without_effect(other, refused, RESET, DONE)
+    late = attrs.evolve(other, at=12.0, outcome="No answer to UPDATE_CONSUMER_OFFSET (15)")
+    assert of_resets(other, *heard) == {"reset without effect"}
+    assert of_resets(other, *heard, late) == set()
+    later = attrs.evolve(OBEYED, at=11.0, offset=0, before=1, generation=(2, 0))
+    again = attrs.evolve(received(12.0, FIRST, 0), queue_id=MOVABLE_QUEUE)
+    lower = attrs.evolve(RESET, at=11.0, offset=0)
+    end = attrs.evolve(knows(12.0, 0, 2, 0), offsets=((MOVABLE_QUEUE, 0),))
+    assert of_resets(*heard, lower, later, end) == {"reset without effect"}
+    assert of_resets(*heard, lower, later, end, again) == set()
 
 
 @pytest.mark.parametrize(
@@ -610,44 +702,61 @@ def test_reset_may_meet_an_order_that_was_not_answered() -> None:
 def test_reset_may_go_with_the_memory_or_disk_of_all_that_have_heard_of_it(
     how: str, at: float, is_forgotten: bool
 ) -> None:
-    heard, of_slave = seen(10.5, 0, 1), seen(10.5, 1, 1)
-    again = restarted(at, how)
-    assert is_without_effect(RESET, DONE, heard, *again) is not is_forgotten
-    assert is_without_effect(RESET, DONE, heard, of_slave, *again)
-    alone = restarted(at, how, asked="failed")
-    assert is_without_effect(RESET, DONE, heard, of_slave, *alone) is not is_forgotten
+    """A master that comes back asks the slave, if that can be asked."""
+
+    def told(*more: Event, asked: str = "answered") -> set[str]:
+        again = restarted(at, how, asked=asked)
+        ended, back, began = again[0], again[2], again[3]
+        assert isinstance(ended, MemberEnded)
+        assert isinstance(back, MemberStarted)
+        assert isinstance(began, ReignBegan)
+        again[0] = attrs.evolve(ended, offsets=((MOVABLE_QUEUE, 1),), generation=(1, 0))
+        again[2] = attrs.evolve(back, offsets=((MOVABLE_QUEUE, 2),))
+        again[3] = attrs.evolve(began, offsets=((MOVABLE_QUEUE, 2),), named=(1,))
+        late = attrs.evolve(seen(at + 2, 0, 2, MOVABLE_QUEUE))
+        resets = {"offset forgotten", "slaves were not asked", "reset without effect"}
+        return of_resets(RESET, OBEYED, DONE, knows(10.5, 0), *more, *again, late) & resets
+
+    lost = set() if is_forgotten else {"offset forgotten"}
+    assert told() == lost
+    assert told(knows(10.5, 1)) == lost | {"slaves were not asked"}
+    assert told(knows(10.5, 1), asked="failed") == lost
 
 
-def test_reset_may_go_with_a_disk_that_takes_nothing() -> None:
-    """From before the reset until shortly before its broker ends."""
-    full = FaultBegan(at=9.0, fault="full disk master for 3 s")
-    mended = FaultEnded(at=17.0, fault=full.fault)
-    heard = RESET, DONE, seen(10.5, 0, 1)
-    assert not is_without_effect(full, *heard, mended, *restarted(20.0, "kill"))
-    assert is_without_effect(full, *heard, mended, *restarted(25.0, "kill"))
-    other = [attrs.evolve(one, fault="full disk slave-1 for 3 s") for one in (full, mended)]
-    assert is_without_effect(other[0], *heard, other[1], *restarted(20.0, "kill"))
+def test_offset_may_go_with_a_disk_that_takes_nothing() -> None:
+    """Shortly before its broker ends."""
+    ended, *again = restarted(40.0, "kill", offset=1)
+    for trouble_at, promises in ((34.0, set()), (33.0, {"offset forgotten"})):
+        cut = attrs.evolve(ended, disk_trouble_at=trouble_at)
+        told = broken([*RIGHT, seen(30.0, 0, 2), cut, *again])
+        assert told & {"offset forgotten"} == promises
 
 
-def test_reset_may_stay_with_a_master_that_goes_down_before_slaves_copy_it() -> None:
-    """And only while it cannot be asked when the next one begins without it."""
-    ended, reign_ended, _, _ = restarted(11.0, "stop")
-    heard = RESET, DONE, seen(10.5, 0, 1)
-    alone = switched(11.0, asked="failed")[1]
-    assert not is_without_effect(*heard, ended, reign_ended, alone)
-    assert is_without_effect(*heard, seen(10.6, 1, 1), ended, reign_ended, alone)
-    assert is_without_effect(*heard, *switched(11.0))
+def test_reset_may_stay_with_a_master_that_cannot_be_asked_when_the_next_one_begins() -> None:
+    def told(asked: str) -> bool:
+        ended, began = switched(11.0, asked=asked)
+        assert isinstance(began, ReignBegan)
+        began = attrs.evolve(began, offsets=((MOVABLE_QUEUE, 2),), named=(0,))
+        heard = RESET, OBEYED, DONE, knows(10.5, 0)
+        return "slaves were not asked" in of_resets(*heard, ended, began)
+
+    assert told("answered")
+    assert not told("failed")
 
 
-def test_reset_where_the_one_before_was_not_heard_of_may_lose() -> None:
-    """But not at a master that has heard of both."""
-    first = attrs.evolve(DONE, at=8.0)
+def test_offset_that_is_lowered_without_an_order_is_reported() -> None:
+    """Each broker carries out an order once, and each other one follows each time."""
+    fall = attrs.evolve(OBEYED, is_reset=False)
+    told = {"lowered without an order"}
+    assert of_resets(fall) == told
     lower = attrs.evolve(RESET, offset=0)
-    second = lower, attrs.evolve(lower, outcome="done")
-    assert is_without_effect(first, seen(8.5, 0, 1), *second)
-    assert not is_without_effect(first, seen(8.5, 1, 1), *second)
-    assert is_without_effect(first, seen(8.5, 1, 1), seen(9.0, 0, 1), *second)
-    assert is_without_effect(seen(8.5, 1, 1), *second)
+    assert of_resets(lower, fall) == set()
+    assert of_resets(attrs.evolve(lower, queue_id=0), fall) == told
+    assert of_resets(attrs.evolve(lower, offset=2), fall) == told
+    assert of_resets(lower, fall, attrs.evolve(fall, broker=1)) == set()
+    assert of_resets(lower, fall, attrs.evolve(fall, at=11.0)) == told
+    forward = attrs.evolve(fall, offset=2, generation=(0, 1))
+    assert of_resets(forward) == set()
 
 
 def test_slave_that_left_while_a_message_was_sent_counts_with_what_it_had() -> None:

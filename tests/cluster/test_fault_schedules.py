@@ -38,12 +38,11 @@ from tests.cluster.mutants import (
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
-from rocketrio_broker.ha import connection
+from rocketrio_broker.ha import connection, judgement
 from rocketrio_broker.ha.gather_offsets import SlaveTables
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
-from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
@@ -200,10 +199,7 @@ def test_second_master_that_asks_for_no_first_one_is_seen(monkeypatch: pytest.Mo
     }
     assert events_of(ended, RivalEnded)
 
-    async def nobody(*_: object, **__: object) -> OtherMasters:
-        return OtherMasters()
-
-    monkeypatch.setattr(broker, "find_other_masters", nobody)
+    monkeypatch.setattr(judgement, "other_masters", lambda _: [])
     assert "there were two masters" in broken_promises(rival)
     # Without the name server's refusal either it goes on for longer.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)

@@ -8,10 +8,10 @@ from tests.cluster.histories.chosen import broken_promises, schedule_of
 from tests.cluster.histories.schedule import Fault, Schedule, Switch, Use, Visit
 from tests.cluster.histories.uses.names import RECONSUME_LIMIT
 
-from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.local_offset_store import OffsetFile
 from rocketrio.consuming.process_queue import Unit
 from rocketrio.consuming.running import HandlerRun, Worker
+from rocketrio.consuming.send_back import Delivery
 from rocketrio_broker.delayed_puts import DelayedPuts
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.queue_locks import QueueLocks

@@ -218,9 +218,24 @@ async def test_slave_of_apache_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows neither our codes nor, before 5.0, the status."""
-    monkeypatch.setattr(HAStatusProcessor, "processors", lambda self: {})
+    monkeypatch.delattr(HAStatusProcessor, "ha_status")
     async with pair_of() as pair:
         assert "Apache broker" in await refusal(pair)
+
+
+async def test_slave_of_an_earlier_version_names_its_state_by_text_alone(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = HAStatusProcessor.status
+
+    def without_id(self: HAStatusProcessor) -> HARuntimeInfo:
+        status = whole(self)
+        status.ha_client_runtime_info.rocketrio_state_id = None
+        return status
+
+    monkeypatch.setattr(HAStatusProcessor, "status", without_id)
+    async with pair_of() as pair:
+        assert (await pair.hand_over(dry_run=True)).code == ResponseCode.SUCCESS
 
 
 async def test_broker_that_does_not_lead_hands_nothing_over(autojump_clock: MockClock) -> None:

@@ -13,7 +13,7 @@ from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.processors.role import RoleProcessor
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_protocol.bodies.java_properties import parse_properties
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetBrokerConfigRequestHeader,
     GetBrokerHAStatusRequestHeader,
@@ -175,16 +175,7 @@ async def test_master_that_a_name_server_refuses_takes_no_write(
 async def test_master_beside_one_of_apache_stands_aside(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = RoleProcessor.processors
-
-    def without_claims(self: RoleProcessor) -> dict[int, object]:
-        return {
-            code: processor
-            for code, processor in whole(self).items()
-            if code != RequestCode.CLAIM_SLAVE_ID
-        }
-
-    monkeypatch.setattr(RoleProcessor, "processors", without_claims)
+    monkeypatch.delattr(RoleProcessor, "claim_slave_id")
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         rival = rival_of(cluster)
         rival.config = attrs.evolve(rival.config, ha_return_role="follow")

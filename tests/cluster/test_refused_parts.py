@@ -12,8 +12,9 @@ from trio.testing import MockClock
 
 from rocketrio import Credentials
 from rocketrio.admin import Admin
-from rocketrio.admin.checks import Status, Thresholds, check_brokers, check_errors
 from rocketrio.admin.cluster_status import REFUSED
+from rocketrio.admin.diagnosis.checks import check_brokers, check_errors
+from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.group_overview import group_overviews
 from rocketrio.admin.topic_admin import topic_overviews
 
@@ -45,19 +46,19 @@ async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(
         addr = here.broker.address
         lacking = f"account watcher was refused at {addr}, without a right on Cluster:lab"
         async with admin_of(here) as admin:
-            answers = await admin.answers()
+            seen = await admin.snapshot()
             health = await admin.health()
             found = await admin.diagnose(seconds=0)
             [topic], silent = await topic_overviews(admin)
-        [status] = answers.brokers
+        [status] = seen.brokers
         assert status.state == REFUSED
         assert lacking in (status.problem or "")
         assert not health.findings
         assert not health.is_well
         assert lacking in health.silent[addr]
         for check in (
-            check_errors(answers),
-            check_brokers(answers, (), Thresholds(1_000, 10_000)),
+            check_errors(seen),
+            check_brokers(seen, (), Limits(1_000, 10_000)),
         ):
             assert check.status is Status.UNKNOWN
             assert lacking in check.text

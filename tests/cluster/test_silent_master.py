@@ -11,15 +11,15 @@ from tests.support.caller import Caller, accepted, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
-from rocketrio_broker.ha.other_master import ASK_LIMIT
+from rocketrio_broker.ha.survey import ASK_LIMIT
 from rocketrio_broker.namesrv.probes import PROBE_LIMIT
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.registration import CHECK_INTERVAL
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
 
-SECONDS = 2 * ASK_LIMIT + PROBE_LIMIT + 1
-"""A promoted slave asks the master whether it leads, and for its epochs, and then the name server asks it."""
+SECONDS = ASK_LIMIT + PROBE_LIMIT + 1
+"""A promoted slave asks the master whether it leads, and then the name server asks it."""
 
 
 async def promote(call: Caller, member: Member, role: str = "sync-master") -> None:

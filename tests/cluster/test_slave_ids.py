@@ -17,11 +17,9 @@ from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.processors.role import RoleProcessor
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.shared_id import CHANGE_PERIOD
-from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.admin import (
     HandOverRequestHeader,
 )
-from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import join_addr
 
 PERIOD = 30.0
@@ -222,14 +220,7 @@ async def test_given_id_stays_with_its_problem_at_a_master_that_gives_no_ids(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Apache's master does not know the request."""
-    whole = RoleProcessor.processors
-
-    def without_claims(self: RoleProcessor) -> dict[int, Processor]:
-        processors = whole(self)
-        del processors[RequestCode.CLAIM_SLAVE_ID]
-        return processors
-
-    monkeypatch.setattr(RoleProcessor, "processors", without_claims)
+    monkeypatch.delattr(RoleProcessor, "claim_slave_id")
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         slave = cluster.slaves[0]
         accepted(await call.change_role(slave.broker.address, "slave", 7))

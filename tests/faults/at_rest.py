@@ -44,7 +44,7 @@ async def _problem(lab: Lab, pool: ChannelPool) -> str:
         ends.append(own.max_offset)
         if own.role == "slave":
             slaves.append(number)
-            if client.rocketrio_state != HAClientState.FOLLOWING.value:
+            if client.rocketrio_state_id != HAClientState.FOLLOWING.value:
                 why = client.rocketrio_last_problem or "without a problem"
                 return f"b{number} does not follow, it is {client.rocketrio_state}: {why}"
         else:

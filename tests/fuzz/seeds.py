@@ -12,7 +12,6 @@ import attrs
 from rocketrio_protocol.bodies.fastjson import dumps
 from rocketrio_protocol.codes import RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import COMMANDS
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.headers import RequestHeader, fields_of, value_type, wire_name
@@ -23,6 +22,7 @@ from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC, half_address
 from tests.fuzz.target import SEED_LIMIT
 from tests.golden.golden import recorded_frames
 from tests.support.records import plain_fields
+from tests.support.request_headers import COMMANDS
 
 _RECORDING: Final = "5.3.3"
 

@@ -17,7 +17,7 @@ import pytest
 import rocketrio
 import rocketrio_broker
 import rocketrio_protocol
-from rocketrio_broker.access.rules import topic_need
+from rocketrio_broker.access.needs import topic_need
 from rocketrio_broker.processors.tag_expression import tags_codes
 from rocketrio_broker.store.dispatch import stored_tags_code
 from rocketrio_broker.store.key_hashes import key_hashes
@@ -62,7 +62,7 @@ BOUNDED: Final[dict[str, Callable[[str], object]]] = {
             for each in (TopicConfig(text), SubscriptionGroupConfig(group_name=text))
         ]
     ),
-    "rocketrio_broker.access.rules._topic_need": lambda text: topic_need(text, 1),
+    "rocketrio_broker.access.needs._topic_need": lambda text: topic_need(text, 1),
     "rocketrio_broker.processors.tag_expression._codes": lambda text: tags_codes(text[:60_000]),
     "rocketrio_broker.store.dispatch._code_of_tags": (
         lambda text: stored_tags_code(f"TAGS\x01{text}\x02".encode())

@@ -10,6 +10,12 @@ import attrs
 import pytest
 from tests.support.prometheus import MONITORING, needs_promtool
 
+from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, PUT_OK, SECONDS_BEHIND
+from rocketrio.admin.diagnosis.groups import OF_VERDICT
+from rocketrio.admin.diagnosis.rule import Severity
+from rocketrio_broker.ha.client import HAClientState
+from rocketrio_protocol.lag import LOSING_PART
+
 RULES = MONITORING / "alerts.rules.yml"
 GUIDE = Path(__file__).parents[2] / "docs/monitoring.md"
 
@@ -45,8 +51,12 @@ def taking(master: int, slave: int) -> Series:
     return {f"{name}{{{MASTER}}}": f"{master}x10", f"{name}{{{SLAVE}}}": f"{slave}x10"}
 
 
-def state(name: str) -> Series:
-    return {f'rocketrio_ha_state{{{SLAVE},state="{name}"}}': "1x5"}
+def state(now: HAClientState) -> Series:
+    return {f'rocketrio_ha_state{{{SLAVE},state="{now.text}",state_id="{now.value}"}}': "1x5"}
+
+
+def state_of_an_earlier_version(text: str) -> Series:
+    return {f'rocketrio_ha_state{{{SLAVE},state="{text}"}}': "1x5"}
 
 
 def sent(status: str, values: str) -> Series:
@@ -90,12 +100,13 @@ STORIES = (
         one("rocketrio_ha_slave_behind_seconds", "90x10", f'{MASTER},slave="1"'),
         one("rocketrio_ha_slave_behind_seconds", "0 90 0x10", f'{MASTER},slave="1"'),
     ),
-    Story("LogsDiverged", "1m", state("diverged from the master, refusing"), state("following")),
+    Story("LogsDiverged", "1m", state(HAClientState.DIVERGED), state(HAClientState.FOLLOWING)),
+    Story("LogsDiverged", "1m", state(HAClientState.BEYOND), state(HAClientState.PAUSING)),
     Story(
         "LogsDiverged",
         "1m",
-        state("has what the master lacks, waiting for an operator"),
-        state("pausing before the next attempt"),
+        state_of_an_earlier_version("has what the master lacks, waiting for an operator"),
+        state_of_an_earlier_version("pausing before the next attempt"),
     ),
     Story(
         "SendsUnsafe",
@@ -152,6 +163,11 @@ STORIES = (
 )
 
 
+def texts() -> list[str]:
+    """Return what the file says of each alert, which begins with its name."""
+    return RULES.read_text().split("- alert: ")[1:]
+
+
 def alerts() -> list[str]:
     return re.findall(r"- alert: (\w+)", RULES.read_text())
 
@@ -197,6 +213,36 @@ def test_sample_for_alertmanager_sends_pages_elsewhere_than_tickets() -> None:
         )
         receivers.append(done.stdout.strip())
     assert receivers == ["pager", "tickets"]
+
+
+@pytest.mark.parametrize(
+    ("alert", "part"),
+    [
+        ("SlaveBehind", f"_behind_seconds > {SECONDS_BEHIND.critical:g}"),
+        ("DiskFilling", f"_used_ratio > {DISK_PERCENT.critical / 100:g}"),
+        ("WillBeDeletedUnread", f"({LOSING_PART:g} * max by"),
+        ("SendsUnsafe", f'{{status!="{PUT_OK}"}}'),
+    ],
+)
+def test_alert_has_the_limit_of_its_rule(alert: str, part: str) -> None:
+    [text] = [one for one in texts() if one.startswith(f"{alert}\n")]
+    assert part in text
+
+
+def test_verdicts_that_page_are_those_that_are_errors() -> None:
+    pages = " ".join(one for one in texts() if "severity: page" in one)
+    paged = "|".join(re.findall(r'{verdict=~?"(.+?)"}', pages)).split("|")
+    errors = {verdict for verdict, rule in OF_VERDICT.items() if rule.severity is Severity.ERROR}
+    assert set(paged) == errors
+
+
+def test_alert_knows_the_ids_of_the_states_that_earlier_versions_named_by_texts() -> None:
+    [text] = [one for one in texts() if one.startswith("LogsDiverged\n")]
+    [ids] = re.findall(r'{state_id=~"(.+?)"}', text)
+    [phrases] = re.findall(r'{state_id="",state=~"(.+?)"}', text)
+    assert set(ids.split("|")) == {
+        one.value for one in HAClientState if re.fullmatch(phrases, one.text)
+    }
 
 
 def test_every_alert_has_a_story() -> None:

@@ -6,10 +6,10 @@ import attrs
 import pytest
 from tests.golden.golden import remoting_frames
 from tests.support.raw_frames import is_answer
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import COMMANDS
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketrio_protocol.errors import RemoteProtocolError

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import remoting_frames
 from tests.support.raw_frames import is_answer
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_protocol.codes import LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import COMMANDS
 from rocketrio_protocol.commands.pull import LitePullMessageRequestHeader, PullMessageRequestHeader
 from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,

@@ -28,17 +28,18 @@ import trio
 
 from rocketrio_broker.access.failures import FailureLog
 from rocketrio_broker.access.fresh_proofs import FreshProofs
-from rocketrio_broker.access.rules import (
-    BY_ADDRESS,
-    BY_SIGNATURE,
-    FOR_ANYONE,
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    ANYONE,
+    PROOF,
     PUB,
     Facts,
+    KnownBy,
     Need,
-    Rule,
     topic_need,
 )
 from rocketrio_broker.clients import ClientChannel, ClientChannelInfo
+from rocketrio_broker.declaration import Declaration, Handlers
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, AccessTable, User, Verdict
 from rocketrio_protocol.access.white_addresses import AddressPattern
@@ -78,13 +79,11 @@ class Guard:
     def __init__(
         self,
         table: Callable[[], AccessTable],
-        rules: Mapping[int, Rule],
         facts: Facts,
         proofs: FreshProofs,
     ) -> None:
         """`table` returns the current users."""
         self._table = table
-        self._rules = rules
         self._facts = facts
         self._proofs = proofs
         self._failures = FailureLog()
@@ -92,40 +91,48 @@ class Guard:
         self._has_refusals = False
         """Whether some connection has refusals: the length of a weak dictionary costs each request a call."""
 
-    def over(self, processors: Mapping[int, Processor]) -> Processor:
+    def over(self, processors: Mapping[int, Processor], handlers: Handlers) -> Processor:
         """Return the processor of all codes, which passes permitted requests to the table."""
+        declarations = {code: handler.declared for code, handler in handlers.items()}
 
         def process(
             channel: Channel, request: RemotingCommand
         ) -> Answer | Coroutine[Any, Any, Answer]:
+            declared = declarations.get(request.code)
             try:
-                request.user = self.check(channel, request)
+                request.user = self._check(channel, request, declared)
             except AccessDeniedError as refusal:
                 return self._refused(channel, request, refusal)
             if self._has_refusals:
                 self._refusals.pop(channel, None)
                 self._has_refusals = bool(self._refusals)
-            # Without a rule nothing says what a request needs, so not even a Super user has it executed.
-            is_known = request.code in self._rules
-            processor = processors.get(request.code, not_supported) if is_known else not_supported
-            return processor(channel, request)
+            if declared is None:
+                # Nothing says what the request needs, so not even a Super user has it executed.
+                return not_supported(channel, request)
+            return processors.get(request.code, not_supported)(channel, request)
 
         return process
 
-    def check(self, channel: Channel, request: RemotingCommand) -> str | None:
+    def _check(
+        self, channel: Channel, request: RemotingCommand, declared: Declaration | None
+    ) -> str | None:
         """Return the name of the user that sent a permitted request; None if its address suffices.
 
         Raises AccessDeniedError, or RefusedError for a message that is not there.
         """
-        if request.code in FOR_ANYONE:
+        known_by = KnownBy.SIGNATURE if declared is None else declared.known_by
+        if known_by is ANYONE:
             return None
         table = self._table()
-        user, proof = self._authenticated(table, channel, request)
+        white_suffices = known_by is ADDRESS
+        user, proof = self._authenticated(table, channel, request, white_suffices)
         if user is None:
             return None
-        if not user.is_super and not (user.white and self._is_white(user.white, channel, request)):
-            self._authorize(table, user, channel, request)
-        is_needed = request.code not in BY_SIGNATURE and request.code in self._rules
+        if not user.is_super and not (
+            white_suffices and user.white and _is_from(user.white, channel)
+        ):
+            self._authorize(table, user, channel, request, declared)
+        is_needed = known_by is PROOF
         if is_needed or proof is not None:
             problem = self._proofs.problem(channel, request.code, proof, is_needed=is_needed)
             if problem is not None:
@@ -159,17 +166,17 @@ class Guard:
     # --------------------------------------------------------------------------------- authentication
 
     def _authenticated(
-        self, table: AccessTable, channel: Channel, request: RemotingCommand
+        self, table: AccessTable, channel: Channel, request: RemotingCommand, white_suffices: bool
     ) -> tuple[User | None, Proof | None]:
         """Return the user who signed a request, None if its address needs no user, and the proof, if there is one."""
-        if table.white and self._is_white(table.white, channel, request):
+        if white_suffices and table.white and _is_from(table.white, channel):
             return None, None
         fields = request.wire_fields()
         name = fields.get(ACCESS_KEY)
         if not name:
             raise AccessDeniedError("username cannot be null.", user=None)
         user = table.users.get(name)
-        if user is not None and user.white and self._is_white(user.white, channel, request):
+        if user is not None and white_suffices and user.white and _is_from(user.white, channel):
             _refuse_disabled(user)
             return user, None
         if not _is_signed(() if user is None else user.secrets, fields, request) or user is None:
@@ -183,25 +190,24 @@ class Guard:
             _refuse_disabled(user)
         return user, proof
 
-    def _is_white(
-        self, patterns: tuple[AddressPattern, ...], channel: Channel, request: RemotingCommand
-    ) -> bool:
-        return request.code in BY_ADDRESS and _is_from(patterns, channel)
-
     # ---------------------------------------------------------------------------------- authorization
 
     def _authorize(
-        self, table: AccessTable, user: User, channel: Channel, request: RemotingCommand
+        self,
+        table: AccessTable,
+        user: User,
+        channel: Channel,
+        request: RemotingCommand,
+        declared: Declaration | None,
     ) -> None:
-        rule = self._rules.get(request.code)
-        if rule is None:
+        if declared is None:
             raise AccessDeniedError(
                 f"User:{user.name} has no permission to access request code {request.code} "
                 f"from {_host(channel)}, no matched policies.",
                 user=user.name,
             )
         try:
-            needs = rule(request, self._facts)
+            needs = declared.rule(request, self._facts)
         except RemoteProtocolError as error:
             raise AccessDeniedError("parse authorization context error.", user=user.name) from error
         self._decide(table, user, channel, needs)

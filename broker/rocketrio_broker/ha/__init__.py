@@ -13,8 +13,9 @@ level_clock         when a slave last had everything that its master had
 client              HAClient: the slave's end, with its states and statistics
 history             compares a slave's log with its master's on each connect, byte by byte
 resync              what a slave does if its master's log is shorter, differs, or begins later
-peers               queries to name servers and to brokers of the same name
-other_master        finds another master of this name before this broker takes writes
+peers               single queries to name servers and to brokers of the same name
+survey              asks all brokers of the name at once, and keeps their answers as values
+judgement           what follows from the answers: who is master, who has more, who took over, who can take over
 missing_tail        fetches what slaves have of the log and a new master lacks
 torn_end            replaces damaged records at the end of a log by a peer's copies of them
 second_history      detects slaves whose log is older than this new master's

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 from math import inf
-from typing import Final
+from typing import Final, Self
 
 import attrs
 import trio
@@ -84,18 +84,27 @@ corrections."""
 
 
 class HAClientState(Enum):
-    """What the client is doing."""
+    """What the client is doing: an id (`value`) that programs compare and that never changes, and a text for people."""
 
-    WAITING_FOR_ADDRESS = "waiting for the master's address"
-    CONNECTING = "connecting"
-    VERIFYING = "comparing its log with the master's"
-    FOLLOWING = "following"
-    AHEAD = "ahead of the master, waiting"
-    DIVERGED = "diverged from the master, refusing"
-    BEYOND = "has what the master lacks, waiting for an operator"
-    UNFINISHED = "waiting for the master to begin an epoch"
-    MISSING_HISTORY = "behind the master's first byte, refusing"
-    PAUSING = "pausing before the next attempt"
+    text: str
+
+    WAITING_FOR_ADDRESS = "waiting_for_address", "waiting for the master's address"
+    CONNECTING = "connecting", "connecting"
+    VERIFYING = "verifying", "comparing its log with the master's"
+    FOLLOWING = "following", "following"  # Earlier brokers compare the text: it remains the id.
+    AHEAD = "ahead", "ahead of the master, waiting"
+    DIVERGED = "diverged", "diverged from the master, refusing"
+    BEYOND = "beyond", "has what the master lacks, waiting for an operator"
+    UNFINISHED = "unfinished", "waiting for the master to begin an epoch"
+    MISSING_HISTORY = "missing_history", "behind the master's first byte, refusing"
+    PAUSING = "pausing", "pausing before the next attempt"
+
+    def __new__(cls, value: str, text: str) -> Self:
+        """Make a member whose value is the id alone."""
+        member = object.__new__(cls)
+        member._value_ = value
+        member.text = text
+        return member
 
 
 _PROBLEM_STATES: Final[dict[type[object], HAClientState]] = {
@@ -201,7 +210,7 @@ class HAClient:
         self._connected_since_ms: int | None = None
 
     def __repr__(self) -> str:
-        return f"<HAClient {self.state.value} {self._address.value or ''}>"
+        return f"<HAClient {self.state.text} {self._address.value or ''}>"
 
     @property
     def local_addr(self) -> str | None:

@@ -2,10 +2,10 @@
 
 A power cut can take entries from a master with asynchronous flush that a live slave still has; of two slaves one may be
 ahead when the other is promoted; and an operator may promote a slave that does not have all of a living master's log.
-Each name server is asked (106) for the slaves of the name. Each of them, each slave that was known recently
-(known_slaves.py), and the master that this broker followed, is asked for the end of its log (28, `commitLogMaxOffset`)
-and its replication port (26, `haListenPort`), which Apache's brokers answer too. The broker with the longest log is
-followed like a master, its log compared first, until this log is as long; then any broker whose log is longer still.
+A survey (`survey.py`) says where the logs end of the slaves that name servers list, of each slave that was known
+recently (known_slaves.py), and of the master that this broker followed; the one by which the broker found no other
+master counts if it is fresh and complete, otherwise they are asked again. The broker with the longest log is followed
+like a master, its log compared first, until this log is as long; then any broker whose log is longer still.
 
 Before that the end of this log is compared with theirs, however long they are: records that a crash damaged, but that
 look whole, are replaced (torn_end.py).
@@ -18,7 +18,6 @@ Answers to: nothing in 4.x; there the master overwrites what its slave has, or t
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -27,8 +26,10 @@ import trio
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import NoRoomError, ReplicationError, SilentPeerError
+from rocketrio_broker.ha.judgement import is_fresh, silent_brokers, tail_sources, unasked
 from rocketrio_broker.ha.master_address import MasterAddress
-from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, Replica, ask_replica
+from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE
+from rocketrio_broker.ha.survey import Survey, Surveyor
 from rocketrio_broker.ha.torn_end import PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.refusals import Refuser
@@ -63,6 +64,8 @@ class FetchedTail:
     """The slaves whose log is longer and has another history, and why it was refused."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
     """The name servers and slaves that could not be asked at the end, and why."""
+    survey: Survey = attrs.field(factory=Survey)
+    """What the peers answered since; nothing if they were not asked again."""
 
 
 class MissingTail:
@@ -72,7 +75,7 @@ class MissingTail:
         self,
         store: MessageStore,
         *,
-        peers: Peers,
+        surveyor: Surveyor,
         dial: Dial,
         wall_clock: WallClock,
         config: HAConfig,
@@ -80,7 +83,8 @@ class MissingTail:
     ) -> None:
         """`dial` reaches replication ports; `rule` is called each time it is needed."""
         self._store = store
-        self._peers = peers
+        self._surveyor = surveyor
+        self._peers = surveyor.peers
         self._dial = dial
         self._wall_clock = wall_clock
         self._config = attrs.evolve(config, acknowledge="memory")
@@ -93,22 +97,31 @@ class MissingTail:
     async def fetch(
         self,
         report_waiting: Callable[[str], None],
+        found: Survey,
         followed: str | None = None,
-        is_gone: bool = False,
     ) -> FetchedTail:
         """Fetch everything that a slave has beyond this log. Never fails.
 
         A slave that has just connected is asked too, and not waited for.
-        `report_waiting` is called with the reason why no write is taken, once that takes longer than it should.
-        `followed` is the previous master: it is asked like a slave, but not waited for; if it `is_gone`, only while
-        others are waited for. A cancel leaves what was fetched so far.
+        `report_waiting` is called with the reason why no write is taken, once that takes longer than it should. `found`
+        is what the peers have just answered. `followed` is the previous master: it is asked like a slave, but not
+        waited for; if it was silent then, only while others are waited for. A cancel leaves what was fetched so far.
         """
         result = FetchedTail()
         began = trio.current_time()
         is_waiting_reported = is_logged = False
         compared: set[str] = set()
+        is_gone = followed in silent_brokers(found)
+        must_ask = not is_fresh(found, trio.current_time())
         while True:
-            slaves = await self._ask_all(result, None if is_gone and not is_logged else followed)
+            if must_ask:
+                also = {*self._peers.connecting()}
+                if followed is not None and (is_logged or not is_gone):
+                    also.add(followed)
+                found = await self._surveyor.survey(also, slaves_only=True)
+                result.survey = result.survey.joined(found)
+            must_ask = True
+            slaves, result.unreachable = tail_sources(found), unasked(found)
             if not compared.issuperset(slave.addr for slave in slaves):
                 compared = {slave.addr for slave in slaves}
                 await self._compare(slaves)
@@ -154,62 +167,15 @@ class MissingTail:
             await trio.sleep(ASK_AGAIN_PAUSE)
         return result
 
-    # --- asking ------------------------------------------------------------------------------
-
-    async def _ask_all(self, result: FetchedTail, followed: str | None) -> list[Replica]:
-        result.unreachable.clear()
-        found: set[str] = set()
-        slaves: list[Replica] = []
-
-        async def ask_slave(addr: str) -> None:
-            try:
-                await ask(addr)
-            except Error as error:
-                result.unreachable[addr] = error
-
-        async def ask_once(addr: str) -> None:
-            with suppress(Error):
-                await ask(addr)
-
-        async def ask(addr: str) -> None:
-            if (slave := await ask_replica(self._peers, addr)) is not None:
-                slaves.append(slave)
-
-        async def ask_name_server(addr: str, nursery: trio.Nursery) -> None:
-            try:
-                listed = await self._peers.listed_slaves(addr)
-            except Error as error:
-                result.unreachable[addr] = error
-                return
-            for slave in listed:
-                if slave not in found:
-                    found.add(slave)
-                    nursery.start_soon(ask_slave, slave)
-
-        async with trio.open_nursery() as nursery:
-            for addr in self._peers.remembered():
-                found.add(addr)
-                nursery.start_soon(ask_slave, addr)
-            others = {*self._peers.connecting(), *filter(None, [followed])}
-            for addr in sorted(others - found):
-                nursery.start_soon(ask_once, addr)
-            for addr in self._peers.name_servers:
-                nursery.start_soon(ask_name_server, addr, nursery)
-        # In a fixed order, whichever answered first, and each once.
-        by_addr = {slave.addr: slave for slave in slaves}
-        return [by_addr[addr] for addr in sorted(by_addr)]
-
     # --- comparing ---------------------------------------------------------------------------
 
-    async def _compare(self, slaves: list[Replica]) -> None:
+    async def _compare(self, slaves: list[PeerLog]) -> None:
         """Compare the end of this log with theirs, even if they are not longer, and repair what is damaged here."""
         store = self._store
         store.refusals.refuse(Refuser.MISSING_TAIL, _FETCHING)
         store.begin_replication()
         try:
-            await self._torn_end.compare(
-                [PeerLog(slave.ha_addr, slave.end, slave.knows_epochs) for slave in slaves]
-            )
+            await self._torn_end.compare(slaves)
         except (Error, OSError) as error:
             logger.error("the end of this log was not repaired reason=%s", error)
         finally:
@@ -218,7 +184,7 @@ class MissingTail:
 
     # --- following ---------------------------------------------------------------------------
 
-    async def _follow(self, slave: Replica, result: FetchedTail) -> bool:
+    async def _follow(self, slave: PeerLog, result: FetchedTail) -> bool:
         """Follow a slave until this log is as long as that slave's was; return False if it no longer answers."""
         store = self._store
         begin = store.max_physical_offset

@@ -1,6 +1,6 @@
 """Opens an epoch on a broker that is about to take writes: a number above all that it can find out, and a random id.
 
-It asks every broker of its name that it knows for the greatest number that broker knows, and announces its own. A
+It asks every broker of its name that a survey found for the greatest number that broker knows, and announces its own. A
 broker that answers reports nothing more on the connection it had to a master, and says how far its log goes; if all of
 that is here, no later PUT_OK of an earlier master can rely on that member, unless the member follows that master again,
 which the master records (`Epoch.joined`).
@@ -12,7 +12,7 @@ Answers to: the controller's ElectMaster, which gives numbers to all brokers of 
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
@@ -23,7 +23,8 @@ from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.ha.exchange import ask_welcome, greeting_of
 from rocketrio_broker.ha.lost_epochs import recover_epochs
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask_identity
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Identity
+from rocketrio_broker.ha.survey import PeerView, Survey, Surveyor
 from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
@@ -39,14 +40,6 @@ ASKED_FOR: Final = 60.0
 connection."""
 ROUNDS: Final = 4
 """How often the peers are asked, each time with a greater number, when one of them knew an equal or greater one."""
-
-
-async def ha_address(peers: Peers, addr: str) -> str | None:
-    """Return where a rocketrio broker of this name serves its log; None for another broker. Raises Error."""
-    identity = await ask_identity(peers.question, addr)
-    if not identity.is_rocketrio or identity.broker_name != peers.broker_name:
-        return None
-    return identity.required_ha_addr(addr)
 
 
 @attrs.frozen
@@ -67,7 +60,7 @@ class EpochOpener:
         self,
         store: MessageStore,
         *,
-        peers: Peers,
+        surveyor: Surveyor,
         dial: Dial,
         config: Callable[[], BrokerConfig],
         connections: list[HAConnection],
@@ -75,7 +68,8 @@ class EpochOpener:
     ) -> None:
         """`dial` reaches replication ports; `connections` are the slaves that are connected now."""
         self._store = store
-        self._peers = peers
+        self._surveyor = surveyor
+        self._broker_name = surveyor.peers.broker_name
         self._dial = dial
         self._config = config
         self._connections = connections
@@ -83,7 +77,7 @@ class EpochOpener:
         self._asked: _Asked | None = None
 
     def __repr__(self) -> str:
-        return f"<EpochOpener of {self._peers.broker_name}>"
+        return f"<EpochOpener of {self._broker_name}>"
 
     def new_name(self) -> str:
         """Return a random name for a member or an epoch."""
@@ -96,24 +90,24 @@ class EpochOpener:
             new_name=self.new_name, reports_disk=config.ha_acknowledge == "disk"
         )
 
-    async def recover(self) -> None:
+    async def recover(self, found: Survey) -> None:
         """Get the epochs of this log back from a peer if this directory has lost them. Never fails."""
         if not (self._store.epochs.lines or self._store.commit_log.is_empty):
-            await recover_epochs(
-                self._store, await self._addrs(), peers=self._peers, dial=self._dial
-            )
+            await recover_epochs(self._store, found, surveyor=self._surveyor, dial=self._dial)
 
-    async def ask(self, only: str | None = None) -> None:
+    async def ask(self, found: Survey | None = None) -> None:
         """Ask the peers in preparation of the next `open`, unless they were asked recently. Never fails.
 
-        `only`: ask this broker alone, which was master until now.
+        `found`: ask the brokers that have answered there; without it, those that answer now.
 
         This may run at the same time as other queries. A later change at a peer does no harm, because the peer knows
         the number.
         """
         if not self._was_asked():
-            addrs = await self._addrs() if only is None else [only]
-            number, covers = await self._ask_all(addrs)
+            found = found or await self._surveyor.survey()
+            for addr in sorted(found.views.keys() - {view.addr for view in found.answered}):
+                _log_unasked(addr, found.views[addr].problem)
+            number, covers = await self._ask_all(found.answered)
             self._asked = _Asked(number, covers, trio.current_time(), *self._log_state())
 
     def _was_asked(self) -> bool:
@@ -161,11 +155,11 @@ class EpochOpener:
         """Return whether a slave that does not identify itself is connected: its connection outlives epochs."""
         return any(connection.is_anonymous for connection in self._connections)
 
-    async def _ask_all(self, addrs: list[str]) -> tuple[int, dict[str, int]]:
+    async def _ask_all(self, peers: Iterable[PeerView]) -> tuple[int, dict[str, int]]:
         """Return the number to take, and the members whose whole logs are here."""
         number = self._store.epochs.highest + 1
         for _ in range(ROUNDS):
-            answers = await self._ask(addrs, number)
+            answers = await self._ask(peers, number)
             highest = max((answer.highest for answer in answers), default=0)
             covers = {
                 answer.member: answer.whole_above for answer in answers if self._has_all_of(answer)
@@ -184,30 +178,27 @@ class EpochOpener:
         )
         return bool(answer.member) and boundary is not None and boundary.address >= answer.end
 
-    async def _addrs(self) -> list[str]:
-        listed = await self._peers.listed_by_all()
-        found = {addr for one in listed for addr in one.values()}.union(self._peers.remembered())
-        return sorted(found - {self._peers.own_addr})
-
-    async def _ask(self, addrs: list[str], number: int) -> list[Welcome]:
+    async def _ask(self, peers: Iterable[PeerView], number: int) -> list[Welcome]:
         answers: list[Welcome] = []
 
-        async def ask(addr: str) -> None:
+        async def ask(view: PeerView, identity: Identity) -> None:
             try:
-                ha_addr = await ha_address(self._peers, addr)
-                if ha_addr is None:
-                    return
-                transport = await self._dial(ha_addr)
+                transport = await self._dial(identity.required_ha_addr(view.addr))
                 try:
                     greeting = greeting_of(self._store, opens=number)
                     answers.append(await ask_welcome(transport, greeting))
                 finally:
                     await transport.aclose()
             except (Error, OSError) as error:
-                logger.info("an epoch begins without asking peer=%s reason=%s", addr, error)
+                _log_unasked(view.addr, error)
 
         with trio.move_on_after(ASK_LIMIT):
             async with trio.open_nursery() as nursery:
-                for addr in addrs:
-                    nursery.start_soon(ask, addr)
+                for view in peers:
+                    if view.identity is not None and view.is_rocketrio(self._broker_name):
+                        nursery.start_soon(ask, view, view.identity)
         return answers
+
+
+def _log_unasked(addr: str, problem: Exception | None) -> None:
+    logger.info("an epoch begins without asking peer=%s reason=%s", addr, problem)

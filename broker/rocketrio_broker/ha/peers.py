@@ -171,32 +171,6 @@ def unsigned_questions(
     return question
 
 
-@attrs.frozen
-class Replica:
-    """A broker that has a log, and where it serves that log."""
-
-    addr: str
-    end: int
-    """The address at which its log ends."""
-    ha_addr: str
-    knows_epochs: bool = False
-    """Whether it is a rocketrio broker, which can send the epochs of its log."""
-
-
-async def ask_replica(peers: "Peers", addr: str) -> Replica | None:
-    """Return how far the log of the broker at this address goes, and where the broker serves it.
-
-    None if a broker of another name is there now: a remembered address may have been given away.
-    """
-    identity = await ask_identity(peers.question, addr)
-    if identity.broker_name not in (None, peers.broker_name):
-        return None
-    end = identity.log_end
-    if end is None:
-        end = await ask_log_end(peers.question, addr)
-    return Replica(addr, end, identity.required_ha_addr(addr), identity.is_rocketrio)
-
-
 async def claim_slave_id(
     peers: "Peers", addr: str, *, configured: int = MASTER_ID, shared: int = MASTER_ID
 ) -> int:

@@ -26,7 +26,8 @@ from typing import Final
 import trio
 
 from rocketrio_broker.ha.exchange import READER, ask_welcome
-from rocketrio_broker.ha.peers import Peers, Replica, ask_replica
+from rocketrio_broker.ha.judgement import tail_sources
+from rocketrio_broker.ha.survey import Surveyor
 from rocketrio_broker.ha.torn_end import (
     COMPARED_SIZE,
     PeerLog,
@@ -62,7 +63,7 @@ class SecondHistory:
         self,
         store: MessageStore,
         *,
-        peers: Peers,
+        surveyor: Surveyor,
         dial: Dial,
         accepted: Watermark,
         known: Collection[str],
@@ -73,7 +74,7 @@ class SecondHistory:
         `accepted` counts the slaves that connect; `known` are the slaves of the last run.
         """
         self._store = store
-        self._peers = peers
+        self._surveyor = surveyor
         self._dial = dial
         self._accepted = accepted
         self._known = frozenset(known)
@@ -112,38 +113,38 @@ class SecondHistory:
         return self._has_begun and bool(lines) and all(line.member == own for line in lines)
 
     async def _check(self) -> bool:
-        for addr in sorted(await self._slaves()):
+        found = await self._surveyor.survey(self._known, slaves_only=True)
+        for view in found.views.values():
+            if view.is_given_away(found.broker_name):
+                self._found.pop(view.addr, None)
+        for slave in tail_sources(found):
             try:
-                slave = await ask_replica(self._peers, addr)
-                is_other = slave is not None and await self._is_other_history(slave)
+                is_other = await self._is_other_history(slave)
             except Error as error:
-                logger.debug("a slave's log could not be read slave=%s reason=%s", addr, error)
+                logger.debug(
+                    "a slave's log could not be read slave=%s reason=%s", slave.addr, error
+                )
                 continue
-            if slave is None or not is_other:
-                self._found.pop(addr, None)
-            elif self._is_proved or addr in self._known:
+            if not is_other:
+                self._found.pop(slave.addr, None)
+            elif self._is_proved or slave.addr in self._known:
                 self._refuse(slave)
                 return True
             else:
                 self._alarm(slave)
         return False
 
-    async def _slaves(self) -> frozenset[str]:
-        listed = await self._peers.listed_by_all()
-        return self._known.union(*map(self._peers.slaves_among, listed))
-
-    async def _is_other_history(self, slave: Replica) -> bool:
+    async def _is_other_history(self, slave: PeerLog) -> bool:
         """Return whether the slave's log has nothing to do with this one."""
         return await self._has_other_records(slave) and not await self._shares_an_epoch(slave)
 
-    async def _has_other_records(self, slave: Replica) -> bool:
+    async def _has_other_records(self, slave: PeerLog) -> bool:
         """Return whether the slave's last records are whole and not in this log."""
         if not slave.end:
             return False
         log = self._store.commit_log
         start = max(0, slave.end - COMPARED_SIZE)
-        log_of_slave = PeerLog(slave.ha_addr, slave.end, slave.knows_epochs)
-        data = await read_log(self._dial, log_of_slave, start, slave.end)
+        data = await read_log(self._dial, slave, start, slave.end)
         first = _first_record(data, start)
         if first is None:
             return False
@@ -153,7 +154,7 @@ class SecondHistory:
         own = bytes_of(log, start, start + len(data))
         return not have_same_records(own, data, start, records_of([data], start, log.file_size))
 
-    async def _shares_an_epoch(self, slave: Replica) -> bool:
+    async def _shares_an_epoch(self, slave: PeerLog) -> bool:
         if not slave.knows_epochs:
             return False
         transport = await self._dial(slave.ha_addr)
@@ -164,7 +165,7 @@ class SecondHistory:
         own = {line.key for line in self._store.epochs.lines}
         return not own.isdisjoint(line.key for line in lines)
 
-    def _refuse(self, slave: Replica) -> None:
+    def _refuse(self, slave: PeerLog) -> None:
         reason = (
             f"this broker's log is new, and its slave at {slave.addr} has another one of {slave.end} bytes: make that "
             "one master; or empty this broker's data directory and start it again, it gets all of that log then; "
@@ -174,7 +175,7 @@ class SecondHistory:
         logger.error("no writes are taken reason=%s", reason)
         self._store.refusals.refuse(Refuser.SECOND_HISTORY, reason)
 
-    def _alarm(self, slave: Replica) -> None:
+    def _alarm(self, slave: PeerLog) -> None:
         if slave.addr in self._found:
             return
         self._found[slave.addr] = problem = (

@@ -64,6 +64,8 @@ class PeerLog:
     end: int
     knows_epochs: bool
     """Whether it is a rocketrio broker: then the greeting says that this broker is only a reader, not a slave."""
+    addr: str = ""
+    """Where the broker answers requests; empty if only its replication port is known."""
 
 
 class Damage(Enum):

@@ -229,7 +229,9 @@ def following(broker: "BrokerState", labels: Named) -> Iterator[str]:
         return
     yield HA_STATE.head()
     for state in HAClientState:
-        yield HA_STATE.sample(labels(state=state.value), int(state is slave.log.state))
+        yield HA_STATE.sample(
+            labels(state=state.text, state_id=state.value), int(state is slave.log.state)
+        )
     yield HA_RECEIVED.alone(labels(), slave.log.bytes_received)
     yield HA_CONNECTS.alone(labels(), slave.log.connection_count)
     yield HA_TRANSFER.alone(labels(), slave.log.last_transfer_age)

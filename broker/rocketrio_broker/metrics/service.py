@@ -86,5 +86,5 @@ def unready(broker: BrokerState) -> str:
         return "not registered at a name server"
     slave = broker.slave_statistics()
     if slave is not None and slave.log.state not in _FOLLOWS:
-        return f"the slave is {slave.log.state.value}"
+        return f"the slave is {slave.log.state.text}"
     return ""

@@ -9,7 +9,7 @@ Invariant: a listed master is removed for another one only if it does not answer
 Answers to: DefaultRequestProcessor, ClientRequestProcessor of the name server; RocketMQ reference, section 2.12.
 """
 
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -17,6 +17,19 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import attrs
 import trio
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    GET,
+    SIGNATURE,
+    UPDATE,
+    VALID_USER,
+    C,
+    Facts,
+    Need,
+    Rule,
+)
+from rocketrio_broker.audit import named_settings
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.namesrv.host_share import HostShare
 from rocketrio_broker.namesrv.kv import ORDER_TOPIC_NAMESPACE, KVConfigManager
 from rocketrio_broker.namesrv.probes import MasterProbes
@@ -28,6 +41,7 @@ from rocketrio_broker.namesrv.routes import (
     RouteInfoManager,
 )
 from rocketrio_broker.steps import in_steps
+from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
 from rocketrio_protocol.bodies.registration import (
@@ -46,9 +60,10 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import registered_name_problem
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Answer, Processor
+from rocketrio_protocol.remoting.dispatch import Answer
 from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.steps import all_at_once
@@ -57,6 +72,9 @@ T = TypeVar("T")
 
 Register: TypeAlias = Callable[[], Generator[None, None, Answer]]
 """Begins to register a broker, in steps. The first one raises AnotherMasterError for a second master."""
+
+ALL_CLUSTERS: Final = "*"
+"""What is asked for where no cluster is named: a right on `Cluster:*`."""
 
 LARGE_BODY_SIZE: Final = 256 << 10
 """The size in bytes, inflated, from which on a registration is read in steps: some 2,000 topics in JSON, and 10 ms."""
@@ -95,6 +113,42 @@ class NameServerSettings:
             self.order_message_enable = text.strip().lower() == "true"
 
 
+class NameServerFacts:
+    """What rules ask about a name server, which serves all clusters and stores no message."""
+
+    cluster_name = ALL_CLUSTERS
+    creates_topics = False
+
+    def has_topic(self, name: str) -> bool:
+        return False
+
+    def topics_of_group(self, group: str) -> Iterable[str]:
+        return ()
+
+    def stored_topic(self, address: int) -> str | None:
+        return None
+
+    def stored_message(self, address: int) -> MessageExt | None:
+        return None
+
+
+def _named_cluster(
+    header_class: type[
+        cluster.RegisterBrokerRequestHeader
+        | cluster.UnregisterBrokerRequestHeader
+        | cluster.QueryDataVersionRequestHeader
+        | cluster.DeleteTopicInNamesrvRequestHeader
+    ],
+) -> Rule:
+    """Return the rule of requests that change the cluster which they name, or all."""
+
+    def rule(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+        name = request.header(header_class).cluster_name
+        return (Need(Kind.CLUSTER, name or ALL_CLUSTERS, UPDATE),)
+
+    return rule
+
+
 class NameServerProcessor:
     """Answers the name server's requests."""
 
@@ -122,33 +176,29 @@ class NameServerProcessor:
         """Whether a large registration is being read."""
         return self._turn.locked()
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.PUT_KV_CONFIG: self.put_kv_config,
-            RequestCode.GET_KV_CONFIG: self.kv_config,
-            RequestCode.DELETE_KV_CONFIG: self.delete_kv_config,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_list,
-            RequestCode.REGISTER_BROKER: self.register_broker,
-            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route_info,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
-            RequestCode.GET_NAMESRV_CONFIG: self.config,
-        }
+    # ---------------------------------------------------------------------------------- for the audit
+
+    def _entry(self, names: Mapping[str, str]) -> str | None:
+        return self._kv_config.value(names["namespace"], names["key"])
+
+    def _values(self, names: Sequence[str]) -> dict[str, str | None]:
+        shown = self._settings.to_properties()
+        return {name: shown.get(name) for name in names}
+
+    def _write_permission(self, names: Mapping[str, str]) -> dict[str, bool | None]:
+        permission = self._routes.ordered_write_permission(names["broker_name"])
+        return {"write_permission_by_order": permission}
+
+    def _is_routed(self, names: Mapping[str, str]) -> dict[str, bool]:
+        return {"has_a_route": self._routes.pickup_topic_route_data(names["topic"]) is not None}
 
     # ------------------------------------------------------------------------------------- brokers
 
+    @answers(
+        cluster.RegisterBrokerRequestHeader,
+        needs=_named_cluster(cluster.RegisterBrokerRequestHeader),
+        known_by=ADDRESS,
+    )
     def register_broker(
         self, channel: Channel, request: RemotingCommand
     ) -> Answer | Coroutine[Any, Any, Answer]:
@@ -288,6 +338,11 @@ class NameServerProcessor:
             filter_servers=[each for each in servers if is_peer_addr(each)][:FILTER_SERVERS_LIMIT],
         )
 
+    @answers(
+        cluster.UnregisterBrokerRequestHeader,
+        needs=_named_cluster(cluster.UnregisterBrokerRequestHeader),
+        known_by=ADDRESS,
+    )
     def unregister_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.UnregisterBrokerRequestHeader)
         try:
@@ -305,6 +360,11 @@ class NameServerProcessor:
             raise
         return request.response()
 
+    @answers(
+        cluster.QueryDataVersionRequestHeader,
+        needs=_named_cluster(cluster.QueryDataVersionRequestHeader),
+        known_by=ADDRESS,
+    )
     def query_data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.QueryDataVersionRequestHeader)
         asked = None
@@ -320,6 +380,12 @@ class NameServerProcessor:
             b"" if known is None else fastjson.dumps(known),
         )
 
+    @answers(
+        cluster.WipeWritePermRequestHeader,
+        needs=C(UPDATE),
+        known_by=ADDRESS,
+        audit=Audited(state=_write_permission),
+    )
     async def wipe_write_permission(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -329,6 +395,12 @@ class NameServerProcessor:
         )
         return request.response(cluster.WipeWritePermResponseHeader(count))
 
+    @answers(
+        cluster.AddWritePermRequestHeader,
+        needs=C(UPDATE),
+        known_by=ADDRESS,
+        audit=Audited(state=_write_permission),
+    )
     async def add_write_permission(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -340,6 +412,7 @@ class NameServerProcessor:
 
     # ----------------------------------------------------------------------------- routes and lists
 
+    @answers(cluster.GetRouteInfoRequestHeader, needs=VALID_USER, known_by=ADDRESS)
     def route_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.GetRouteInfoRequestHeader)
         route = self._routes.pickup_topic_route_data(header.topic)
@@ -353,12 +426,15 @@ class NameServerProcessor:
         is_standard = request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only
         return request.response(body=route.to_json() if is_standard else route.to_classic_json())
 
+    @answers(cluster.GetBrokerClusterInfoRequestHeader, needs=VALID_USER, known_by=ADDRESS)
     def cluster_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=self._routes.cluster_info().to_classic_json())
 
+    @answers(cluster.GetAllTopicListRequestHeader, needs=VALID_USER, known_by=ADDRESS)
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return _topic_list(request, list(self._routes.topic_queue_table))
 
+    @answers(cluster.GetTopicsByClusterRequestHeader, needs=VALID_USER, known_by=ADDRESS)
     async def topics_by_cluster(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -366,10 +442,18 @@ class NameServerProcessor:
         topics = await self._in_turn(lambda: self._routes.topics_of_cluster(header.cluster))
         return _topic_list(request, topics)
 
+    @answers(cluster.GetSystemTopicListFromNsRequestHeader, needs=VALID_USER, known_by=ADDRESS)
     def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         topics, broker_addr = self._routes.system_topics()
         return request.response(body=TopicList(topics, broker_addr).to_json())
 
+    @answers(
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        needs=VALID_USER,
+        known_by=ADDRESS,
+    )
     async def unit_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         unit, unit_sub = {
             RequestCode.GET_UNIT_TOPIC_LIST: (True, None),
@@ -384,6 +468,12 @@ class NameServerProcessor:
         async with self._list_turn:
             return await in_steps(work())
 
+    @answers(
+        cluster.DeleteTopicInNamesrvRequestHeader,
+        needs=_named_cluster(cluster.DeleteTopicInNamesrvRequestHeader),
+        known_by=ADDRESS,
+        audit=Audited(state=_is_routed),
+    )
     def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.DeleteTopicInNamesrvRequestHeader)
         self._routes.delete_topic(header.topic, header.cluster_name or None)
@@ -391,11 +481,18 @@ class NameServerProcessor:
 
     # -------------------------------------------------------------------------------- configuration
 
+    @answers(
+        cluster.PutKVConfigRequestHeader,
+        needs=C(UPDATE),
+        known_by=SIGNATURE,
+        audit=Audited(state=_entry),
+    )
     async def put_kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.PutKVConfigRequestHeader)
         await self._kv_config.put(header.namespace, header.key, header.value)
         return request.response()
 
+    @answers(cluster.GetKVConfigRequestHeader, needs=C(GET), known_by=ADDRESS)
     def kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.GetKVConfigRequestHeader)
         value = self._kv_config.value(header.namespace, header.key)
@@ -406,11 +503,18 @@ class NameServerProcessor:
             )
         return request.response(cluster.GetKVConfigResponseHeader(value))
 
+    @answers(
+        cluster.DeleteKVConfigRequestHeader,
+        needs=C(UPDATE),
+        known_by=SIGNATURE,
+        audit=Audited(state=_entry),
+    )
     async def delete_kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.DeleteKVConfigRequestHeader)
         await self._kv_config.delete(header.namespace, header.key)
         return request.response()
 
+    @answers(cluster.GetKVListByNamespaceRequestHeader, needs=C(GET), known_by=ADDRESS)
     def kv_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.GetKVListByNamespaceRequestHeader)
         body = self._kv_config.namespace_json(header.namespace)
@@ -421,10 +525,17 @@ class NameServerProcessor:
             )
         return request.response(body=body)
 
+    @answers(
+        cluster.UpdateNameServerConfigRequestHeader,
+        needs=C(UPDATE),
+        known_by=SIGNATURE,
+        audit=Audited(names=named_settings, state=_values),
+    )
     def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         self._settings.update(parse_properties(request.body))
         return request.response()
 
+    @answers(cluster.GetNameServerConfigRequestHeader, needs=C(GET), known_by=ADDRESS)
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=format_properties(self._settings.to_properties()))
 

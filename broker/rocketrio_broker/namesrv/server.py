@@ -14,11 +14,14 @@ import trio
 from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.guard import Guard
-from rocketrio_broker.access.rules import NAME_SERVER_RULES, NameServerFacts
 from rocketrio_broker.audit import Audit
-from rocketrio_broker.namesrv.audited_changes import name_server_changes
+from rocketrio_broker.declaration import changes_of, handlers_of
 from rocketrio_broker.namesrv.kv import KVConfigManager
-from rocketrio_broker.namesrv.processor import NameServerProcessor, NameServerSettings
+from rocketrio_broker.namesrv.processor import (
+    NameServerFacts,
+    NameServerProcessor,
+    NameServerSettings,
+)
 from rocketrio_broker.namesrv.routes import SCAN_INTERVAL, RouteInfoManager
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_protocol.remoting.channel import Channel
@@ -69,7 +72,6 @@ class NameServer:
             disk=RealDisk(),
             path=audit_log,
         )
-        self._changes = name_server_changes(self.routes, kv_config, settings)
 
     def __repr__(self) -> str:
         return f"<NameServer {self.addr}, {len(self.routes.broker_live_table)} brokers>"
@@ -112,12 +114,14 @@ class NameServer:
             self.routes.scan_not_active_broker(trio.current_time())
 
     async def _serve(self, *, task_status: trio.TaskStatus[None]) -> None:
-        processors = self._audit.over(self.processor.processors(), self._changes)
+        handlers = handlers_of(self.processor)
+        table = {code: handler.process for code, handler in handlers.items()}
+        processors = self._audit.over(table, changes_of(handlers))
         guarded = None
         if (access := self._access) is not None:
             proofs = FreshProofs(self._wall_clock)
-            guard = Guard(lambda: access.table, NAME_SERVER_RULES, NameServerFacts(), proofs)
-            guarded = guard.over(processors)
+            guard = Guard(lambda: access.table, NameServerFacts(), proofs)
+            guarded = guard.over(processors, handlers)
         await serve_remoting(
             self._listeners,
             processors if guarded is None else {},

@@ -3,6 +3,9 @@
 A slave gets the deletion with the log, before it copies the next table of offsets. If it becomes master in between, or
 serves readers without a master, old offsets would otherwise apply to a topic that was created again.
 
+A deletion that a slave cuts off its log, to follow another master, voids nothing any more: the topic goes on, and the
+master has its offsets. What was committed here after the deletion counts messages that were cut off too.
+
 Invariant: an offset of the present incarnation is never voided: the floor in the deletion is below all offsets that are
 committed after it, so a deletion can be processed late, twice, or in any order.
 Answers to: nothing; Apache's brokers keep the offsets of deleted topics.
@@ -37,7 +40,9 @@ class DeletedTopics:
             except RemoteProtocolError as error:
                 logger.warning("deletion not understood topic=%s reason=%s", deletion.topic, error)
                 continue
-            if self._consumer_offsets.void_topic(deletion.topic, floor):
+            if deletion.is_undone:
+                self._consumer_offsets.undo_removal(deletion.topic, floor)
+            elif self._consumer_offsets.void_topic(deletion.topic, floor):
                 logger.info("offsets of a deleted topic are void topic=%s", deletion.topic)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -469,6 +469,11 @@ class ConsumerOffsetManager:
         self._want_sync()
         return True
 
+    def undo_removal(self, topic: str, floor: Generation) -> None:
+        """Take offsets of a topic again that a deletion had made void, which is not in the log any more."""
+        if self.table.undo_removal(topic, floor):
+            self._want_sync()
+
     def _want_sync(self) -> None:
         self.sync_wanted.advance(self.sync_wanted.value + 1)
 

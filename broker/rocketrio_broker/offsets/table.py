@@ -328,6 +328,16 @@ class OffsetTable:
         self._remove(floor, topic=topic)
         return self.change_count > before
 
+    def undo_removal(self, topic: str, floor: Generation) -> bool:
+        """Forget that a topic was removed, and what was committed since; return False if that was another removal."""
+        if self._removed_topics.get(topic) != floor:
+            return False
+        self._set_floor(self._removed_topics, topic, FIRST)
+        for key in self._keys(topic, None):
+            for queue_id in list(self.offsets[key]):
+                self._forget(key, queue_id)
+        return True
+
     def _remove(
         self, floor: Generation, *, topic: str | None = None, group: str | None = None
     ) -> None:

@@ -1,15 +1,16 @@
-"""The requests that a broker answers: one file per family of requests, with a class whose `processors()` has its codes.
+"""The requests that a broker answers: one file per family of requests, with a class whose methods declare their codes.
 
-A class is given the broker's state (`state.py`). To answer a new code, add a method to a class and to its
-`processors()`; to answer a new family, add a file and its class to `PROCESSORS`.
+A class is given the broker's state (`state.py`). To answer a new code, add a method with `@answers(...)` to a class
+(`declaration.py`); to answer a new family, add a file and its class to `FAMILIES`.
 
-A code without a processor is answered REQUEST_CODE_NOT_SUPPORTED; `NOT_BUILT_YET` names those that Apache has.
-Invariant: a code has one processor.
+A code without a handler is answered REQUEST_CODE_NOT_SUPPORTED; `NOT_BUILT_YET` names those that Apache has.
+Invariant: a code has one handler.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
+from rocketrio_broker.declaration import Handler, Handlers, handlers_of
 from rocketrio_broker.processors.access_admin import AccessAdminProcessor
 from rocketrio_broker.processors.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processors.client_calls import ClientCallProcessor
@@ -19,8 +20,8 @@ from rocketrio_broker.processors.end_transaction import EndTransactionProcessor
 from rocketrio_broker.processors.group_admin import GroupAdminProcessor
 from rocketrio_broker.processors.ha_status import HAStatusProcessor
 from rocketrio_broker.processors.inspection import InspectionProcessor
-from rocketrio_broker.processors.leading import only_while_leading
 from rocketrio_broker.processors.log_check import LogCheckProcessor
+from rocketrio_broker.processors.long_answers import at_most
 from rocketrio_broker.processors.offsets import OffsetProcessor
 from rocketrio_broker.processors.pull import PullMessageProcessor
 from rocketrio_broker.processors.query import QueryMessageProcessor
@@ -30,6 +31,7 @@ from rocketrio_broker.processors.role import RoleProcessor, Roles
 from rocketrio_broker.processors.send import SendMessageProcessor
 from rocketrio_broker.processors.send_back import SendBackProcessor
 from rocketrio_broker.processors.topic_admin import TopicAdminProcessor
+from rocketrio_broker.role.answering import only_in
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.remoting.dispatch import Processor
@@ -42,17 +44,10 @@ NOT_BUILT_YET: Final = frozenset(
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     }
 )
-"""Codes of an Apache broker that are planned for later: none of them may have a processor."""
+"""Codes of an Apache broker that are planned for later: none of them may have a handler."""
 
 
-class RequestFamily(Protocol):
-    """A family of requests."""
-
-    def processors(self) -> Mapping[int, Processor]:
-        """Return the methods of this processor by request code."""
-
-
-PROCESSORS: Final[tuple[Callable[[BrokerState], RequestFamily], ...]] = (
+FAMILIES: Final[tuple[Callable[[BrokerState], object], ...]] = (
     SendMessageProcessor,
     PullMessageProcessor,
     QueryMessageProcessor,
@@ -70,16 +65,26 @@ PROCESSORS: Final[tuple[Callable[[BrokerState], RequestFamily], ...]] = (
     InspectionProcessor,
     HAStatusProcessor,
     LogCheckProcessor,
-    AccessAdminProcessor,
 )
 
 
-def processor_table(broker: BrokerState, roles: Roles) -> dict[int, Processor]:
-    """Return the processors of all requests by code; they refuse what only a leading broker may answer."""
-    table: dict[int, Processor] = {}
-    families = [*(family(broker) for family in PROCESSORS), RoleProcessor(broker, roles)]
-    for family in families:
-        processors = family.processors()
-        assert not table.keys() & processors.keys(), f"{family} answers a code of another family"
-        table |= processors
-    return only_while_leading(table, broker.standing)
+def broker_handlers(broker: BrokerState, roles: Roles) -> dict[int, Handler]:
+    """Return the handlers of all requests that this broker answers, by code."""
+    families = [*(family(broker) for family in FAMILIES), RoleProcessor(broker, roles)]
+    if broker.access is not None:
+        families.append(AccessAdminProcessor(broker, broker.access))
+    return handlers_of(*families)
+
+
+def processor_table(broker: BrokerState, handlers: Handlers) -> dict[int, Processor]:
+    """Return the processors of requests by code; each waits for its place, and refuses what its standing forbids."""
+    return {
+        code: only_in(
+            handler.declared.standing,
+            broker.standing,
+            at_most(broker.long_answers, handler.process)
+            if handler.declared.limited
+            else handler.process,
+        )
+        for code, handler in handlers.items()
+    }

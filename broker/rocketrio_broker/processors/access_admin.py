@@ -15,16 +15,17 @@ and a new password is valid beside the previous one until it is set a second tim
 """
 
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from secrets import token_bytes
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from rocketrio_broker.access.control import AccessControl
+from rocketrio_broker.access.needs import ADDRESS, GET, ONLY_SUPER, UPDATE, VALID_USER, C
 from rocketrio_broker.access.users_file import encode_users
 from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
@@ -49,7 +50,7 @@ from rocketrio_protocol.commands import access as commands
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.ha.link import ANSWER_NONCE_SIZE
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.dispatch import not_supported
 from rocketrio_protocol.remoting.server_limits import host_of
 
 logger = logging.getLogger("rocketrio_broker.access")
@@ -61,43 +62,65 @@ _FIRST_SECRET: Final = "the previous password stays valid until this one is set 
 Change = Callable[[AccessTable], AccessTable]
 
 
+def _given(request: RemotingCommand) -> dict[str, Any]:
+    """Return the fields of the header, and which parts of a user the body gives; never the password."""
+    info = fastjson.loads_bounded(request.body, UserInfo, what="user")
+    given = ("password", "user_type", "user_status")
+    return {
+        "username": request.header(commands.GetUserRequestHeader).username,
+        "gives": [name for name in given if getattr(info, name) is not None],
+    }
+
+
 class AccessAdminProcessor:
     """Answers administrators' requests about users and rights; none of them while access control is off."""
 
-    def __init__(self, broker: BrokerState) -> None:
+    def __init__(self, broker: BrokerState, control: AccessControl) -> None:
         self._broker = broker
+        self._control = control
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        control = self._broker.access
-        if control is None:
-            return {}
-        requests: dict[
-            int, Callable[[AccessControl, Channel, RemotingCommand], RemotingCommand]
-        ] = {
-            RequestCode.AUTH_CREATE_USER: self.create_user,
-            RequestCode.AUTH_UPDATE_USER: self.update_user,
-            RequestCode.AUTH_DELETE_USER: self.delete_user,
-            RequestCode.AUTH_GET_USER: self.get_user,
-            RequestCode.AUTH_LIST_USER: self.list_users,
-            RequestCode.AUTH_CREATE_ACL: self.merge_acl,
-            RequestCode.AUTH_UPDATE_ACL: self.merge_acl,
-            RequestCode.AUTH_DELETE_ACL: self.delete_acl,
-            RequestCode.AUTH_GET_ACL: self.get_acl,
-            RequestCode.AUTH_LIST_ACL: self.list_acls,
-            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.update_account,
-            RequestCode.DELETE_ACL_CONFIG: self.delete_account,
-            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_white_addresses,
-            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.version,
-            RequestCode.GET_SEALED_USERS: self.sealed_users,
+    # ------------------------------------------------------------------------------------ for the audit
+
+    def _user(self, name: str) -> dict[str, Any] | None:
+        known = self._control.table.users.get(name)
+        if known is None:
+            return None
+        return {
+            "user": user_info(known),
+            "rights": acl_info(known),
+            "white_addresses": [str(each) for each in known.white],
         }
-        return {code: partial(method, control) for code, method in requests.items()}
+
+    def _named_user(self, names: Mapping[str, str]) -> dict[str, Any] | None:
+        return self._user(names["username"])
+
+    def _named_subject(self, names: Mapping[str, str]) -> dict[str, Any] | None:
+        return self._user(names["subject"].removeprefix(SUBJECT_PREFIX))
+
+    def _named_account(self, names: Mapping[str, str]) -> dict[str, Any] | None:
+        return self._user(names["access_key"])
+
+    def _white_addresses(self, names: object) -> list[str]:
+        return [str(each) for each in self._control.table.white]
+
+    @answers(
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+        RequestCode.GET_ALL_USERS,
+        needs=VALID_USER,
+        known_by=ADDRESS,
+    )
+    def secrets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer that these are not supported, because they would show all secrets."""
+        return not_supported(channel, request)
 
     # ---------------------------------------------------------------------------------- users of 5.x
 
-    def create_user(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(
+        commands.CreateUserRequestHeader,
+        needs=C(UPDATE),
+        audit=Audited(names=_given, state=_named_user),
+    )
+    def create_user(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         name = request.header(commands.CreateUserRequestHeader).username
         self._refuse_blank(name)
         info = _user_body(request)
@@ -106,7 +129,7 @@ class AccessAdminProcessor:
             problem = user_name_problem(name)
             if problem is not None:
                 raise ConfigError(problem)
-            if name in control.table.users:
+            if name in self._control.table.users:
                 raise ConfigError("The user is existed")
             if len(table.users) >= USERS_LIMIT:
                 raise ConfigError(f"There are {USERS_LIMIT} users already")
@@ -114,23 +137,26 @@ class AccessAdminProcessor:
                 raise ConfigError("The password is blank")
             user = changed_user(User(name, ()), info)
             if user.is_super:
-                self._refuse_normal(control, request, "create")
+                self._refuse_normal(request, "create")
             return table.with_user(user)
 
-        return self._changed(control, channel, request, change, f"user {name} created")
+        return self._changed(channel, request, change, f"user {name} created")
 
-    def update_user(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(
+        commands.UpdateUserRequestHeader,
+        needs=C(UPDATE),
+        audit=Audited(names=_given, state=_named_user),
+    )
+    def update_user(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         name = request.header(commands.UpdateUserRequestHeader).username
         self._refuse_blank(name)
         info = _user_body(request)
 
         def change(table: AccessTable) -> AccessTable:
-            user = self._known(control, table, name, _NO_USER)
+            user = self._known(table, name, _NO_USER)
             changed = changed_user(user, info)
             if user.is_super or changed.is_super:
-                self._refuse_normal(control, request, "update")
+                self._refuse_normal(request, "update")
             return table.with_user(changed)
 
         shown = [
@@ -142,83 +168,81 @@ class AccessAdminProcessor:
             )
             if value is not None
         ]
-        return self._changed(
-            control, channel, request, change, f"user {name} updated: {', '.join(shown)}"
-        )
+        return self._changed(channel, request, change, f"user {name} updated: {', '.join(shown)}")
 
-    def delete_user(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(commands.DeleteUserRequestHeader, needs=C(UPDATE), audit=Audited(state=_named_user))
+    def delete_user(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         name = request.header(commands.DeleteUserRequestHeader).username
         self._refuse_blank(name)
 
         def change(table: AccessTable) -> AccessTable:
-            if self._known(control, table, name, _NO_USER).is_super:
-                self._refuse_normal(control, request, "update")
+            if self._known(table, name, _NO_USER).is_super:
+                self._refuse_normal(request, "update")
             return table.without_user(name)
 
-        return self._changed(control, channel, request, change, f"user {name} deleted")
+        return self._changed(channel, request, change, f"user {name} deleted")
 
-    def get_user(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(commands.GetUserRequestHeader, needs=C(GET))
+    def get_user(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         name = request.header(commands.GetUserRequestHeader).username
         self._refuse_blank(name)
-        user = control.table.users.get(name)
+        user = self._control.table.users.get(name)
         return request.response(body=b"" if user is None else user_info(user).to_json())
 
-    def list_users(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(commands.ListUsersRequestHeader, needs=C(GET))
+    def list_users(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         text = request.header(commands.ListUsersRequestHeader).filter or ""
-        users = [user_info(user) for name, user in control.table.users.items() if text in name]
+        users = [
+            user_info(user) for name, user in self._control.table.users.items() if text in name
+        ]
         return request.response(body=fastjson.dumps_standard(users) if users else b"")
 
     # ------------------------------------------------------------------------------- policies of 5.x
 
-    def merge_acl(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(
+        commands.CreateAclRequestHeader,
+        commands.UpdateAclRequestHeader,
+        needs=C(UPDATE),
+        audit=Audited(state=_named_subject),
+    )
+    def merge_acl(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         subject = request.header(commands.CreateAclRequestHeader).subject
         info = fastjson.loads_bounded(request.body, AclInfo, what="policies")
 
         def change(table: AccessTable) -> AccessTable:
-            return table.with_user(merged_acl(self._subject(control, table, subject), info))
+            return table.with_user(merged_acl(self._subject(table, subject), info))
 
         resources = [str(each.resource) for policy in info.policies for each in policy.entries]
         return self._changed(
-            control, channel, request, change, f"policies of {subject} set: {' '.join(resources)}"
+            channel, request, change, f"policies of {subject} set: {' '.join(resources)}"
         )
 
-    def delete_acl(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(commands.DeleteAclRequestHeader, needs=C(UPDATE), audit=Audited(state=_named_subject))
+    def delete_acl(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(commands.DeleteAclRequestHeader)
 
         def change(table: AccessTable) -> AccessTable:
-            user = self._subject(control, table, header.subject)
+            user = self._subject(table, header.subject)
             return table.with_user(without_entries(user, header.policy_type, header.resource))
 
         what = f"policies of {header.subject} deleted: {header.resource or 'all'}"
-        return self._changed(control, channel, request, change, what)
+        return self._changed(channel, request, change, what)
 
-    def get_acl(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(commands.GetAclRequestHeader, needs=C(GET))
+    def get_acl(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         subject = request.header(commands.GetAclRequestHeader).subject
-        user = control.table.users.get(subject.removeprefix(SUBJECT_PREFIX))
+        user = self._control.table.users.get(subject.removeprefix(SUBJECT_PREFIX))
         if user is None:
             raise RefusedError(_FORBIDDEN, f"The subject of {subject} is not exist.")
         info = acl_info(user)
         return request.response(body=b"" if info is None else info.to_json())
 
-    def list_acls(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(commands.ListAclsRequestHeader, needs=C(GET))
+    def list_acls(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(commands.ListAclsRequestHeader)
         acls = [
             info
-            for user in control.table.users.values()
+            for user in self._control.table.users.values()
             if (header.subject_filter or "") in subject_of(user)
             and (info := acl_info(user, header.resource_filter or "")) is not None
         ]
@@ -226,19 +250,22 @@ class AccessAdminProcessor:
 
     # -------------------------------------------------------------------------------- accounts of 4.x
 
-    def update_account(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(
+        commands.UpdateAccessConfigRequestHeader,
+        needs=C(UPDATE),
+        audit=Audited(state=_named_account),
+    )
+    def update_account(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(commands.UpdateAccessConfigRequestHeader)
 
         def change(table: AccessTable) -> AccessTable:
             given = _account(header)
             known = table.users.get(given.name)
-            if known is None and given.name in control.table.users:
-                self._known(control, table, given.name, _NO_USER)
+            if known is None and given.name in self._control.table.users:
+                self._known(table, given.name, _NO_USER)
             if given.is_super or (known is not None and known.is_super):
-                self._refuse_normal(control, request, "update" if known else "create")
-            if given.white and not control.allows_white_addresses:
+                self._refuse_normal(request, "update" if known else "create")
+            if given.white and not self._control.allows_white_addresses:
                 raise ConfigError("whiteRemoteAddress is refused: set acl_white_addresses = true")
             if known is None and len(table.users) >= USERS_LIMIT:
                 raise ConfigError(f"There are {USERS_LIMIT} users already")
@@ -247,7 +274,6 @@ class AccessAdminProcessor:
             )
 
         return self._changed(
-            control,
             channel,
             request,
             change,
@@ -255,18 +281,20 @@ class AccessAdminProcessor:
             failure=ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
         )
 
-    def delete_account(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(
+        commands.DeleteAccessConfigRequestHeader,
+        needs=C(UPDATE),
+        audit=Audited(state=_named_account),
+    )
+    def delete_account(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         name = request.header(commands.DeleteAccessConfigRequestHeader).access_key
 
         def change(table: AccessTable) -> AccessTable:
-            if self._known(control, table, name, f"There is no account {name}").is_super:
-                self._refuse_normal(control, request, "update")
+            if self._known(table, name, f"There is no account {name}").is_super:
+                self._refuse_normal(request, "update")
             return table.without_user(name)
 
         return self._changed(
-            control,
             channel,
             request,
             change,
@@ -274,24 +302,26 @@ class AccessAdminProcessor:
             failure=ResponseCode.DELETE_ACL_CONFIG_FAILED,
         )
 
-    def update_white_addresses(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(
+        commands.UpdateGlobalWhiteAddressesRequestHeader,
+        needs=C(UPDATE),
+        audit=Audited(state=_white_addresses),
+    )
+    def update_white_addresses(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(commands.UpdateGlobalWhiteAddressesRequestHeader)
 
         def change(table: AccessTable) -> AccessTable:
-            if header.file and header.file not in control.file_names:
+            if header.file and header.file not in self._control.file_names:
                 raise ConfigError(
-                    f"{header.file[:200]!r} is no file of this broker: it has {', '.join(control.file_names)}"
+                    f"{header.file[:200]!r} is no file of this broker: it has {', '.join(self._control.file_names)}"
                 )
             text = header.addresses.strip()
             patterns = AddressPattern.parse_all(text) if text else ()
-            if patterns and not control.allows_white_addresses:
+            if patterns and not self._control.allows_white_addresses:
                 raise ConfigError("the addresses are refused: set acl_white_addresses = true")
             return attrs.evolve(table, white=patterns)
 
         return self._changed(
-            control,
             channel,
             request,
             change,
@@ -299,15 +329,14 @@ class AccessAdminProcessor:
             failure=ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
         )
 
-    def version(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
-        version = control.own.version
+    @answers(commands.GetAccessConfigVersionRequestHeader, needs=C(GET))
+    def version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        version = self._control.own.version
         broker = self._broker.config.broker
         return request.response(
             commands.GetAccessConfigVersionResponseHeader(
                 fastjson.dumps(version).decode(),
-                fastjson.dumps(dict.fromkeys(control.file_names, version)).decode(),
+                fastjson.dumps(dict.fromkeys(self._control.file_names, version)).decode(),
                 broker.broker_name,
                 self._broker.address,
                 broker.cluster_name,
@@ -316,15 +345,14 @@ class AccessAdminProcessor:
 
     # ------------------------------------------------------------------------------------ for slaves
 
-    def sealed_users(
-        self, control: AccessControl, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(commands.GetSealedUsersRequestHeader, needs=C(ONLY_SUPER))
+    def sealed_users(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(commands.GetSealedUsersRequestHeader)
         slave = self._slave(channel, header.link)
-        if control.is_managed_by_files:
+        if self._control.is_managed_by_files:
             return request.response(commands.GetSealedUsersResponseHeader())
-        answer = commands.GetSealedUsersResponseHeader(control.digest)
-        users = b"" if header.version == control.digest else encode_users(control.own)
+        answer = commands.GetSealedUsersResponseHeader(self._control.digest)
+        users = b"" if header.version == self._control.digest else encode_users(self._control.own)
         if slave.answers is not None:
             nonce = token_bytes(ANSWER_NONCE_SIZE)
             users = slave.answers.seal(users, question=header.nonce.encode(), nonce=nonce)
@@ -352,7 +380,6 @@ class AccessAdminProcessor:
 
     def _changed(
         self,
-        control: AccessControl,
         channel: Channel,
         request: RemotingCommand,
         change: Change,
@@ -361,18 +388,18 @@ class AccessAdminProcessor:
         failure: ResponseCode = _FORBIDDEN,
     ) -> RemotingCommand:
         """Change the users, and log it; `failure` is the code if the change cannot be made."""
-        if control.is_managed_by_files:
+        if self._control.is_managed_by_files:
             raise RefusedError(
                 _FORBIDDEN,
-                f"The file is the truth: this broker has its users from {', '.join(control.file_names)}. "
+                f"The file is the truth: this broker has its users from {', '.join(self._control.file_names)}. "
                 "Change them there, and the broker loads them within 5 s.",
             )
-        if self._broker.config.broker.is_slave and control.is_copied:
+        if self._broker.config.broker.is_slave and self._control.is_copied:
             return request.response()
         try:
-            table = change(control.own.table)
-            _refuse_without_super(control, table)
-            control.change(table, now_ms=self._broker.wall_clock.now_ms())
+            table = change(self._control.own.table)
+            _refuse_without_super(self._control, table)
+            self._control.change(table, now_ms=self._broker.wall_clock.now_ms())
         except ConfigFileError:
             raise
         except ConfigError as error:
@@ -380,9 +407,9 @@ class AccessAdminProcessor:
         logger.info("users changed by=%s from=%s what=%s", request.user, channel.remote_addr, what)
         return request.response()
 
-    def _known(self, control: AccessControl, table: AccessTable, name: str, problem: str) -> User:
+    def _known(self, table: AccessTable, name: str, problem: str) -> User:
         """Return a user that requests may change. Raises ConfigError."""
-        if name == control.inner_user:
+        if name == self._control.inner_user:
             raise ConfigError(
                 f"{name} is the inner account: change it in the file that inner_credentials_file names"
             )
@@ -391,15 +418,15 @@ class AccessAdminProcessor:
             raise ConfigError(problem)
         return user
 
-    def _subject(self, control: AccessControl, table: AccessTable, subject: str) -> User:
+    def _subject(self, table: AccessTable, subject: str) -> User:
         name = subject.removeprefix(SUBJECT_PREFIX)
         if not subject.startswith(SUBJECT_PREFIX) or not name:
             raise ConfigError(f"The subject {subject[:100]!r} is not like {SUBJECT_PREFIX}name")
-        return self._known(control, table, name, f"The subject of {subject} is not exist.")
+        return self._known(table, name, f"The subject of {subject} is not exist.")
 
-    def _refuse_normal(self, control: AccessControl, request: RemotingCommand, verb: str) -> None:
+    def _refuse_normal(self, request: RemotingCommand, verb: str) -> None:
         """Raise RefusedError if the sender is no Super user."""
-        sender = control.table.users.get(request.user or "")
+        sender = self._control.table.users.get(request.user or "")
         if sender is None or not sender.is_super:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"The super user can only be {verb} by super user"

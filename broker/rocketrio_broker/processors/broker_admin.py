@@ -3,8 +3,12 @@
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+from rocketrio_broker.access.needs import ADDRESS, ANYONE, GET, SIGNATURE, UPDATE, VALID_USER, C
+from rocketrio_broker.audit import named_settings, nothing_named
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_broker.java_settings import changed_config, java_properties
 from rocketrio_broker.state import BrokerState
@@ -14,7 +18,6 @@ from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.codes import (
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_NAME,
-    RequestCode,
     ResponseCode,
 )
 from rocketrio_protocol.command import RemotingCommand
@@ -22,7 +25,6 @@ from rocketrio_protocol.commands import admin
 from rocketrio_protocol.ha.exchange import EXCHANGE_VERSION
 from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 _STATUS_NAMES: Final = {
     ResponseCode.SUCCESS: "PutOk",
@@ -40,17 +42,19 @@ class BrokerAdminProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_broker_config,
-            RequestCode.GET_BROKER_CONFIG: self.broker_config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.GET_IDENTITY: self.identity,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.delete_expired_files,
-        }
+    def _settings(self, names: Sequence[str]) -> dict[str, str | None]:
+        shown = self._shown()
+        return {name: shown.get(name) for name in names}
 
+    def _log_begin(self, names: object) -> dict[str, int]:
+        return {"min_physical_offset": self._broker.store.min_physical_offset}
+
+    @answers(
+        admin.UpdateBrokerConfigRequestHeader,
+        needs=C(UPDATE),
+        known_by=SIGNATURE,
+        audit=Audited(names=named_settings, state=_settings),
+    )
     def update_broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         before = self._broker.config.broker
         after = changed_config(before, parse_properties(request.body))
@@ -61,17 +65,21 @@ class BrokerAdminProcessor:
             self._broker.topics.register_again()
         return request.response()
 
+    @answers(admin.GetBrokerConfigRequestHeader, needs=C(GET), known_by=ADDRESS)
     def broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        shown = java_properties(
+        text = format_properties({**self._shown(), REPLICATION_KEY: str(EXCHANGE_VERSION)})
+        version = fastjson.dumps(self._broker.config.data_version).decode()
+        return request.response(admin.GetBrokerConfigResponseHeader(version), text)
+
+    def _shown(self) -> dict[str, str]:
+        return java_properties(
             self._broker.config.broker,
             broker_addr=self._broker.address,
             ha_addr=self._broker.ha_address,
             configured=self._broker.config.configured,
         )
-        text = format_properties({**shown, REPLICATION_KEY: str(EXCHANGE_VERSION)})
-        version = fastjson.dumps(self._broker.config.data_version).decode()
-        return request.response(admin.GetBrokerConfigResponseHeader(version), text)
 
+    @answers(admin.GetIdentityRequestHeader, needs=VALID_USER, known_by=ANYONE)
     def identity(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         broker = self._broker
         config = broker.config.broker
@@ -87,9 +95,17 @@ class BrokerAdminProcessor:
             )
         )
 
+    @answers(admin.GetBrokerRuntimeInfoRequestHeader, needs=C(GET), known_by=ADDRESS)
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=KVTable(self._runtime_table()).to_json())
 
+    @answers(
+        admin.DeleteExpiredLogRequestHeader,
+        admin.CleanExpiredQueuesRequestHeader,
+        needs=C(UPDATE),
+        known_by=ADDRESS,
+        audit=Audited(names=nothing_named, state=_log_begin),
+    )
     async def delete_expired_files(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -133,7 +149,7 @@ class BrokerAdminProcessor:
         if slave is None:
             return {}
         table = {
-            "rocketrioReplicationState": slave.log.state.value,
+            "rocketrioReplicationState": slave.log.state.text,
             "rocketrioReplicationProblem": slave.log.last_problem or "",
         }
         if (copy := slave.copy) is not None:

@@ -10,20 +10,37 @@ Unlike Java (4.x): a reset is stored immediately, under a generation of its own,
 connected.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    GET,
+    SUB,
+    UPDATE,
+    Facts,
+    G,
+    Need,
+    T,
+    address_of,
+    group_need,
+    stored_topic,
+    topic_need,
+)
 from rocketrio_broker.client_housekeeping import send_oneway
 from rocketrio_broker.clients import ClientChannelInfo
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.offsets.version import Commit
-from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
+from rocketrio_broker.processors.long_answers import JoinedBody, steps_of
 from rocketrio_broker.processors.offsets import usual_boundary
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.answering import TAKEN_OVER
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
 from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
-from rocketrio_protocol.codes import VERSION_5, LanguageCode, RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, LanguageCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import consumer
 from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
@@ -32,7 +49,6 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.proof import PROOF
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 CALL_TIMEOUT: Final = 10.0
@@ -49,24 +65,32 @@ elsewhere."""
 _NOT_GIVEN: Final = -1
 
 
+def _needs_of_delivery(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    header = request.header(consumer.ConsumeMessageDirectlyRequestHeader)
+    address = address_of(header.msg_id)
+    topic = stored_topic(facts, address, f"look message by offset failed, {address}")
+    return topic_need(topic, SUB | GET), group_need(header.consumer_group, SUB)
+
+
 class ClientCallProcessor:
     """Forwards a console's requests to clients."""
 
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        places = self._broker.long_answers
-        return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: at_most(places, self.reset_offset),
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-        }
-
     # --------------------------------------------------------------------------------------- resets
 
+    def _offsets(self, names: Mapping[str, str]) -> dict[int, int]:
+        return self._broker.consumer_offsets.query_offsets(names["group"], names["topic"])
+
+    @answers(
+        ResetOffsetRequestHeader,
+        needs=(T(UPDATE), G(UPDATE, "group")),
+        known_by=ADDRESS,
+        standing=TAKEN_OVER,
+        audit=Audited(state=_offsets),
+        limited=True,
+    )
     async def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(ResetOffsetRequestHeader)
         if self._broker.store.is_slave:
@@ -177,6 +201,9 @@ class ClientCallProcessor:
 
     # ---------------------------------------------------------------------------- asking the clients
 
+    @answers(
+        consumer.GetConsumerStatusRequestHeader, needs=(T(GET), G(GET, "group")), known_by=ADDRESS
+    )
     async def consumer_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(consumer.GetConsumerStatusRequestHeader)
         members = self._members(header.group)
@@ -207,10 +234,14 @@ class ClientCallProcessor:
         body = ConsumerStatusBody(consumer_table=table)
         return request.response(body=body.to_json())
 
+    @answers(consumer.GetConsumerRunningInfoRequestHeader, needs=G(GET), known_by=ADDRESS)
     async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(consumer.GetConsumerRunningInfoRequestHeader)
         return await self._forward(request, header.consumer_group, header.client_id)
 
+    @answers(
+        consumer.ConsumeMessageDirectlyRequestHeader, needs=_needs_of_delivery, known_by=ADDRESS
+    )
     async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(consumer.ConsumeMessageDirectlyRequestHeader)
         try:

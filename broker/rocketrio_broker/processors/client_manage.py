@@ -10,10 +10,22 @@ from typing import Final
 
 import trio
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    SUB,
+    Facts,
+    G,
+    Need,
+    group_need,
+    refuse_many,
+    topic_need,
+)
 from rocketrio_broker.clients import ClientChannelInfo
 from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.namesrv.routes import UNIT_SUB
 from rocketrio_broker.processors.tag_expression import is_tag_type
+from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
@@ -22,13 +34,12 @@ from rocketrio_protocol.bodies.heartbeat import (
     ConsumerIdList,
     HeartbeatData,
 )
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import consumer_group_problem, group_name_problem
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 logger = logging.getLogger("rocketrio_broker.groups")
 
@@ -46,6 +57,29 @@ REFUSED_LOGGED: Final = 100
 """The most refused groups that get a line in the log, each once: clients choose the names."""
 
 
+def _needs_of_heartbeat(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    # Each consumer group and each topic; a producer group belongs to no user.
+    heartbeat = request.json_body(HeartbeatData, what="heartbeat")
+    topics = {
+        each.topic for group in heartbeat.consumer_data_set for each in group.subscription_data_set
+    }
+    refuse_many(topics)
+    needs: dict[Need, None] = {}
+    for group in heartbeat.consumer_data_set:
+        needs[group_need(group.group_name, SUB)] = None
+        for each in group.subscription_data_set:
+            needs[topic_need(each.topic, SUB)] = None
+    return list(needs)
+
+
+def _needs_of_check(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    body = request.json_body(CheckClientRequestBody, what="subscription to check")
+    needs = [group_need(body.group, SUB)]
+    if body.subscription_data is not None:
+        needs.append(topic_need(body.subscription_data.topic, SUB))
+    return needs
+
+
 class ClientManageProcessor:
     """Answers the requests with which clients register."""
 
@@ -53,15 +87,9 @@ class ClientManageProcessor:
         self._broker = broker
         self._refused_groups: set[str] = set()
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.HEART_BEAT: self.heart_beat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister_client,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list_by_group,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
-        }
-
+    @answers(
+        client.HeartBeatRequestHeader, needs=_needs_of_heartbeat, known_by=ADDRESS, standing=SERVING
+    )
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         size = len(request.body)
         if size > SIZE_LIMIT:
@@ -146,6 +174,7 @@ class ClientManageProcessor:
                 return f"A connection may have {limit} {what} at most, not {count}"
         return None
 
+    @answers(client.UnregisterClientRequestHeader, needs=G(SUB), known_by=ADDRESS)
     def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(client.UnregisterClientRequestHeader)
         if header.producer_group is not None:
@@ -155,6 +184,9 @@ class ClientManageProcessor:
             self._broker.client_housekeeping.notify([group])
         return request.response()
 
+    @answers(
+        client.GetConsumerListByGroupRequestHeader, needs=G(SUB), known_by=ADDRESS, standing=SERVING
+    )
     def consumer_list_by_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(client.GetConsumerListByGroupRequestHeader)
         members = self._broker.consumers.client_ids(header.consumer_group)
@@ -165,6 +197,7 @@ class ClientManageProcessor:
             )
         return request.response(body=fastjson.dumps(ConsumerIdList(members)))
 
+    @answers(client.CheckClientConfigRequestHeader, needs=_needs_of_check, known_by=ADDRESS)
     def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         body = request.json_body(CheckClientRequestBody, what="subscription to check")
         wanted = body.subscription_data

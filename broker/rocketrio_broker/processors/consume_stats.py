@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
+from rocketrio_broker.access.needs import ADDRESS, GET, C, G, T
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.offsets.ends import end_for
-from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
+from rocketrio_broker.processors.long_answers import JoinedBody, steps_of
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
@@ -22,13 +24,12 @@ from rocketrio_protocol.bodies.stats import (
     TopicOffset,
     TopicStatsTable,
 )
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.times import age_ms
 
 
@@ -38,18 +39,7 @@ class ConsumeStatsProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        places = self._broker.long_answers
-        return {
-            RequestCode.GET_TOPIC_STATS_INFO: at_most(places, self.topic_stats_info),
-            RequestCode.GET_CONSUME_STATS: at_most(places, self.consume_stats),
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.topic_consume_by_who,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: at_most(places, self.consume_time_span),
-            RequestCode.GET_BROKER_CONSUME_STATS: at_most(places, self.broker_consume_stats),
-            RequestCode.VIEW_BROKER_STATS_DATA: self.view_broker_stats_data,
-        }
-
+    @answers(admin.GetTopicStatsInfoRequestHeader, needs=T(GET), known_by=ADDRESS, limited=True)
     async def topic_stats_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetTopicStatsInfoRequestHeader)
         topic = self._broker.topics.topic_config(header.topic)
@@ -73,6 +63,7 @@ class ConsumeStatsProcessor:
             last_update_timestamp=self._store_time(topic, queue_id, high - 1, missing=0),
         )
 
+    @answers(admin.GetConsumeStatsRequestHeader, needs=G(GET), known_by=ADDRESS, limited=True)
     async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetConsumeStatsRequestHeader)
         group = header.consumer_group
@@ -82,12 +73,19 @@ class ConsumeStatsProcessor:
         body, _ = await self._progress_body(group, list(self._consumed_topics(group, topics)))
         return request.response(body=body)
 
+    @answers(admin.QueryTopicConsumeByWhoRequestHeader, needs=T(GET), known_by=ADDRESS)
     def topic_consume_by_who(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.QueryTopicConsumeByWhoRequestHeader)
         groups = self._broker.consumers.groups_of_topic(header.topic)
         groups += self._broker.consumer_offsets.groups_of_topic(header.topic)
         return request.response(body=GroupList(list(dict.fromkeys(groups))).to_json())
 
+    @answers(
+        admin.QueryConsumeTimeSpanRequestHeader,
+        needs=(T(GET), G(GET, "group")),
+        known_by=ADDRESS,
+        limited=True,
+    )
     async def consume_time_span(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -102,6 +100,7 @@ class ConsumeStatsProcessor:
             await trio.lowlevel.checkpoint()
         return request.response(body=body.joined())
 
+    @answers(admin.GetBrokerConsumeStatsRequestHeader, needs=C(GET), known_by=ADDRESS, limited=True)
     async def broker_consume_stats(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -124,6 +123,7 @@ class ConsumeStatsProcessor:
             await trio.lowlevel.checkpoint()
         return request.response(body=body.joined(b'],"totalDiff":%d}' % total_diff))
 
+    @answers(admin.ViewBrokerStatsDataRequestHeader, needs=C(GET), known_by=ADDRESS)
     def view_broker_stats_data(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.ViewBrokerStatsDataRequestHeader)
         data = self._broker.stats.stats_data(header.stats_name, header.stats_key)

@@ -10,14 +10,19 @@ Unlike Java: a request that is not one-way is answered, once flush and replicati
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
+from rocketrio_broker.access.needs import ADDRESS, PUB, UPDATE, Facts, Need, address_of, topic_need
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.delayed_puts import stored_message
 from rocketrio_broker.processors.named_message import refuse_other_message
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.transaction import (
     TRANSACTION_COMMIT,
@@ -30,11 +35,32 @@ from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPI
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 logger = logging.getLogger("rocketrio_broker.transaction")
 
 _NOT_FOUND: Final = "Find prepared transaction message failed"
+
+
+def _needs_of_end(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    header = request.header(EndTransactionRequestHeader)
+    return (_real_topic(facts, header.commit_log_offset, TRANS_HALF_TOPIC, _NOT_FOUND),)
+
+
+def _needs_of_resume(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    header = request.header(ResumeCheckHalfMessageRequestHeader)
+    missing = f"{header.msg_id} is not a message of {TRANS_CHECK_MAX_TIME_TOPIC}"
+    half = _real_topic(facts, address_of(header.msg_id), TRANS_CHECK_MAX_TIME_TOPIC, missing)
+    return half, Need(Kind.CLUSTER, facts.cluster_name, UPDATE)
+
+
+def _real_topic(facts: Facts, address: int, stored_in: str, missing: str) -> Need:
+    message = facts.stored_message(address)
+    real = None
+    if message is not None and message.topic == stored_in:
+        real = message.property_value(PROPERTY_REAL_TOPIC)
+    if real is None:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, missing)
+    return topic_need(real, PUB)
 
 
 class EndTransactionProcessor:
@@ -44,13 +70,13 @@ class EndTransactionProcessor:
         self._broker = broker
         self._decisions = broker.transaction_decisions
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.END_TRANSACTION: self.end_transaction,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
-        }
-
+    @answers(
+        EndTransactionRequestHeader,
+        needs=_needs_of_end,
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+    )
     def end_transaction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         header = request.header(EndTransactionRequestHeader)
         if self._broker.config.broker.is_slave:
@@ -88,6 +114,13 @@ class EndTransactionProcessor:
             max(0, age_ms) / 1000 if is_commit else None,
         )
 
+    @answers(
+        ResumeCheckHalfMessageRequestHeader,
+        needs=_needs_of_resume,
+        known_by=ADDRESS,
+        standing=SERVING,
+        audit=Audited(),
+    )
     def resume_check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Turn a message that was given up into a half message again, so that its producer is asked from the beginning.
 

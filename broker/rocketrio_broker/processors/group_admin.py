@@ -3,19 +3,37 @@
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import trio
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    CREATE,
+    DELETE,
+    GET,
+    UPDATE,
+    C,
+    Facts,
+    G,
+    Need,
+    T,
+    group_need,
+    refuse_many,
+    topic_need,
+)
 from rocketrio_broker.attributes import group_attributes
 from rocketrio_broker.clients import ClientChannelInfo
-from rocketrio_broker.processors.long_answers import STEP_QUEUES, JoinedBody, at_most, steps_of
+from rocketrio_broker.declaration import Audited, answers
+from rocketrio_broker.processors.long_answers import STEP_QUEUES, JoinedBody, steps_of
 from rocketrio_broker.processors.topic_admin import is_left_to_master, refuse_long_list
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.answering import SERVING, TAKEN_OVER
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.steps import in_steps
+from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
     Connection,
@@ -34,12 +52,51 @@ from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import consumer_group_problem
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 GROUP_SETTINGS_LIMIT: Final = 64 * 1024
 """The most bytes of one group's settings in JSON: they are kept in memory, in a file and in slaves' copies. Usual
 settings have 400."""
 _NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the compared group is already behind.
+
+
+def _needs_of_update(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    group = request.json_body(SubscriptionGroupConfig, what="group settings")
+    return (group_need(group.group_name, CREATE | UPDATE),)
+
+
+def _needs_of_list(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    body = request.json_body(SubscriptionGroupConfigList, what="list of group settings")
+    refuse_many(body.group_config_list)
+    return [group_need(group.group_name, CREATE | UPDATE) for group in body.group_config_list]
+
+
+def _needs_of_copy(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    # A slave that names itself changes what the broker knows of its slaves.
+    header = request.header(admin.GetAllConsumerOffsetRequestHeader)
+    actions = GET if header.broker_id is None else UPDATE
+    return (Need(Kind.CLUSTER, facts.cluster_name, actions),)
+
+
+def _needs_of_clone(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    header = request.header(admin.CloneGroupOffsetRequestHeader)
+    topics = [header.topic] if header.topic else facts.topics_of_group(header.src_group)
+    return [
+        group_need(header.src_group, GET | UPDATE),
+        group_need(header.dest_group, UPDATE),
+        *(topic_need(topic, UPDATE) for topic in topics),
+    ]
+
+
+def _named(request: RemotingCommand) -> list[str]:
+    body = fastjson.loads_bounded(request.body, SubscriptionGroupConfig, what="group settings")
+    return [body.group_name]
+
+
+def _listed(request: RemotingCommand) -> list[str]:
+    body = fastjson.loads_bounded(
+        request.body, SubscriptionGroupConfigList, what="list of group settings"
+    )
+    return [each.group_name for each in body.group_config_list]
 
 
 class GroupAdminProcessor:
@@ -48,29 +105,23 @@ class GroupAdminProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        places = self._broker.long_answers
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_and_create_group,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_and_create_groups,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_group_config,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offset,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offset,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction_offset,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: at_most(
-                places, self.consumer_connection_list
-            ),
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: at_most(
-                places, self.producer_connection_list
-            ),
-        }
-
     # ---------------------------------------------------------------------------------- settings
 
+    def _group(self, names: Mapping[str, str]) -> SubscriptionGroupConfig | None:
+        return self._broker.groups.subscription_group_table.get(names["group_name"])
+
+    def _groups(self, names: Sequence[str]) -> dict[str, SubscriptionGroupConfig | None]:
+        table = self._broker.groups.subscription_group_table
+        return {name: table.get(name) for name in names}
+
+    @answers(
+        admin.UpdateAndCreateSubscriptionGroupRequestHeader,
+        needs=_needs_of_update,
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+        audit=Audited(names=_named, state=_groups),
+    )
     def update_and_create_group(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -80,6 +131,14 @@ class GroupAdminProcessor:
         self._broker.groups.update(self._checked(group))
         return request.response()
 
+    @answers(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        needs=_needs_of_list,
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+        audit=Audited(names=_listed, state=_groups),
+    )
     def update_and_create_groups(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -110,6 +169,14 @@ class GroupAdminProcessor:
         attributes = group_attributes(group, known)
         return msgspec.structs.replace(group, attributes=attributes)
 
+    @answers(
+        admin.DeleteSubscriptionGroupRequestHeader,
+        needs=G(DELETE, "group_name"),
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+        audit=Audited(state=_group),
+    )
     async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         if is_left_to_master(self._broker.config, request):
             return request.response()
@@ -119,9 +186,11 @@ class GroupAdminProcessor:
             await self._broker.consumer_offsets.remove_group(header.group_name)
         return request.response()
 
+    @answers(admin.GetAllSubscriptionGroupConfigRequestHeader, needs=C(GET), known_by=ADDRESS)
     def all_group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=self._broker.groups.answer())
 
+    @answers(admin.GetSubscriptionGroupConfigRequestHeader, needs=G(GET, "group"), known_by=ADDRESS)
     def group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetSubscriptionGroupConfigRequestHeader)
         group = self._broker.groups.subscription_group_table.get(header.group)
@@ -134,6 +203,7 @@ class GroupAdminProcessor:
 
     # ----------------------------------------------------------------------------------- offsets
 
+    @answers(admin.GetAllConsumerOffsetRequestHeader, needs=_needs_of_copy, known_by=ADDRESS)
     async def all_consumer_offset(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -143,11 +213,17 @@ class GroupAdminProcessor:
         body = await self._broker.consumer_offsets.answer(with_versions=bool(header.versions))
         return request.response(body=body)
 
+    @answers(admin.GetAllDelayOffsetRequestHeader, needs=C(GET), known_by=ADDRESS)
     def all_delay_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wrapper, log_end = self._broker.delay_offsets.answer()
         header = admin.GetAllDelayOffsetResponseHeader(log_end)
         return request.response(header, fastjson.dumps(wrapper))
 
+    @answers(
+        admin.QueryCorrectionOffsetRequestHeader,
+        needs=(T(GET), G(GET, "compare_group")),
+        known_by=ADDRESS,
+    )
     async def query_correction_offset(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -178,6 +254,19 @@ class GroupAdminProcessor:
                     yield
         return corrections
 
+    def _cloned(self, names: Mapping[str, str]) -> dict[str, dict[int, int]]:
+        offsets = self._broker.consumer_offsets
+        topic = names.get("topic")
+        topics = [topic] if topic else offsets.topics_of_group(names["src_group"])
+        return {topic: offsets.query_offsets(names["dest_group"], topic) for topic in topics}
+
+    @answers(
+        admin.CloneGroupOffsetRequestHeader,
+        needs=_needs_of_clone,
+        known_by=ADDRESS,
+        standing=TAKEN_OVER,
+        audit=Audited(state=_cloned),
+    )
     async def clone_group_offset(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -207,6 +296,9 @@ class GroupAdminProcessor:
 
     # ------------------------------------------------------------------------------- connections
 
+    @answers(
+        admin.GetConsumerConnectionListRequestHeader, needs=G(GET), known_by=ADDRESS, limited=True
+    )
     async def consumer_connection_list(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -225,6 +317,9 @@ class GroupAdminProcessor:
         )
         return request.response(body=await _with_connections(body, group.channels.values()))
 
+    @answers(
+        admin.GetProducerConnectionListRequestHeader, needs=C(GET), known_by=ADDRESS, limited=True
+    )
     async def producer_connection_list(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:

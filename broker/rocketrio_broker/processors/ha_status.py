@@ -7,6 +7,8 @@ Unlike Java: a slave's lag is also given in seconds, and there are rocketrio fie
 
 import attrs
 
+from rocketrio_broker.access.needs import ADDRESS, GET, C
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_broker.ha.slave import SlaveStatistics
@@ -16,8 +18,9 @@ from rocketrio_broker.role.standing import UNRESOLVED
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import store_timestamp_from
 from rocketrio_broker.waiting_answers import WaitingStatistics
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.ha.status import (
     BeyondBoundary,
     HAClientRuntimeInfo,
@@ -27,7 +30,6 @@ from rocketrio_protocol.ha.status import (
     OwnStatus,
 )
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.times import age_ms
 
 PUT_OK = "PUT_OK"
@@ -41,10 +43,7 @@ class HAStatusProcessor:
         self._broker = broker
         self._rates = _Rates()
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {RequestCode.GET_BROKER_HA_STATUS: self.ha_status}
-
+    @answers(GetBrokerHAStatusRequestHeader, needs=C(GET), known_by=ADDRESS)
     def ha_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=self.status().to_json())
 
@@ -169,7 +168,8 @@ class HAStatusProcessor:
             max_offset=log.max_physical_offset,
             last_read_timestamp=self._time_of(log.last_transfer_age),
             last_write_timestamp=self._time_of(log.last_report_age),
-            rocketrio_state=log.state.value,
+            rocketrio_state=log.state.text,
+            rocketrio_state_id=log.state.value,
             rocketrio_local_addr=log.local_addr,
             rocketrio_acknowledges=self._broker.config.broker.ha_acknowledge,
             rocketrio_master_offset=log.master_offset,

@@ -10,7 +10,9 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.processors.long_answers import JoinedBody, at_most, steps_of
+from rocketrio_broker.access.needs import ADDRESS, GET, C, G, T
+from rocketrio_broker.declaration import answers
+from rocketrio_broker.processors.long_answers import JoinedBody, steps_of
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
@@ -26,11 +28,10 @@ from rocketrio_protocol.bodies.inspection import (
     QueryConsumeQueueBody,
 )
 from rocketrio_protocol.bodies.route import TopicList
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin, inspection
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 ENTRIES_LIMIT: Final = 1000
 """The most queue entries in one answer: 100 kB of JSON."""
@@ -45,17 +46,7 @@ class InspectionProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        places = self._broker.long_answers
-        return {
-            RequestCode.QUERY_CONSUME_QUEUE: self.queue_entries,
-            RequestCode.GET_ALL_PRODUCER_INFO: at_most(places, self.producers),
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
-            RequestCode.GET_EVENTS: self.events,
-        }
-
+    @answers(inspection.QueryConsumeQueueRequestHeader, needs=T(GET), known_by=ADDRESS)
     def queue_entries(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QueryConsumeQueueRequestHeader)
         bounds = self._broker.store.queue_bounds(header.topic, header.queue_id)
@@ -110,6 +101,9 @@ class InspectionProcessor:
         )
         return [code in CHOSEN for _, _, code in self._broker.store.with_verdicts(entries, matches)]
 
+    @answers(
+        inspection.GetAllProducerInfoRequestHeader, needs=C(GET), known_by=ADDRESS, limited=True
+    )
     async def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         now_ms, now = self._broker.wall_clock.now_ms(), trio.current_time()
         body = JoinedBody(ProducerTableInfo().to_classic_json(), "data")
@@ -132,6 +126,7 @@ class InspectionProcessor:
                 body.add_entries(b"%b:[%b]" % (fastjson.dumps(group), b",".join(shown)))
         return request.response(body=body.joined())
 
+    @answers(inspection.QueryTopicsByConsumerRequestHeader, needs=G(GET, "group"), known_by=ADDRESS)
     def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QueryTopicsByConsumerRequestHeader)
         topics = TopicList(
@@ -139,12 +134,18 @@ class InspectionProcessor:
         )
         return request.response(body=topics.to_classic_json())
 
+    @answers(
+        inspection.QuerySubscriptionByConsumerRequestHeader,
+        needs=(T(GET), G(GET, "group")),
+        known_by=ADDRESS,
+    )
     def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QuerySubscriptionByConsumerRequestHeader)
         known = self._broker.consumers.subscription(header.group, header.topic)
         body = GroupSubscription(header.group, header.topic, known)
         return request.response(body=body.to_classic_json())
 
+    @answers(admin.GetEventsRequestHeader, needs=C(GET))
     def events(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetEventsRequestHeader)
         ring = self._broker.events

@@ -3,10 +3,14 @@
 Only rocketrio has these requests.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+from rocketrio_broker.access.needs import GET, UPDATE, C, Facts, Need
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.state import BrokerState
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     CheckLogRequestHeader,
@@ -14,10 +18,18 @@ from rocketrio_protocol.commands.admin import (
     GetLogDigestResponseHeader,
 )
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 DEFAULT_RATE: Final = 32 << 20
 """Bytes per second of a check that an operator requests without a rate."""
+
+
+def _needs_of_check(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    actions = UPDATE if _is_start(request) else GET
+    return (Need(Kind.CLUSTER, facts.cluster_name, actions),)
+
+
+def _is_start(request: RemotingCommand) -> bool:
+    return request.header(CheckLogRequestHeader).start
 
 
 class LogCheckProcessor:
@@ -26,13 +38,7 @@ class LogCheckProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.CHECK_LOG: self.check_log,
-            RequestCode.GET_LOG_DIGEST: self.log_digest,
-        }
-
+    @answers(CheckLogRequestHeader, needs=_needs_of_check, audit=Audited(applies=_is_start))
     def check_log(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(CheckLogRequestHeader)
         rate = DEFAULT_RATE if header.rate is None else header.rate
@@ -44,6 +50,7 @@ class LogCheckProcessor:
             self._broker.log_check.start(rate)
         return request.response(body=self._broker.log_check.status().to_json())
 
+    @answers(GetLogDigestRequestHeader, needs=C(GET))
     async def log_digest(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(GetLogDigestRequestHeader)
         digest = await self._broker.log_check.digest(header.start_offset, header.end_offset)

@@ -3,7 +3,7 @@
 An answer with thousands of queues is encoded as the JSON of a few hundred at a time, joined at the end.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Final
 
 import trio
@@ -12,7 +12,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.dispatch import Answer, Processor
 
 STEP_QUEUES: Final = 256
 """The number of queues of one step: some 3 ms."""
@@ -28,13 +28,14 @@ def steps_of(numbers: range) -> Iterator[range]:
 
 def at_most(
     places: trio.Semaphore,
-    process: Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand]],
+    process: Processor,
 ) -> Processor:
     """Return the processor with a limit on how many of its requests are processed at once; further requests wait."""
 
-    async def wait_and_process(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def wait_and_process(channel: Channel, request: RemotingCommand) -> Answer:
         async with places:
-            return await process(channel, request)
+            answer = process(channel, request)
+            return await answer if isinstance(answer, Coroutine) else answer
 
     return wait_and_process
 

@@ -8,22 +8,36 @@ Unlike Java: rocketrio clients claim a queue with 14 and name their claim and ge
 other clients get the answers and the rule of Apache's brokers, where the last commit wins.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    GET,
+    PUB,
+    SUB,
+    UPDATE,
+    Facts,
+    G,
+    Need,
+    T,
+    group_need,
+    topic_need,
+)
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
-from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import RETRY_PREFIX, group_name_problem, kept_topic_problem
 from rocketrio_protocol.reader_place import epoch_of
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
 
@@ -34,6 +48,19 @@ def usual_boundary(version: int) -> Boundary:
     In 4.x that is the message nearest to the time, in 5.x the first one that is not before it.
     """
     return "LOWER" if version >= VERSION_5 else "4.x"
+
+
+def _needs_of_commit(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    header = request.header(offset.UpdateConsumerOffsetRequestHeader)
+    group = group_need(header.consumer_group, UPDATE if header.reset else SUB)
+    return topic_need(header.topic, SUB), group
+
+
+def _is_reset(request: RemotingCommand) -> bool:
+    return bool(request.header(offset.UpdateConsumerOffsetRequestHeader).reset)
+
+
+_OF_QUEUE: Final = T(SUB | GET | PUB)
 
 
 class OffsetProcessor:
@@ -51,17 +78,12 @@ class OffsetProcessor:
         self._epochs = broker.reader_epochs
         self._places = broker.reader_places
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query_consumer_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
-        }
-
+    @answers(
+        offset.QueryConsumerOffsetRequestHeader,
+        needs=(T(SUB | GET), G(SUB | GET)),
+        known_by=ADDRESS,
+        standing=SERVING,
+    )
     def query_consumer_offset(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
@@ -109,6 +131,16 @@ class OffsetProcessor:
         parting = self._epochs.divergence_offset(epoch, group, topic, queue_id)
         return known if parting is None else min(known, parting), current
 
+    def _committed(self, names: Mapping[str, str]) -> dict[int, int]:
+        return self._consumer_offsets.query_offsets(names["consumer_group"], names["topic"])
+
+    @answers(
+        offset.UpdateConsumerOffsetRequestHeader,
+        needs=_needs_of_commit,
+        known_by=ADDRESS,
+        standing=SERVING,
+        audit=Audited(applies=_is_reset, state=_committed),
+    )
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.UpdateConsumerOffsetRequestHeader)
         problem = _commit_problem(header)
@@ -288,6 +320,7 @@ class OffsetProcessor:
         newest = max(stands.generation, generation)
         return Commit(max(limit, stands.offset), newest.lowered())
 
+    @answers(offset.SearchOffsetRequestHeader, needs=_OF_QUEUE, known_by=ADDRESS, standing=SERVING)
     def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.SearchOffsetRequestHeader)
         found = self._store.offset_by_time(
@@ -298,6 +331,7 @@ class OffsetProcessor:
         )
         return request.response(offset.OffsetResponseHeader(found))
 
+    @answers(offset.GetMaxOffsetRequestHeader, needs=_OF_QUEUE, known_by=ADDRESS, standing=SERVING)
     def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.GetMaxOffsetRequestHeader)
         bounds = self._store.queue_bounds(header.topic, header.queue_id)
@@ -311,6 +345,7 @@ class OffsetProcessor:
             answer.incarnation = self._places.incarnation(header.topic)
         return request.response(answer)
 
+    @answers(offset.GetMinOffsetRequestHeader, needs=_OF_QUEUE, known_by=ADDRESS, standing=SERVING)
     def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.GetMinOffsetRequestHeader)
         bounds = self._store.queue_bounds(header.topic, header.queue_id)
@@ -322,6 +357,7 @@ class OffsetProcessor:
             lowest = 0 if topic is not None and 0 <= header.queue_id < topic.read_queue_nums else -1
         return request.response(offset.OffsetResponseHeader(lowest))
 
+    @answers(offset.GetEarliestMsgStoretimeRequestHeader, needs=_OF_QUEUE, known_by=ADDRESS)
     def earliest_store_time(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.GetEarliestMsgStoretimeRequestHeader)
         stored = self._store.earliest_store_time(header.topic, header.queue_id)

@@ -25,28 +25,30 @@ answered.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
 import trio
 
-from rocketrio_broker.access.rules import pull_needs
+from rocketrio_broker.access.needs import ADDRESS, SUB, Facts, Need, group_need, topic_need
 from rocketrio_broker.clients import BROADCASTING
 from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.processors.answers import pull_answer_frame
-from rocketrio_broker.processors.leading import refuse_beside_a_master
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type, tags_codes
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.answering import SERVING, refuse_beside_a_master
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig
-from rocketrio_protocol.codes import MASTER_ID, RequestCode, ResponseCode
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import (
+    LitePullMessageRequestHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     PullSysFlag,
@@ -54,7 +56,7 @@ from rocketrio_protocol.commands.pull import (
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.reader_place import epoch_of
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor, answer_of
+from rocketrio_protocol.remoting.dispatch import answer_of
 from rocketrio_protocol.rendezvous import weight
 
 logger = logging.getLogger("rocketrio_broker.pull")
@@ -64,9 +66,6 @@ ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
 
 ANY_SLAVE: Final = SubscriptionGroupConfig("").which_broker_when_consume_slowly
 """The setting of a group without a preference: any slave, once the group is behind memory."""
-
-PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-"""The codes that the second listener does not answer."""
 
 # Plain numbers, because every pull uses them: IntFlag arithmetic takes a microsecond.
 _COMMIT_OFFSET: Final = int(PullSysFlag.COMMIT_OFFSET)
@@ -97,6 +96,15 @@ def code_of_status(status: GetStatus, requested_offset: int) -> ResponseCode:
     return _MOVED if requested_offset != 0 else _NOT_FOUND
 
 
+def _needs_of(header: PullMessageRequestHeader) -> Sequence[Need]:
+    """Return what a pull needs, now and while it waits for a message."""
+    return topic_need(header.topic, SUB), group_need(header.consumer_group, SUB)
+
+
+def _needs(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    return _needs_of(request.header(PullMessageRequestHeader))
+
+
 class PullMessageProcessor:
     """Answers pulls."""
 
@@ -118,10 +126,14 @@ class PullMessageProcessor:
         self._sql = broker.sql_expressions
         self._guard = broker.guard
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return dict.fromkeys(PULL_CODES, self.pull)
-
+    @answers(
+        PullMessageRequestHeader,
+        LitePullMessageRequestHeader,
+        needs=_needs,
+        known_by=ADDRESS,
+        standing=SERVING,
+        on_fast_port=False,
+    )
     def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
         header = request.header(PullMessageRequestHeader)
@@ -140,7 +152,7 @@ class PullMessageProcessor:
             return None
         refuse_beside_a_master(self._standing)
         if self._guard is not None:
-            self._guard.check_again(pull.channel, pull.request.user, pull_needs(pull.header))
+            self._guard.check_again(pull.channel, pull.request.user, _needs_of(pull.header))
         return self._pull(pull.channel, pull.request, pull.header, is_first=False)
 
     def _pull(

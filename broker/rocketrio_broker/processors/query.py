@@ -8,8 +8,19 @@ Unlike Java: an answer has a limit in bytes; Java's of 64 messages can be larger
 from collections.abc import Sequence
 from typing import Final
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    GET,
+    SUB,
+    Facts,
+    Need,
+    T,
+    stored_topic,
+    topic_need,
+)
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.state import BrokerState
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.query import (
     QueryMessageRequestHeader,
@@ -18,7 +29,6 @@ from rocketrio_protocol.commands.query import (
 )
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 DEFAULT_QUERY_MAX_NUM: Final = 32
 """The most messages in the answer to a query by unique id (defaultQueryMaxNum)."""
@@ -27,19 +37,19 @@ QUERY_ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
 """The most bytes of messages in one answer: a frame must hold them, with its header."""
 
 
+def _needs_of_view(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    address = request.header(ViewMessageRequestHeader).offset
+    topic = stored_topic(facts, address, f"can not find message by the offset, {address}")
+    return (topic_need(topic, SUB | GET),)
+
+
 class QueryMessageProcessor:
     """Answers queries for single messages."""
 
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.QUERY_MESSAGE: self.query,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
-        }
-
+    @answers(QueryMessageRequestHeader, needs=T(SUB | GET), known_by=ADDRESS)
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueryMessageRequestHeader)
         max_num = DEFAULT_QUERY_MAX_NUM if header.unique_key_query else header.max_num
@@ -57,6 +67,7 @@ class QueryMessageProcessor:
             )
         return request.response(answer, b"".join(_that_fit(found.buffers)))
 
+    @answers(ViewMessageRequestHeader, needs=_needs_of_view, known_by=ADDRESS)
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         offset = request.header(ViewMessageRequestHeader).offset
         record = self._broker.store.message_at(offset)

@@ -8,24 +8,45 @@ Unlike Java: a slave refuses, where 4.x locks in any role; and strict mode (5.x)
 broker's replicas must agree.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    SUB,
+    Facts,
+    Need,
+    group_need,
+    refuse_many,
+    topic_need,
+)
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.queue_locks import FORMER_RUN
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.answering import TAKEN_OVER
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
+from rocketrio_protocol.commands.consumer import (
+    LockBatchMqRequestHeader,
+    UnlockBatchMqRequestHeader,
+)
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 QUEUES_LIMIT: Final = 10_000
 """The most queues of one request: some 20 ms."""
+
+
+def _needs(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    body = request.json_body(LockBatch, what="queue locks")
+    topics = {queue.topic: None for queue in body.mq_set}
+    refuse_many(topics)
+    return [group_need(body.consumer_group, SUB), *(topic_need(topic, SUB) for topic in topics)]
 
 
 class QueueLockProcessor:
@@ -34,13 +55,13 @@ class QueueLockProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
-        }
-
+    @answers(
+        LockBatchMqRequestHeader,
+        needs=_needs,
+        known_by=ADDRESS,
+        standing=TAKEN_OVER,
+        held=True,
+    )
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to lock")
         if self._broker.config.broker.is_slave:
@@ -61,6 +82,7 @@ class QueueLockProcessor:
         )
         return request.response(body=fastjson.dumps(LockedBatch(held)))
 
+    @answers(UnlockBatchMqRequestHeader, needs=_needs, known_by=ADDRESS, standing=TAKEN_OVER)
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to unlock")
         group, client_id = wanted.consumer_group, wanted.client_id

@@ -13,6 +13,8 @@ replier gets the result of the push.
 import logging
 from typing import Final
 
+from rocketrio_broker.access.needs import ADDRESS, PUB, T
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.processors.answers import SendAnswers
 from rocketrio_broker.processors.client_calls import CALL_TIMEOUT
 from rocketrio_broker.refusal import RefusedError
@@ -38,7 +40,6 @@ from rocketrio_protocol.record.properties import (
     encode_properties,
 )
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import join_addr, split_addr
 
 logger = logging.getLogger("rocketrio_broker.reply")
@@ -54,13 +55,12 @@ class ReplyMessageProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
-        }
-
+    @answers(
+        SendReplyMessageRequestHeader,
+        SendReplyMessageRequestHeaderV2,
+        needs=T(PUB),
+        known_by=ADDRESS,
+    )
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Push the reply, and answer whether that succeeded."""
         header: ReplyHeader

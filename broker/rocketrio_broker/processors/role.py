@@ -8,18 +8,20 @@
 Answers to: nothing of 4.x; 5.x's controller sends NOTIFY_BROKER_ROLE_CHANGED (1008).
 """
 
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import attrs
 import trio
 
+from rocketrio_broker.access.needs import UPDATE, C
 from rocketrio_broker.config import ROLES, Role
+from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.role.hand_over import HandOver
 from rocketrio_broker.role.service import RoleService
 from rocketrio_broker.role.shared_id import SharedId
 from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_broker.state import BrokerState
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
@@ -31,7 +33,6 @@ from rocketrio_protocol.commands.admin import (
 )
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 CHANGE_LIMIT: Final = 60.0
 """Seconds after which the sender is answered even if the new role does not serve yet; the change continues."""
@@ -48,6 +49,10 @@ class Roles:
     """Gives up an id that another broker has too."""
 
 
+def _is_order(request: RemotingCommand) -> bool:
+    return not request.header(HandOverRequestHeader).dry_run
+
+
 class RoleProcessor:
     """Answers requests to change the role, and gives ids to brokers that want to follow."""
 
@@ -55,15 +60,11 @@ class RoleProcessor:
         self._broker = broker
         self._roles = roles
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.CHANGE_BROKER_ROLE: self.change_role,
-            RequestCode.CLAIM_SLAVE_ID: self.claim_slave_id,
-            RequestCode.HAND_OVER: self.hand_over,
-            RequestCode.TAKE_OVER: self.take_over,
-        }
+    def _role(self, names: object) -> dict[str, Any]:
+        config = self._broker.config.broker
+        return {"role": config.role, "broker_id": config.broker_id}
 
+    @answers(ChangeBrokerRoleRequestHeader, needs=C(UPDATE), audit=Audited(state=_role))
     async def change_role(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(ChangeBrokerRoleRequestHeader)
         if header.role not in ROLES:
@@ -85,6 +86,7 @@ class RoleProcessor:
             )
         return request.response()
 
+    @answers(ClaimSlaveIdRequestHeader, needs=C(UPDATE))
     async def claim_slave_id(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(ClaimSlaveIdRequestHeader)
         name = self._broker.config.broker.broker_name
@@ -104,12 +106,14 @@ class RoleProcessor:
         )
         return request.response(ClaimSlaveIdResponseHeader(broker_id))
 
+    @answers(HandOverRequestHeader, needs=C(UPDATE), audit=Audited(applies=_is_order, state=_role))
     async def hand_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(HandOverRequestHeader)
         return request.response(
             await self._roles.hand_over.run(header.to_id, dry_run=header.dry_run)
         )
 
+    @answers(TakeOverRequestHeader, needs=C(UPDATE))
     async def take_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(TakeOverRequestHeader)
         return request.response(

@@ -9,11 +9,14 @@ Answers to: SendMessageProcessor, AbstractSendMessageProcessor; RocketMQ referen
 Unlike Java: code 320 is a batch whatever its field `m` says.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from time import perf_counter
 from typing import Final
 
+from rocketrio_broker.access.needs import ADDRESS, CREATE, PUB, Facts, Need, Rule, topic_need
 from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.namesrv.routes import UNIT, UNIT_SUB
 from rocketrio_broker.processors.answers import SendAnswers
 from rocketrio_broker.processors.resent import ResentMessages, SendHeader
@@ -29,16 +32,25 @@ from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.store.put_times import SHORT
+from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
-from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketrio_protocol.commands.send import (
+    SendBatchMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
+from rocketrio_protocol.names import (
+    NOT_SENDABLE_TOPICS,
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+    topic_name_problem,
+)
 from rocketrio_protocol.record.layout import TRANSACTION_MASK, SysFlag, pack_host
 from rocketrio_protocol.record.properties import stored_value
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import split_addr
 
 _CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
@@ -62,6 +74,19 @@ def _packed_addr(addr: str) -> bytes:
     return pack_host(*split_addr(addr))
 
 
+def _needs(header_class: type[SendMessageRequestHeader | SendMessageRequestHeaderV2]) -> Rule:
+    def rule(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+        name = request.header(header_class).topic
+        if name == TRACE_TOPIC:
+            return ()
+        need = topic_need(name, PUB)
+        if facts.has_topic(name) or need.kind is not Kind.TOPIC or not facts.creates_topics:
+            return (need,)
+        return need, Need(Kind.TOPIC, name, CREATE)
+
+    return rule
+
+
 class SendMessageProcessor:
     """Stores the messages that producers send."""
 
@@ -79,14 +104,19 @@ class SendMessageProcessor:
         self._put_times = broker.store.put_times
         self._waits_for_flush = broker.waits_for_flush
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.SEND_MESSAGE: self.send,
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send,
-        }
-
+    @answers(
+        SendMessageRequestHeader,
+        needs=_needs(SendMessageRequestHeader),
+        known_by=ADDRESS,
+        held=True,
+    )
+    @answers(
+        SendMessageRequestHeaderV2,
+        SendBatchMessageRequestHeader,
+        needs=_needs(SendMessageRequestHeaderV2),
+        known_by=ADDRESS,
+        held=True,
+    )
     def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Store the message or batch of one request.
 

@@ -18,16 +18,28 @@ have is never chosen.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    SUB,
+    Facts,
+    Need,
+    group_need,
+    stored_topic,
+    topic_need,
+)
+from rocketrio_broker.declaration import answers
 from rocketrio_broker.namesrv.routes import UNIT_SUB
 from rocketrio_broker.processors.named_message import refuse_other_message
 from rocketrio_broker.processors.resent import MAX_RECONSUME_TIMES_VERSION
 from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig, TopicConfig
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.consumer import (
     FIRST_RETRY_LEVEL,
@@ -49,11 +61,17 @@ from rocketrio_protocol.record.properties import (
     encode_properties,
 )
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 logger = logging.getLogger("rocketrio_broker.send_back")
 
 NO_DELAY: Final = 0
+
+
+def _needs(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    header = request.header(ConsumerSendMsgBackRequestHeader)
+    missing = f"look message by offset failed, {header.offset}"
+    topic = stored_topic(facts, header.offset, missing)
+    return group_need(header.group, SUB), topic_need(topic, SUB)
 
 
 class SendBackProcessor:
@@ -62,10 +80,13 @@ class SendBackProcessor:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
-
+    @answers(
+        ConsumerSendMsgBackRequestHeader,
+        needs=_needs,
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+    )
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Store the message again; the answer is sent here, or once the message is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)

@@ -7,13 +7,29 @@ otherwise a topic created again under the name would be consumed from the middle
 """
 
 import logging
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Final
 
 import msgspec
 
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    CREATE,
+    DELETE,
+    GET,
+    UPDATE,
+    C,
+    Facts,
+    Need,
+    T,
+    refuse_many,
+    topic_need,
+)
 from rocketrio_broker.attributes import read_changes, topic_attributes
+from rocketrio_broker.audit import nothing_named
 from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.declaration import Audited, answers
+from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.deletion import deletion_record
 from rocketrio_broker.store.put_message import PutStatus
@@ -32,7 +48,6 @@ from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import topic_name_problem
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
 
 logger = logging.getLogger("rocketrio_broker.topics")
 
@@ -67,24 +82,48 @@ def refuse_long_list(entries: Sized) -> None:
         raise BrokerSystemError(f"A request changes {LIST_LIMIT} at most, not {len(entries)}")
 
 
+def _needs_of_create(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    return (_need(request.header(admin.CreateTopicRequestHeader).topic, facts),)
+
+
+def _needs_of_list(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
+    body = request.json_body(TopicConfigList, what="list of topics")
+    refuse_many(body.topic_config_list)
+    return [_need(topic.topic_name, facts) for topic in body.topic_config_list]
+
+
+def _need(name: str, facts: Facts) -> Need:
+    return topic_need(name, UPDATE if facts.has_topic(name) else CREATE)
+
+
+def _listed(request: RemotingCommand) -> list[str]:
+    body = fastjson.loads_bounded(request.body, TopicConfigList, what="list of topics")
+    return [each.topic_name for each in body.topic_config_list]
+
+
 class TopicAdminProcessor:
     """Answers administrators' requests about topics."""
 
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
-    def processors(self) -> dict[int, Processor]:
-        """Return the methods of this processor by request code."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_and_create_topic,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_and_create_topics,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topic_config,
-            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topic_list,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topic,
-        }
+    def _topic(self, names: Mapping[str, str]) -> TopicConfig | None:
+        return self._broker.topics.topic_config(names["topic"])
 
+    def _topics(self, names: Sequence[str]) -> dict[str, TopicConfig | None]:
+        return {name: self._broker.topics.topic_config(name) for name in names}
+
+    def _count(self, names: object) -> dict[str, int]:
+        return {"topics_with_queues": len(self._broker.store.queues())}
+
+    @answers(
+        admin.CreateTopicRequestHeader,
+        needs=_needs_of_create,
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+        audit=Audited(state=_topic),
+    )
     async def update_and_create_topic(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -101,6 +140,14 @@ class TopicAdminProcessor:
         )
         return await self._update(request, [topic])
 
+    @answers(
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        needs=_needs_of_list,
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+        audit=Audited(names=_listed, state=_topics),
+    )
     async def update_and_create_topics(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -143,6 +190,14 @@ class TopicAdminProcessor:
         attributes = topic_attributes(name, known, topic.attributes)
         return msgspec.structs.replace(topic, attributes=attributes)
 
+    @answers(
+        admin.DeleteTopicInBrokerRequestHeader,
+        needs=T(DELETE),
+        known_by=ADDRESS,
+        standing=SERVING,
+        held=True,
+        audit=Audited(state=_topic),
+    )
     async def delete_topic(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
@@ -175,6 +230,7 @@ class TopicAdminProcessor:
         )
         return None
 
+    @answers(admin.GetAllTopicConfigRequestHeader, needs=C(GET), known_by=ADDRESS)
     def all_topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wrapper = self._broker.topics.wrapper()
         if VERSION_5 <= request.version <= VERSION_5_3_3:
@@ -183,6 +239,7 @@ class TopicAdminProcessor:
         header = admin.GetAllTopicConfigResponseHeader(self._broker.standing.stands_aside or None)
         return request.response(header, body=fastjson.dumps(with_mappings(wrapper)))
 
+    @answers(admin.GetTopicConfigRequestHeader, needs=T(GET), known_by=ADDRESS)
     def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetTopicConfigRequestHeader)
         topic = self._broker.topics.topic_config(header.topic)
@@ -193,9 +250,17 @@ class TopicAdminProcessor:
             )
         return request.response(body=fastjson.dumps(topic))
 
+    @answers(admin.GetSystemTopicListFromBrokerRequestHeader, needs=C(GET), known_by=ADDRESS)
     def system_topic_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=TopicList(sorted(self._broker.topics.system_topics)).to_json())
 
+    @answers(
+        admin.CleanUnusedTopicsRequestHeader,
+        needs=C(UPDATE),
+        known_by=ADDRESS,
+        standing=SERVING,
+        audit=Audited(names=nothing_named, state=_count),
+    )
     def clean_unused_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         topics = self._broker.topics
         for topic in list(self._broker.store.queues()):

@@ -1,6 +1,7 @@
 """What a broker is among the brokers of its name, and how that changes.
 
 standing      the table: every standing, what it allows, and the events that lead to it
+answering     refuses requests that only a broker in certain standings may answer
 switchboard   makes store, gate, locks and registration do what the standing allows
 service       RoleService: follows, or takes over and leads; changes between them
 hand_over     a master changes places with a slave: the master's side

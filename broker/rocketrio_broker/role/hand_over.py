@@ -26,6 +26,7 @@ Answers to: nothing of 4.x; in 5.x the controller elects (ELECT_MASTER), and the
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, cast
 
 import attrs
@@ -33,9 +34,10 @@ import trio
 
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.connection import HAConnection
-from rocketrio_broker.ha.peers import Peers, ask, ask_identity
+from rocketrio_broker.ha.judgement import why_not_follower
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers
+from rocketrio_broker.ha.survey import PeerView, Surveyor
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role.file import PendingHandOver, RoleAndId, RoleFile
 from rocketrio_broker.role.service import FAR_BEHIND, RoleService
@@ -46,13 +48,11 @@ from rocketrio_broker.store.refusals import Refuser
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
-    GetBrokerHAStatusRequestHeader,
     HandOverResponseHeader,
     TakeOverRequestHeader,
     TakeOverResponseHeader,
 )
-from rocketrio_protocol.errors import AccessRefusedError, BrokerError, Error
-from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.errors import BrokerError, Error
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, check
 
@@ -69,6 +69,9 @@ LEADS_LIMIT: Final = 5.0
 ASK_PAUSE: Final = 0.02
 """Seconds between two checks whether the follower takes writes."""
 
+EXAMINE_LIMIT: Final = 2 * CALL_TIMEOUT
+"""Seconds for the slaves to say whom they follow, and how: two questions, one after the other."""
+
 State: TypeAlias = Literal["prepared", "void", "taken", "leads"]
 
 
@@ -82,6 +85,15 @@ class Follower:
     connection: HAConnection
 
 
+def _follower(broker_id: int, view: PeerView, connections: Mapping[str, HAConnection]) -> Follower:
+    """Return a slave that can take over, by what it has answered."""
+    assert view.identity is not None
+    assert view.status is not None
+    local_addr = view.status.ha_client_runtime_info.rocketrio_local_addr
+    assert local_addr is not None
+    return Follower(broker_id, view.addr, view.identity.ha_addr, connections[local_addr])
+
+
 class HandOver:
     """The master's side of a hand-over."""
 
@@ -91,6 +103,7 @@ class HandOver:
         role: RoleService,
         switchboard: Switchboard,
         *,
+        surveyor: Surveyor,
         role_file: RoleFile,
         pool: ChannelPool,
     ) -> None:
@@ -99,7 +112,8 @@ class HandOver:
         self._switchboard = switchboard
         self._role_file = role_file
         self._ha_service = broker.ha_service
-        self._peers = broker.peers
+        self._surveyor = surveyor
+        self._peers = surveyor.peers
         self._pool = pool
         self._held = broker.held_writes
         self._rng = broker.rng
@@ -156,21 +170,24 @@ class HandOver:
                 known = ", ".join(f"{id_} at {addr}" for id_, addr in listed.items()) or "none"
                 raise refused(f"{name} has no slave {to_id}; the name servers list {known}")
             listed = {to_id: listed[to_id]}
+        asked = await self._surveyor.ask(
+            listed.values(), then=self._surveyor.status, limit=EXAMINE_LIMIT
+        )
+        views = {view.addr: view for view in asked}
+        connections = {one.addr: one for one in self._ha_service.connections}
+        end = self._broker.store.max_physical_offset
+        behind = {addr: end - one.slave_ack_offset for addr, one in connections.items()}
         found: list[Follower] = []
         reasons: list[str] = []
-
-        async def examine(broker_id: int, addr: str) -> None:
-            try:
-                found.append(await self._examined(broker_id, addr))
-            except RefusedError as refusal:
-                reasons.append(f"{broker_id} at {addr} {refusal.remark}")
-
-        async with trio.open_nursery() as nursery:
-            for broker_id, addr in listed.items():
-                nursery.start_soon(examine, broker_id, addr)
+        for broker_id, addr in listed.items():
+            view = views[addr]
+            if (why := why_not_follower(view, behind, limit=FAR_BEHIND)) is not None:
+                reasons.append(f"{broker_id} at {addr} {why}")
+            else:
+                found.append(_follower(broker_id, view, connections))
         if not found:
-            why = "; ".join(sorted(reasons)) or "no slave is registered"
-            raise refused(f"no slave of {name} can take over: {why}")
+            whys = "; ".join(sorted(reasons)) or "no slave is registered"
+            raise refused(f"no slave of {name} can take over: {whys}")
         return min(found, key=lambda one: (-one.connection.slave_ack_offset, one.id))
 
     async def _listed(self) -> dict[int, str]:
@@ -182,38 +199,6 @@ class HandOver:
             for id_, addr in sorted(listed.items())
             if id_ != MASTER_ID and addr != self._peers.own_addr
         }
-
-    async def _examined(self, broker_id: int, addr: str) -> Follower:
-        """Return the slave if it can take over. Raises RefusedError with the obstacle."""
-        try:
-            identity = await ask_identity(self._peers.question, addr)
-            body = await ask(self._peers.call, addr, GetBrokerHAStatusRequestHeader())
-            status = HARuntimeInfo.from_json(body)
-        except AccessRefusedError as error:
-            raise refused(
-                f"does not say who it is ({error.remark}): give both the same inner account; while it is of an earlier "
-                "version, name its host in acl_plain_signatures_from here"
-            ) from error
-        except BrokerError:
-            raise refused("is an Apache broker, which cannot take over while it runs") from None
-        except Error as error:
-            raise refused(f"cannot be asked: {error.what}") from error
-        if status.rocketrio is None:
-            raise refused("is an Apache broker, which cannot take over while it runs")
-        if status.rocketrio.role != "slave":
-            raise refused(f"is {status.rocketrio.role}")
-        client = status.ha_client_runtime_info
-        if client.rocketrio_state != HAClientState.FOLLOWING.value:
-            problem = client.rocketrio_last_problem
-            raise refused(f"is {client.rocketrio_state}" + (f": {problem}" if problem else ""))
-        by_addr = {one.addr: one for one in self._ha_service.connections}
-        connection = by_addr.get(client.rocketrio_local_addr or "")
-        if connection is None:
-            raise refused("has no replication connection to this master")
-        behind = self._broker.store.max_physical_offset - connection.slave_ack_offset
-        if behind > FAR_BEHIND:
-            raise refused(f"is {behind} bytes behind, more than {FAR_BEHIND}")
-        return Follower(broker_id, addr, identity.ha_addr, connection)
 
     # -------------------------------------------------------------------------------------- the steps
 

@@ -9,11 +9,12 @@ Answers to: nothing of Java's.
 
 from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import trio
 
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_broker.declaration import Handlers
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Answer, Processor, answer_of
@@ -22,27 +23,16 @@ HELD_LIMIT: Final = 10_000
 """The most requests held at once, as many as answers may wait (WAITING_ANSWERS_LIMIT); further ones are refused as
 busy."""
 
-WRITE_CODES: Final = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-    RequestCode.END_TRANSACTION,
-    RequestCode.UPDATE_AND_CREATE_TOPIC,
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-    RequestCode.DELETE_TOPIC_IN_BROKER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.LOCK_BATCH_MQ,
-)
+
+Processors: TypeAlias = Mapping[int, Processor]
 
 
 class HeldWrites:
     """The held requests of one broker."""
 
     def __init__(self) -> None:
-        self._tables: list[tuple[dict[int, Processor], Mapping[int, Processor]]] = []
+        self._tables: list[tuple[dict[int, Processor], Processors, Processors]] = []
+        """A server's table, as it is when nothing is held, and what replaces a part of it."""
         self._held: list[tuple[Channel, RemotingCommand, Processor]] = []
         self._nursery: trio.Nursery
 
@@ -61,20 +51,25 @@ class HeldWrites:
             finally:
                 self._held.clear()
 
-    def over(self, table: Mapping[int, Processor]) -> dict[int, Processor]:
+    def over(self, table: Mapping[int, Processor], handlers: Handlers) -> dict[int, Processor]:
         """Return a copy of the table, in which `hold` replaces the processors of requests that write."""
         own = dict(table)
-        self._tables.append((own, table))
+        held = {
+            code: partial(self._hold, processor)
+            for code, processor in table.items()
+            if code in handlers and handlers[code].declared.held
+        }
+        self._tables.append((own, table, held))
         return own
 
     def hold(self) -> None:
         """Hold requests that write from now on."""
-        for own, table in self._tables:
-            own |= {code: partial(self._hold, table[code]) for code in WRITE_CODES if code in table}
+        for own, _, held in self._tables:
+            own |= held
 
     def release(self) -> None:
         """Execute the held requests, and later ones immediately."""
-        for own, table in self._tables:
+        for own, table, _ in self._tables:
             own |= table
         held, self._held = self._held, []
         for channel, request, processor in held:

@@ -12,7 +12,7 @@ role is stored in a file (`file.py`) for the next start. What is found out is re
 the standing that follows from it decides what the broker does for others.
 
 A master that starts gives way to any other that it knows of. One that was registered and leads gives way to a broker
-that has taken over, as its epoch shows (`ha/successor.py`); if a name server lists another master, that is only logged.
+that has taken over, as its epoch shows (`ha/judgement.py`); if a name server lists another master, that is only logged.
 
 Invariant: a master begins to take writes only while no other live master of its name is known.
 Invariant: it takes no writes before the reachable name servers have listed it.
@@ -22,8 +22,8 @@ Unlike Java: a slave registers at once and learns its master from the answer; in
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Final
 
 import attrs
 import trio
@@ -31,10 +31,22 @@ import trio
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.config_file import ConfigFileError, UnreadableTablesError
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT
+from rocketrio_broker.ha.judgement import (
+    OtherMaster,
+    all_are_slaves,
+    has_later_epoch,
+    leader,
+    rival,
+    shows_successor,
+    silent_brokers,
+    slaves_of,
+    why_nobody_leads,
+)
 from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
-from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
 from rocketrio_broker.ha.slave import SlaveReplication
+from rocketrio_broker.ha.survey import PeerView, Survey, Surveyor
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role.file import PendingHandOver, RoleFile
 from rocketrio_broker.role.standing import (
@@ -63,6 +75,9 @@ RIVAL_CHECK_INTERVAL: Final = 1.0
 
 SECOND_SEARCH_LIMIT: Final = 1.0
 """Seconds for the second search for other masters: live brokers have answered by then."""
+
+EPOCHS_LIMIT: Final = 5.0
+"""Seconds for all brokers that are asked for their epochs together."""
 
 FORMER_FOLLOWS_LIMIT: Final = 1.0
 """Seconds that a master waits, after a hand-over or a change of its mode, for enough slaves for its sends."""
@@ -96,22 +111,11 @@ after a failure of an asynchronous master they are what was on the way."""
 A_SLAVE: Final = "this broker is a slave"
 BECOMES_A_SLAVE: Final = "this broker becomes a slave"
 
+HANDED_OVER_GATHER_LIMIT: Final = 0.5
+"""Seconds for the tables of a master that has just handed over: they were copied a moment before."""
+
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: the name servers list this master by then."""
-
-
-class FindMasters(Protocol):
-    """`find_other_masters` with its peers."""
-
-    async def __call__(
-        self, known: str | None, *, limit: float = ASK_LIMIT, but: Collection[str] = ()
-    ) -> OtherMasters: ...
-
-
-class FindSuccessor(Protocol):
-    """`find_successor` with everything that it needs except the broker that a name server lists."""
-
-    async def __call__(self, listed: str) -> str | None: ...
 
 
 class RoleService:
@@ -123,26 +127,23 @@ class RoleService:
         switchboard: Switchboard,
         *,
         follow: Callable[[], SlaveReplication],
-        fetch: Callable[[Callable[[str], None], str | None, bool], Awaitable[FetchedTail]],
+        surveyor: Surveyor,
+        fetch: Callable[[Callable[[str], None], Survey, str | None], Awaitable[FetchedTail]],
         opener: EpochOpener,
-        gather: Callable[[str | None, Collection[str], str | None], Awaitable[object]],
+        gather: Callable[[Survey | None, Collection[str], float], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
-        find_masters: FindMasters,
-        find_successor: FindSuccessor,
-        knows_later_epoch: Callable[[Collection[str]], Awaitable[bool]],
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
         followed: str | None,
     ) -> None:
         """Create it; `follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
-        `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long, the
-        master that this broker followed, and whether that did not answer a moment ago. `opener` opens the epoch of the
-        writes that come now. The arguments of `gather` are the broker to ask, if there is only one, the brokers that
-        did not answer before, and the master that this broker followed, if it answers. `ask_outcome` asks the broker at
-        an address for the outcome of a hand-over. The argument of `find_masters` is the last known address of another
-        master; `knows_later_epoch` asks brokers whether another one has led since this log was written; `claim_id` asks
-        a master for a slave's id. `followed` is the master that this broker followed before it was started.
+        `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long,
+        what the peers have just answered, and the master that this broker followed. `opener` opens the epoch of the
+        writes that come now. The arguments of `gather` are what the peers have answered, or None to ask the name
+        servers again, those that did not answer, and a time limit. `ask_outcome` asks the broker at an address for the
+        outcome of a hand-over; `claim_id` asks a master for a slave's id. `followed` is the master that this broker
+        followed before it was started.
         """
         self._broker = broker
         self._config: LiveConfig = broker.config
@@ -157,9 +158,8 @@ class RoleService:
         self._gather = gather
         self._ask_outcome = ask_outcome
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-        self._find_masters = find_masters
-        self._find_successor = find_successor
-        self._knows_later_epoch = knows_later_epoch
+        self._surveyor = surveyor
+        self._peers = surveyor.peers
         self._claim_id = claim_id
         self._role_file = role_file
         self._second_history = broker.second_history
@@ -358,8 +358,8 @@ class RoleService:
             is_following = slave.client.state is HAClientState.FOLLOWING
             if not is_following or self._registration.master.addr is None:
                 last = self._registration.last_master or self._last_master
-                found = await self._find_masters(last)
-                problem = self._why_nobody_leads(found)
+                found = await self._surveyor.survey(filter(None, [last]))
+                problem = why_nobody_leads(found)
             if problem is None:
                 since, self._standing.problem = trio.current_time(), None
             elif trio.current_time() < since + NOBODY_LEADS_AFTER:
@@ -369,7 +369,7 @@ class RoleService:
                 logger.warning(
                     "no broker of this name is master, this one leads again as its settings say "
                     "role=%s slaves=%s",
-                    master.role, ",".join(sorted(found.slaves)),
+                    master.role, ",".join(sorted(slaves_of(found))),
                 )  # fmt: skip
                 self._last_master = last
                 self._begin_to_lead(
@@ -379,21 +379,7 @@ class RoleService:
                 self._standing.problem = problem
                 logger.warning("no broker of this name is master problem=%s", problem)
 
-    def _why_nobody_leads(self, found: OtherMasters) -> str | None:
-        """Return what is wrong if no broker that this one knows is master; None if one is."""
-        if found.masters or not (found.slaves or found.silent):
-            return None
-        told = []
-        if found.slaves:
-            told.append(f"slaves are this one and {', '.join(sorted(found.slaves))}")
-        if found.silent:
-            told.append(f"no answer comes from {', '.join(sorted(found.silent))}")
-        return (
-            f"{self._config.broker.broker_name} has no master: {'; '.join(told)}. Bring the master back, or make the "
-            "slave that has most of the log master, with `rocketrio broker role`"
-        )
-
-    async def _may_lead_again(self, found: OtherMasters, last: str | None) -> bool:
+    async def _may_lead_again(self, found: Survey, last: str | None) -> bool:
         """Return whether this broker is master by its settings, and all that it knows of are slaves of no master.
 
         An order to be a slave stands until it was carried out: until another broker has led since this one did.
@@ -401,17 +387,39 @@ class RoleService:
         if (
             self._standing.now is not FOLLOWING
             or self._role_file.configured.role == "slave"
-            or found.silent
-            or not found.slaves
-            or (last is not None and last not in found.slaves)
-            or not found.name_servers
+            or not all_are_slaves(found, last)
         ):
             return False
         epochs = self._store.epochs
         is_carried_out = bool(epochs.lines) and epochs.lines[-1].member != epochs.member
         return (
-            is_carried_out or await self._knows_later_epoch(found.slaves)
+            is_carried_out or await self._slave_has_later_epoch(found)
         ) and not self.turn.locked()
+
+    async def _slave_has_later_epoch(self, found: Survey) -> bool:
+        """Return whether the log of a slave shows that another broker has led since this one did."""
+        own = self._store.epochs.lines
+
+        def has_one(view: PeerView) -> bool:
+            return has_later_epoch(view, own)
+
+        return await self._first_that(has_one, found.answered) is not None
+
+    async def _first_that(
+        self, shows: Callable[[PeerView], bool], peers: Iterable[str | PeerView]
+    ) -> str | None:
+        """Ask brokers for their epochs until one shows something; return its address, None if none does."""
+        views = await self._surveyor.ask(
+            peers, then=self._surveyor.epochs, limit=EPOCHS_LIMIT, enough=shows
+        )
+        by = next((view.addr for view in views if shows(view)), None)
+        for view in views:
+            if by is None and view.problem is not None:
+                logger.info(
+                    "could not check whether another broker took over peer=%s reason=%s",
+                    view.addr, view.problem,
+                )  # fmt: skip
+        return by
 
     async def _lead(self) -> None:
         """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
@@ -420,13 +428,12 @@ class RoleService:
         self._epoch_role = None
         listings = registration.listings.value
         former, self._former = self._former, None
-        found = OtherMasters()
         if former is None:
             is_aside = self._standing.now is ASIDE
             reason = self._standing.reason if is_aside else NOT_TAKEN_OVER
             await note(Event.LOOKS, reason, other=self._standing.other if is_aside else None)
-            found = await self._find_masters(self._last_master)
-            if (other := self._rival(found)) is not None:
+            found = await self._surveyor.survey(self._also_asked())
+            if (other := rival(found, self._store.max_physical_offset)) is not None:
                 await self._yield_to(other)
                 return
             # Before it may answer that it is master while it waits, and before the tables change.
@@ -435,32 +442,34 @@ class RoleService:
             await note(Event.IS_ALONE, NOT_TAKEN_OVER)
         else:
             await note(Event.IS_GIVEN_THE_NAME, NOT_TAKEN_OVER)
-        silent: Collection[str] = ()
         known_to = store.epochs.end_of_own
         if self._topics_known_to is not None:
             known_to = min(self._topics_known_to, store.max_physical_offset)
-        followed = None
         if former is None:
-            # Name servers may not list it as a slave yet, though it has more; if it is gone, do not wait for it.
-            is_gone = self._last_master in found.silent
-            fetched = await self._fetch(self._wait, self._last_master, is_gone)
-            silent, followed = fetched.unreachable, None if is_gone else self._last_master
+            # Name servers may not list the last master as a slave yet, though it has more.
+            fetched = await self._fetch(self._wait, found, self._last_master)
+            missing, answers = fetched.unreachable, found.joined(fetched.survey)
+            limit = GATHER_LIMIT
             # Before offsets are gathered: they count messages of epochs.
             if (loss := self._loss()) is not None and self._reverts_to is not None:
                 await self._revert(self._reverts_to, loss)
                 return
-            await self._opener.recover()
+            await self._opener.recover(answers)
             self._switchboard.expect_acknowledgements()
+        else:
+            answers = await self._surveyor.survey_of(former)
+            missing, limit = {}, HANDED_OVER_GATHER_LIMIT
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._gather, former, silent, followed)
-            nursery.start_soon(self._opener.ask, former)
+            nursery.start_soon(self._gather, answers, missing, limit)
+            nursery.start_soon(self._opener.ask, answers)
         if not await self._has_tables(former):
             return
         self._broker.deleted_topics.follow()
         await note(Event.CLAIMS, NOT_TAKEN_OVER)
         other = None
         if former is None:
-            other = await self._others_that_lead(found.silent)
+            # Not by what was answered before: only now do others see that this one claims.
+            other = await self._other_that_leads(silent_brokers(found))
         else:
             # The former master has checked that no other leads. The epoch first: slaves connect again when they learn
             # of it.
@@ -511,15 +520,11 @@ class RoleService:
             "`rocketrio broker role --accept-loss` gives them up"
         )
 
-    def _rival(self, found: OtherMasters) -> OtherMaster | None:
-        """Return the master that continues in place of this one, or None."""
-        own_end, own_addr = self._store.max_physical_offset, self._registration.broker_addr
-        for other in found.masters:
-            if other.goes_before(own_end, own_addr):
-                return other
-        return None
+    def _also_asked(self) -> set[str]:
+        """Return brokers that name servers may not list yet, or no more: the last master, and slaves that have come."""
+        return {*self._peers.connecting(), *filter(None, [self._last_master])}
 
-    async def _others_that_lead(self, silent: Collection[str]) -> OtherMaster | None:
+    async def _other_that_leads(self, silent: Collection[str]) -> OtherMaster | None:
         """Return another master that claimed the name before this one, or None.
 
         A broker that is just starting, and so was `silent`, searches again too, and finds this claim: unless this one
@@ -527,11 +532,8 @@ class RoleService:
         """
         if self._open():
             silent = ()
-        found = await self._find_masters(self._last_master, limit=SECOND_SEARCH_LIMIT, but=silent)
-        for other in found.masters:
-            if other.leads:
-                return other
-        return None
+        also = filter(None, [self._last_master])
+        return leader(await self._surveyor.survey(also, limit=SECOND_SEARCH_LIMIT, but=silent))
 
     async def _wait_for_slaves(self) -> None:
         """Wait, for a limited time, until sends that wait for slaves would be answered PUT_OK."""
@@ -597,12 +599,26 @@ class RoleService:
                 continue
             if registration.listings.value == listings:
                 return
-            if (by := await self._find_successor(others[0])) is not None:
+            if (by := await self._successor(others[0])) is not None:
                 logger.warning("another broker has taken over listed=%s by=%s", others[0], by)
                 return
             if alarmed != others[0]:
                 alarmed = others[0]
                 logger.error("the name is taken at a name server problem=%s", alarm(alarmed))
+
+    async def _successor(self, listed: str) -> str | None:
+        """Return the address of a broker that shows that another one than this has taken over, None if none does.
+
+        `listed` is the master that a name server lists; only that one and known slaves are asked.
+        """
+        is_proved = self._surveyor.is_proved
+        own, name = self._store.epochs.lines, self._peers.broker_name
+
+        def shows(view: PeerView) -> bool:
+            return shows_successor(view, own, broker_name=name, is_proved=is_proved)
+
+        known = self._broker.known_slaves.met()
+        return await self._first_that(shows, sorted({*known, listed} if is_proved else known))
 
     async def _yield_to(self, other: OtherMaster) -> None:
         """Let another master continue: revert to a slave, become that one's slave, or stand aside as a master."""
@@ -681,7 +697,7 @@ class RoleService:
     async def _gather_again(self) -> None:
         """Gather what was committed at a slave before this master was registered."""
         await trio.sleep(GATHER_AGAIN_AFTER)
-        await self._gather(None, (), None)
+        await self._gather(None, (), GATHER_LIMIT)
 
     async def _restore_topics(self, known_to: int) -> None:
         """Create and store topics; while the disk is full no message can be taken either: only reads are served."""

@@ -14,7 +14,6 @@ Answers to: nothing of Java's, where the slave that registered last is listed an
 """
 
 import logging
-from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Final, Protocol
 
@@ -23,7 +22,8 @@ import trio
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.ha.peers import Identity
+from rocketrio_broker.ha.judgement import has_id
+from rocketrio_broker.ha.survey import ASK_LIMIT, Surveyor
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role.file import RoleFile
 from rocketrio_broker.role.service import RoleService
@@ -69,15 +69,15 @@ class SharedId:
         registration: BrokerRegistration,
         role: RoleService,
         role_file: RoleFile,
-        ask_identity: Callable[[str], Awaitable[Identity]],
+        surveyor: Surveyor,
         claim_id: ClaimId,
     ) -> None:
-        """Create it; `ask_identity` asks the broker at an address who it is, `claim_id` a master for another id."""
+        """Create it; `claim_id` asks a master for another id."""
         self._config = config
         self._registration = registration
         self._role = role
         self._role_file = role_file
-        self._ask_identity = ask_identity
+        self._surveyor = surveyor
         self._claim_id = claim_id
         self._changed_at = -inf
 
@@ -92,19 +92,12 @@ class SharedId:
             own = self._config.broker
             is_due = trio.current_time() >= self._changed_at + CHANGE_PERIOD
             if own.is_slave and not _has_configured_id(self._config) and is_due:
-                for other in self._registration.id_shared_with():
-                    if await self._has_same_id(other, own):
-                        await self._change_id(own)
-                        break
-
-    async def _has_same_id(self, addr: str, own: BrokerConfig) -> bool:
-        """Return whether the broker at this address says so: an address may be this broker's own former one."""
-        try:
-            other = await self._ask_identity(addr)
-        except Error as error:
-            logger.debug("not asked for its id addr=%s error=%s", addr, error)
-            return False
-        return (other.broker_name, other.broker_id) == (own.broker_name, own.broker_id)
+                # An address may be this broker's own former one: only what is answered there counts.
+                others = await self._surveyor.ask(
+                    self._registration.id_shared_with(), limit=ASK_LIMIT
+                )
+                if any(has_id(other, own.broker_name, own.broker_id) for other in others):
+                    await self._change_id(own)
 
     async def _change_id(self, own: BrokerConfig) -> None:
         """Take another id from the master; if that is not possible, the next registration begins it again."""

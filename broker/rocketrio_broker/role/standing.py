@@ -1,7 +1,7 @@
 """The standings of a broker among those of its name, what each allows, and which events lead from one to another.
 
 This file decides alone, and without I/O. `service.py` and `hand_over.py` report events, `switchboard.py` makes the
-parts of the broker do what the standing allows, and `processors/leading.py` refuses requests by it. The page
+parts of the broker do what the standing allows, and `answering.py` refuses requests by it. The page
 docs/life-of-a-broker-name.md shows the same tables.
 
 Invariant: of the brokers of one name that can ask each other, at most one has a standing that takes writes.

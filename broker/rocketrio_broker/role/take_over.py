@@ -68,7 +68,7 @@ class TakeOver:
         if self._role.turn.locked():
             raise refused("its role is being changed")
         if slave.client.state is not HAClientState.FOLLOWING:
-            raise refused(f"it is {slave.client.state.value}")
+            raise refused(f"it is {slave.client.state.text}")
         followed = self._registration.master.addr
         if followed not in (None, header.master_addr):
             raise refused(f"it follows {followed}")

@@ -5,11 +5,12 @@ Unlike Java: the share of memory that counts as "in memory" may be a fraction of
 """
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 from attrs import validators
 
+from rocketrio_broker.setting import MS, checked_words, not_negative, positive, setting
 from rocketrio_protocol.errors import ConfigError
 
 QUEUE_ENTRY_SIZE = 20
@@ -19,121 +20,123 @@ _DELAY_LEVELS = re.compile(r"[1-9]\d*[smhd](\s+[1-9]\d*[smhd])*")
 _LARGEST_FILE = 0x7FFFFFFF  # the size word of padding is a signed 32-bit number
 
 
-def _field(default: Any, help_text: str, *checks: Any) -> Any:
-    return attrs.field(default=default, validator=list(checks), metadata={"help": help_text})
-
-
-_positive = validators.gt(0)
-_not_negative = validators.ge(0)
-
-
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=checked_words)
 class StoreConfig:
     """The settings for storing messages."""
 
-    mapped_file_size_commit_log: int = _field(
+    mapped_file_size_commit_log: int = setting(
         1 << 30,
         "Bytes of one commit log file; master and slaves must agree.",
         validators.ge(_SMALLEST_LOG_FILE),
         validators.le(_LARGEST_FILE),
     )
-    mapped_file_size_consume_queue: int = _field(
+    mapped_file_size_consume_queue: int = setting(
         300_000 * QUEUE_ENTRY_SIZE,
         "Bytes of one consume queue file, a multiple of 20.",
         validators.ge(QUEUE_ENTRY_SIZE),
         validators.le(_LARGEST_FILE),
     )
-    message_index_enable: bool = _field(True, "Whether messages are indexed by key and unique id.")
-    max_hash_slot_num: int = _field(5_000_000, "Hash slots of one index file.", _positive)
-    max_index_num: int = _field(
+    message_index_enable: bool = setting(True, "Whether messages are indexed by key and unique id.")
+    max_hash_slot_num: int = setting(5_000_000, "Hash slots of one index file.", positive)
+    max_index_num: int = setting(
         20_000_000, "Entries of one index file, the unused first one included.", validators.gt(1)
     )
-    flush_disk_type: Literal["async", "sync"] = _field(
+    flush_disk_type: Literal["async", "sync"] = setting(
         "async",
         "async: flush on a period; sync: a send is answered after its bytes are on the disk.",
-        validators.in_(("async", "sync")),
     )
-    flush_interval_commit_log: float = _field(
-        0.5, "Seconds between flushes of the commit log in async mode.", _positive
+    flush_interval_commit_log: float = setting(
+        0.5, "Seconds between flushes of the commit log in async mode.", positive, unit=MS
     )
-    flush_interval_consume_queue: float = _field(
+    flush_interval_consume_queue: float = setting(
         1.0,
         "Seconds between checks whether enough new consume queue entries wait in memory to be written.",
-        _positive,
+        positive,
+        unit=MS,
     )
-    flush_consume_queue_thorough_interval: float = _field(
-        60.0, "Seconds between syncs of queues and index, each followed by a checkpoint.", _positive
+    flush_consume_queue_thorough_interval: float = setting(
+        60.0,
+        "Seconds between syncs of queues and index, each followed by a checkpoint.",
+        positive,
+        unit=MS,
     )
-    sync_flush_timeout: float = _field(
-        5.0, "Seconds a send waits for its flush in sync mode.", _positive
+    sync_flush_timeout: float = setting(
+        5.0, "Seconds a send waits for its flush in sync mode.", positive, unit=MS
     )
-    max_message_size: int = _field(
-        4 << 20, "Bytes of the largest message body, and of the largest batch.", _positive
+    max_message_size: int = setting(
+        4 << 20, "Bytes of the largest message body, and of the largest batch.", positive
     )
-    max_topic_length: int = _field(
-        127, "Bytes of the longest topic name.", _positive, validators.le(127)
+    max_topic_length: int = setting(
+        127, "Bytes of the longest topic name.", positive, validators.le(127)
     )
-    check_crc_on_recover: bool = _field(
-        True, "Whether recovery compares the checksum of every body it reads."
+    check_crc_on_recover: bool = setting(
+        True,
+        "Whether recovery compares the checksum of every body it reads.",
+        java="checkCRCOnRecover",
     )
-    file_reserved_time: float = _field(
-        72.0, "Hours after which a commit log file may be deleted.", _not_negative
+    file_reserved_time: float = setting(
+        72.0, "Hours after which a commit log file may be deleted.", not_negative, live=True
     )
-    delete_when: str = _field(
+    delete_when: str = setting(
         "04",
         "Hours of the day (local time, 00 to 23, separated by ;) at which old files are deleted.",
+        live=True,
     )
-    disk_max_used_space_ratio: float = _field(
-        75.0, "Percent of the disk in use above which old files are deleted at any hour."
+    disk_max_used_space_ratio: float = setting(
+        75.0, "Percent of the disk in use above which old files are deleted at any hour.", live=True
     )
-    disk_space_clean_forcibly_ratio: float = _field(
+    disk_space_clean_forcibly_ratio: float = setting(
         85.0,
         "Percent of the disk in use above which the oldest files are deleted whatever their age.",
+        live=True,
     )
-    disk_space_warning_level_ratio: float = _field(
-        90.0, "Percent of the disk in use above which sends are refused."
+    disk_space_warning_level_ratio: float = setting(
+        90.0, "Percent of the disk in use above which sends are refused.", live=True
     )
-    clean_file_forcibly_enable: bool = _field(
+    clean_file_forcibly_enable: bool = setting(
         True,
         "Whether files younger than file_reserved_time may be deleted when the disk fills up. With flush_disk_type=sync"
         " or ha_acknowledge=disk they are never deleted; sends are refused instead.",
+        live=True,
     )
-    clean_resource_interval: float = _field(
-        10.0, "Seconds between checks of the disk's use and for expired files.", _positive
+    clean_resource_interval: float = setting(
+        10.0, "Seconds between checks of the disk's use and for expired files.", positive, unit=MS
     )
-    access_message_in_memory_max_ratio: float = _field(
+    access_message_in_memory_max_ratio: float = setting(
         40.0,
         "Percent of the machine's memory; a reader further behind the end reads from disk and is"
         " sent to a slave. May be a fraction.",
-        _not_negative,
+        not_negative,
+        live=True,
     )
-    access_message_in_memory_max_bytes: int | None = _field(
+    access_message_in_memory_max_bytes: int | None = setting(
         None,
         "Bytes to use instead of access_message_in_memory_max_ratio, if set.",
-        validators.optional(_not_negative),
+        validators.optional(not_negative),
+        live=True,
     )
-    max_transfer_bytes_on_message_in_memory: int = _field(
-        262_144, "Bytes of one pull answer from memory.", _positive
+    max_transfer_bytes_on_message_in_memory: int = setting(
+        262_144, "Bytes of one pull answer from memory.", positive, live=True
     )
-    max_transfer_count_on_message_in_memory: int = _field(
-        32, "Messages of one pull answer from memory.", _positive
+    max_transfer_count_on_message_in_memory: int = setting(
+        32, "Messages of one pull answer from memory.", positive, live=True
     )
-    max_transfer_bytes_on_message_in_disk: int = _field(
-        65_536, "Bytes of one pull answer from disk.", _positive
+    max_transfer_bytes_on_message_in_disk: int = setting(
+        65_536, "Bytes of one pull answer from disk.", positive, live=True
     )
-    max_transfer_count_on_message_in_disk: int = _field(
-        8, "Messages of one pull answer from disk.", _positive
+    max_transfer_count_on_message_in_disk: int = setting(
+        8, "Messages of one pull answer from disk.", positive, live=True
     )
-    max_filter_message_size: int = _field(
-        16_000, "Bytes of consume queue that one filtered pull reads at most.", _positive
+    max_filter_message_size: int = setting(
+        16_000, "Bytes of consume queue that one filtered pull reads at most.", positive, live=True
     )
-    max_msgs_num_batch: int = _field(
-        64, "The most messages that one query by key returns.", _positive
+    max_msgs_num_batch: int = setting(
+        64, "The most messages that one query by key returns.", positive, live=True
     )
-    offset_check_in_slave: bool = _field(
-        False, "Whether a slave corrects offsets that lie outside its own queues."
+    offset_check_in_slave: bool = setting(
+        False, "Whether a slave corrects offsets that lie outside its own queues.", live=True
     )
-    message_delay_level: str = _field(
+    message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "Delays of the levels 1, 2, ... of delayed messages.",
     )

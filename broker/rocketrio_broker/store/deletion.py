@@ -28,6 +28,8 @@ class Deletion(NamedTuple):
     topic: str
     floor: str
     """The topic's committed offsets below it are void; the text is in the format of the table of offsets."""
+    is_undone: bool = False
+    """Whether it was cut off the log again: the topic goes on without it."""
 
 
 def deletion_record(topic: str, floor: str, *, host: bytes, now_ms: int) -> PutMessage:

@@ -3,8 +3,8 @@
 Invariant: prepared and rolled-back transaction records have no entry and do not advance the queue.
 Invariant: a record whose topic cannot be a folder's name has no entry; no client could ask for it.
 Invariant: entry n of a queue is the message whose record says queue offset n.
-Answers to: CommitLog.checkMessageAndReturnSize's second half, CommitLogDispatcherBuildConsumeQueue.
 Invariant: once a topic's deletion (deletion.py) is dispatched, no queue has messages that lie before it in the log.
+Answers to: CommitLog.checkMessageAndReturnSize's second half, CommitLogDispatcherBuildConsumeQueue.
 Unlike Java: a gap is filled, not closed up; queue offset 0 after the queue's end means the topic was created again.
 """
 
@@ -108,7 +108,7 @@ class QueueDispatcher:
         self.complete_queues: frozenset[tuple[str, int]] = frozenset()
         """Queues in which a gap is an error, after which recovery starts at an earlier address."""
         self.met = Watermark()
-        """The number of deletions dispatched; code that keeps data of topics waits for it to grow."""
+        """The number of deletions dispatched or undone; code that keeps data of topics waits for it to grow."""
         self._deletions: list[Deletion] = []
         self._table = table
         self._levels = levels
@@ -116,9 +116,18 @@ class QueueDispatcher:
         self._queues_of = -1
 
     def take_deletions(self) -> list[Deletion]:
-        """Return the deletions dispatched since the last call, in the order of the log."""
+        """Return the deletions dispatched or undone since the last call, in the order in which that happened."""
         taken, self._deletions = self._deletions, []
         return taken
+
+    def undo(self, deletions: Iterable[Deletion]) -> None:
+        """Note deletions that were cut off the log; earlier ones of the same topics are dispatched again."""
+        for deletion in deletions:
+            self._note(deletion._replace(is_undone=True))
+
+    def _note(self, deletion: Deletion) -> None:
+        self._deletions.append(deletion)
+        self.met.advance(self.met.value + 1)
 
     def dispatch_from(self, walk: LogWalk, max_bytes: int) -> tuple[int, int]:
         """Dispatch the next records of a walk; return the same as `dispatch`."""
@@ -139,6 +148,7 @@ class QueueDispatcher:
     def dispatch_columns(self, columns: RecordColumns) -> None:
         """Add the entries of many records, one queue after the other."""
         self._forget_removed_queues()
+        # Prepared and rolled back records have no entry. A deletion is written as one, so that it is looked for there.
         has_entry = columns.sys_flags & _NO_ENTRY_BIT == 0
         rows = np.flatnonzero(has_entry)
         if len(rows) < len(columns) and any(
@@ -176,6 +186,8 @@ class QueueDispatcher:
             queue = self._queue(topic, int(columns.queue_ids[row]))
             if queue is None:
                 continue
+            # Entry n must be the message with queue offset n. These four hold for nearly every stretch; any other goes
+            # through `dispatch`, which fills, clears or leaves out record by record.
             if (
                 is_whole
                 and offset == queue.max_offset
@@ -202,6 +214,7 @@ class QueueDispatcher:
             if sys_flag & TRANSACTION_MASK in _NO_ENTRY:
                 deletion = deletion_in(topic, properties)
                 if deletion is not None:
+                    # What lies before the deletion first, so that it is removed with its queue.
                     self._add(queue, run, end)
                     run, queue, next_offset = [], None, -1
                     self._end_incarnation(deletion, address)
@@ -232,16 +245,17 @@ class QueueDispatcher:
     def _end_incarnation(self, deletion: Deletion, address: int) -> None:
         """Remove the queues of a topic that was deleted at this address of the log."""
         for queue in list(self._table.topics().get(deletion.topic, {}).values()):
+            # After a restart the log is dispatched again: a queue that reaches past the deletion is a later one's.
             if queue.last_physical_end <= address:
                 self._table.delete_queue(queue)
         self._forget_removed_queues()
-        self._deletions.append(deletion)
-        self.met.advance(self.met.value + 1)
+        self._note(deletion)
 
     def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             name = topic.decode("utf-8", "replace")
+            # Not an error: a peer's log may hold such a record, and replication must go on past it.
             if not can_have_folder(name, queue_id):
                 _LOG.warning("record without queue topic=%.100r queue_id=%d", name, queue_id)
                 return None
@@ -259,6 +273,7 @@ class QueueDispatcher:
     ) -> ConsumeQueue | None:
         """Return the queue, ready for this offset; None if it has the record already, or cannot exist."""
         queue = self._queue(topic, queue_id)
+        # Recovery dispatches again what the queue may have: records before its end are there.
         if queue is None or physical_offset < queue.last_physical_end:
             return None
         if queue_offset != queue.max_offset and not self._align(queue, queue_offset):
@@ -269,6 +284,7 @@ class QueueDispatcher:
         if queue_offset > queue.max_offset:
             if queue.key in self.complete_queues:
                 raise QueueGapError(f"{queue!r} lacks entries before {queue_offset}")
+            # Filled with entries of no message: closed up, each later message would have a number that is not its own.
             queue.fill_to(queue_offset)
         elif queue_offset == 0:
             # The record is later in the log than the whole queue, and counts from 0 again.

@@ -160,6 +160,7 @@ class MessageStore:
             self.queue_table,
             self.key_index,
             self.dispatched,
+            self.dispatcher,
             self.read_gate,
             self._reput,
             self._checkpoint,

@@ -6,7 +6,7 @@ The bytes that are cut off are saved in a file of their own, named after their a
 
 Invariant: nothing is appended after damage.
 Invariant: no queue, index or checkpoint refers to bytes that were cut off the log; a topic whose deletion is cut off
-gets its queues back.
+gets its queues back, and its offsets are valid again.
 Invariant: when `keep_tail` or `keep_bytes` returns, the bytes and the name of their file survive a power cut.
 Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
 Unlike Java: Apache's brokers in controller mode truncate without saving anything.
@@ -18,9 +18,9 @@ from typing import Final
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
-from rocketrio_broker.store.deletion import deletion_in
+from rocketrio_broker.store.deletion import Deletion, deletion_in
 from rocketrio_broker.store.disk import Buffer, Disk
-from rocketrio_broker.store.dispatch import has_queue_entry
+from rocketrio_broker.store.dispatch import QueueDispatcher, has_queue_entry
 from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.health import StoreHealth
@@ -43,6 +43,7 @@ class ReplicatedLog:
         table: ConsumeQueueTable,
         index: KeyIndex,
         dispatched: LogPosition,
+        dispatcher: QueueDispatcher,
         gate: ReadGate,
         reput: ReputMessageService,
         checkpoints: CheckpointService,
@@ -52,6 +53,7 @@ class ReplicatedLog:
         self._table = table
         self._index = index
         self._dispatched = dispatched
+        self._dispatcher = dispatcher
         self._gate = gate
         self._reput = reput
         self._checkpoints = checkpoints
@@ -73,8 +75,8 @@ class ReplicatedLog:
     def truncate_to(self, physical_offset: int, rebuilt: Collection[tuple[str, int]] = ()) -> None:
         """Remove the log from this record boundary on, with its queue entries and index; blocks."""
         # If a deletion is undone all is dispatched again; the queues that have their messages skip them.
-        is_undone = bool(rebuilt) or self._has_deletion(physical_offset)
-        position = self._log.min_offset if is_undone else physical_offset
+        undone = self._deletions_from(physical_offset)
+        position = self._log.min_offset if rebuilt or undone else physical_offset
         self._gate.log_was_cut(physical_offset)
         # First of all, because a recovery would begin at a checkpoint beyond the end.
         self._checkpoints.lower(position)
@@ -87,18 +89,21 @@ class ReplicatedLog:
         self._log.truncate(physical_offset)
         self._dispatched.reset(min(self._dispatched.value, position))
         self._reput.replicated.reset(physical_offset)
+        self._dispatcher.undo(undone)
         self._health.log_was_cut(physical_offset)
 
-    def _has_deletion(self, physical_offset: int) -> bool:
-        """Return whether a topic's deletion was dispatched from `physical_offset` on."""
+    def _deletions_from(self, physical_offset: int) -> list[Deletion]:
+        """Return the deletions of topics that were dispatched from `physical_offset` on."""
         size = self._dispatched.value - physical_offset
         if size <= 0:
-            return False
+            return []
         walk = LogWalk(self._log, physical_offset, stop_at_damage=True)
-        return any(
-            not has_queue_entry(sys_flag) and deletion_in(topic, properties) is not None
+        return [
+            deletion
             for _, _, topic, _, _, sys_flag, _, properties in walk.records(size)
-        )
+            if not has_queue_entry(sys_flag)
+            and (deletion := deletion_in(topic, properties)) is not None
+        ]
 
     def start_over(self) -> None:
         """Remove everything: the next bytes may begin at any address; blocks."""

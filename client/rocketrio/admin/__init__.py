@@ -26,11 +26,11 @@ from rocketrio.admin.clients import (
 )
 from rocketrio.admin.cluster_status import BrokerStatus
 from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
-from rocketrio.admin.doctor import CODES, Diagnosis
-from rocketrio.admin.doctor_answers import DoctorAnswers
+from rocketrio.admin.diagnosis import CODES, Diagnosis, GroupCheck, Health
+from rocketrio.admin.diagnosis.rule import Finding, Severity
+from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.drain import Held, WritePermission
 from rocketrio.admin.events import BrokerEvent, EventFeed
-from rocketrio.admin.group_check import GroupCheck
 from rocketrio.admin.group_overview import (
     GroupMember,
     GroupOverview,
@@ -39,7 +39,6 @@ from rocketrio.admin.group_overview import (
     group_overviews,
     set_mode,
 )
-from rocketrio.admin.health import ClusterAnswers, Finding, Health, Severity
 from rocketrio.admin.id_parts import IdParts, id_parts
 from rocketrio.admin.lag import lag_report
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
@@ -88,14 +87,12 @@ __all__ = [
     "BrokerStatus",
     "Cleaned",
     "Cleaning",
-    "ClusterAnswers",
     "CommittedOffset",
     "ConnectedClient",
     "ConnectedClients",
     "DeadLetterCount",
     "DeadLetters",
     "Diagnosis",
-    "DoctorAnswers",
     "EventFeed",
     "Finding",
     "GroupCheck",
@@ -126,6 +123,7 @@ __all__ = [
     "RoundTrips",
     "Served",
     "Severity",
+    "Snapshot",
     "Target",
     "TopicCount",
     "TopicDescription",

@@ -54,8 +54,15 @@ from rocketrio.admin.cluster_status import (
     cluster_status,
 )
 from rocketrio.admin.dead_letters import DeadLetters
-from rocketrio.admin.doctor import Diagnosis, diagnosis_of
-from rocketrio.admin.doctor_answers import DoctorAnswers, ask_doctor
+from rocketrio.admin.diagnosis import (
+    Diagnosis,
+    GroupCheck,
+    Health,
+    diagnosis_of,
+    group_findings,
+    health_of,
+)
+from rocketrio.admin.diagnosis.snapshot import Snapshot, ask_twice, completed
 from rocketrio.admin.drain import (
     CHECK_EVERY,
     Held,
@@ -67,8 +74,6 @@ from rocketrio.admin.drain import (
     wait_quiet,
 )
 from rocketrio.admin.events import EventFeed
-from rocketrio.admin.group_check import GroupCheck, check_group
-from rocketrio.admin.health import ClusterAnswers, Health, health_of
 from rocketrio.admin.lag import lag_report
 from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.lag_window import LagWindow
@@ -589,13 +594,14 @@ class Admin(Live):
         raise (silent or errors)[0]
 
     async def check_group(self, group: str) -> GroupCheck:
-        """Return what is wrong with the members of a group: subscriptions, owners of queues, versions; group_check.py.
+        """Return what is wrong with the members of a group: subscriptions, owners of queues, versions.
 
         Brokers and members that do not answer are findings. Raises NoBrokerRegisteredError, NotReachableError without
         a name server, and GroupNotExistError if no broker knows the group.
         """
         await self.group(group)
-        return await check_group(self.client, self.calls, await self.masters(), group)
+        members = await ask_twice(self.client, self.calls, await self.masters(), group)
+        return GroupCheck(members, group_findings(members))
 
     async def member_stacks(self, group: str, client_id: str) -> str:
         """Return the stacks of all tasks and threads of a group's member, as it reports them.
@@ -1048,14 +1054,14 @@ class Admin(Live):
         return BrokerAnswers(described, ha, clock_ahead=ahead)
 
     async def health(self) -> Health:
-        """Return what is wrong with the name servers, the brokers and their replication; see health.py.
+        """Return what is wrong with the name servers, the brokers and their replication.
 
         A server that does not answer is a finding. Raises NotReachableError only if no name server answers.
         """
-        return health_of(await self.answers())
+        return health_of(await self.snapshot())
 
-    async def answers(self) -> ClusterAnswers:
-        """Return what name servers and brokers answer about themselves: what `health` and the checks judge.
+    async def snapshot(self) -> Snapshot:
+        """Return what name servers and brokers answer about themselves: what `health` and most checks judge.
 
         The brokers are all that any name server knows. Raises NotReachableError only if no name server answers.
         """
@@ -1074,7 +1080,7 @@ class Admin(Live):
             for one in statuses:
                 if one.state not in UNKNOWN_STATES:
                     nursery.start_soon(ask, one.address)
-        return ClusterAnswers(servers, statuses, runtimes)
+        return Snapshot(servers, statuses, runtimes, self.client.wall_clock.now_ms())
 
     def events(self, *, since: datetime | None = None, kinds: Sequence[str] = ()) -> EventFeed:
         """Return the feed of the brokers' events: the last ones (up to 1,000 of a broker), and those that follow.
@@ -1248,7 +1254,7 @@ class Admin(Live):
     async def diagnose(
         self, *groups: str, seconds: float = WINDOW, slaves: int | None = None
     ) -> Diagnosis:
-        """Return everything that is wrong with the cluster and its groups, by requests that read; see doctor.py.
+        """Return everything that is wrong with the cluster and its groups, by requests that read.
 
         `groups` limits what is said of groups; `seconds` is the window of their lag, as in `lag`; `slaves` is how many
         each master should have, because a slave that was stopped is not registered any more. What could not be asked is
@@ -1257,16 +1263,16 @@ class Admin(Live):
         Raises NotReachableError only if no name server answers, NoBrokerRegisteredError, and GroupNotExistError if no
         broker knows a group that was named.
         """
-        return diagnosis_of(await self.doctor_answers(*groups, seconds=seconds, slaves=slaves))
+        return diagnosis_of(await self.whole_snapshot(*groups, seconds=seconds, slaves=slaves))
 
-    async def doctor_answers(
+    async def whole_snapshot(
         self, *groups: str, seconds: float = WINDOW, slaves: int | None = None
-    ) -> DoctorAnswers:
+    ) -> Snapshot:
         """Return what `diagnose` judges; otherwise like it."""
         await registered_brokers(self.client)
         window = self.lag_window(*groups, seconds=seconds)
-        answers = await ask_doctor(self.client, self.calls, await self.answers(), window)
-        return attrs.evolve(answers, slaves_wanted=slaves)
+        seen = await completed(self.client, self.calls, await self.snapshot(), window)
+        return attrs.evolve(seen, slaves_wanted=slaves)
 
     async def transactions(self) -> dict[str, Transactions]:
         """Return how many transactions each master has open, and has given up, by broker name.

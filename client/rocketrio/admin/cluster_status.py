@@ -103,6 +103,11 @@ class BrokerStatus:
     """How many seconds its clock is ahead of the caller's at least, negative if it is behind. Apache's report none."""
 
     @property
+    def where(self) -> str:
+        """How texts name it."""
+        return f"{self.broker_name} {self.broker_id} ({self.address})"
+
+    @property
     def is_as_configured(self) -> bool:
         """Whether it has the role of its settings, as far as it reports them."""
         return self.configured in (None, f"{self.role} {self.broker_id}")

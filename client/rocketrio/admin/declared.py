@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import attrs
 
 from rocketrio.admin.admin_values import permission_text
-from rocketrio.admin.bundle import CUT, without_secrets
+from rocketrio.admin.diagnosis.bundle import CUT, without_secrets
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.log_lines import visible_json
 from rocketrio_protocol.names import (

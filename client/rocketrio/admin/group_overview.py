@@ -14,7 +14,7 @@ import attrs
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.cluster_questions import in_parallel
-from rocketrio.admin.group_check import ask_members
+from rocketrio.admin.diagnosis.snapshot import ask_members
 from rocketrio.admin.lag_values import GroupLag
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 from rocketrio_protocol.bodies.running_info import (

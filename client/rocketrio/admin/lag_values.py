@@ -47,6 +47,11 @@ class GroupLag:
     """Whether rates and verdict are those of several samples, or of what brokers counted in their last minute."""
 
     @property
+    def name(self) -> str:
+        """The group and its topic, as texts name them."""
+        return self.group if self.topic is None else f"{self.group} in {self.topic}"
+
+    @property
     def verdict(self) -> Verdict:
         """How the group keeps up, by its worst queue."""
         return self.judgement.verdict

@@ -14,7 +14,9 @@ import trio
 
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.cluster_questions import ask_each
-from rocketrio.admin.health import ClusterAnswers, health_of, number_of
+from rocketrio.admin.diagnosis import health_of
+from rocketrio.admin.diagnosis.brokers import disk_used
+from rocketrio.admin.diagnosis.snapshot import Snapshot, number_of
 from rocketrio.admin.lag import lag_report
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio_protocol.errors import Error
@@ -84,18 +86,18 @@ class ClusterSampler:
 
     async def sample(self) -> Sample:
         """Ask all brokers. Raises NotReachableError without a name server."""
-        answers = await self.admin.answers()
-        found = health_of(answers)
-        rows = self.rows(answers, trio.current_time())
+        seen = await self.admin.snapshot()
+        found = health_of(seen)
+        rows = self.rows(seen, trio.current_time())
         wrong = len(found.findings)
         return Sample(rows, found.silent, f"{wrong} findings" if wrong else "no findings")
 
-    def rows(self, answers: ClusterAnswers, now: float) -> list[Row]:
+    def rows(self, seen: Snapshot, now: float) -> list[Row]:
         """Return a row for each broker."""
         rows: list[Row] = []
-        for one in answers.brokers:
-            runtime = answers.runtimes.get(one.address, {})
-            ratio = number_of(runtime.get("commitLogDiskRatio"))
+        for one in seen.brokers:
+            runtime = seen.runtime(one)
+            used = disk_used(seen, one)
             put = number_of(runtime.get("msgPutTotalTodayNow"))
             got = number_of(runtime.get("msgGetTotalTodayNow"))
             rows.append(
@@ -105,7 +107,7 @@ class ClusterSampler:
                     "role": one.role,
                     "in/s": self._rates.of(f"{one.address} put", _whole(put), now),
                     "out/s": self._rates.of(f"{one.address} get", _whole(got), now),
-                    "disk %": None if ratio is None or ratio < 0 else round(100 * ratio),
+                    "disk %": None if used is None else round(100 * used),
                     "behind s": 0.0 if one.role != "slave" else one.seconds_behind,
                     "state": one.problem or one.state,
                 }

@@ -1,7 +1,7 @@
 """The commands `rocketrio check …`, for Nagios, Icinga, cron and probes: one line, and an exit code that they know.
 
 Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown. Unlike those of all other commands, wrong usage has 3 here, because
-2 would be read as critical. The rules are in rocketrio.admin.checks.
+2 would be read as critical. The rules are in rocketrio.admin.diagnosis.
 """
 
 import functools
@@ -16,30 +16,14 @@ import click
 import trio
 
 from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.certificates import certificate_ends
-from rocketrio.admin.checks import (
-    CheckResult,
-    Status,
-    Thresholds,
-    Value,
-    check_brokers,
-    check_certificates,
-    check_connection,
-    check_dead_letters,
-    check_disks,
-    check_errors,
-    check_lag,
-    check_replication,
-    check_roundtrip,
-    check_routes,
-    check_transactions,
-    nagios_line,
-    unsafe_sends,
-)
-from rocketrio.admin.doctor_answers import ask_routes
-from rocketrio.admin.health import ClusterAnswers
+from rocketrio.admin.diagnosis import checks
+from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, SECONDS_BEHIND
+from rocketrio.admin.diagnosis.checks import CheckResult, Value
+from rocketrio.admin.diagnosis.probes import certificate_ends
+from rocketrio.admin.diagnosis.rule import Limits, Status
+from rocketrio.admin.diagnosis.snapshot import Snapshot, completed
 from rocketrio.admin.lag import lag_report
-from rocketrio.cli.commands import Effect, Group, mark
+from rocketrio.cli.commands import CallableT, Effect, Group, mark
 from rocketrio.cli.common import (
     ADDRESS,
     GROUP,
@@ -62,7 +46,8 @@ TIMEOUT: Final = 30.0
 ROUNDTRIP_BODY: Final = b"rocketrio check roundtrip"
 
 Form = Literal["nagios", "json", "prometheus", "text"]
-Work = Callable[[Admin], Awaitable[CheckResult]]
+Check = Callable[..., Awaitable[CheckResult]]
+"""A check: it gets an open admin and its options."""
 
 
 class _Checks(Group):
@@ -76,24 +61,33 @@ class _Checks(Group):
             ctx.exit(Status.UNKNOWN)
 
 
-class _Thresholds(click.ParamType[Thresholds]):
+class _Limits(click.ParamType[Limits]):
     """`W:C`; if C is below W, small numbers are bad."""
 
     name = "WARN:CRIT"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Thresholds:
-        if isinstance(value, Thresholds):
+    ) -> Limits:
+        if isinstance(value, Limits):
             return value
         try:
             warning, critical = map(float, str(value).split(":"))
         except ValueError:
             self.fail(f"{value!r} is not two numbers like 10:60", param, ctx)
-        return Thresholds(warning, critical)
+        return Limits(warning, critical)
 
 
-_LIMITS: Final = _Thresholds()
+def _limits(
+    option: str, default: Limits | None, text: str, *names: str
+) -> Callable[[CallableT], CallableT]:
+    shown = None if default is None else str(default)
+    return click.option(
+        option, *names, type=_Limits(), default=shown, show_default=shown is not None, help=text
+    )
+
+
+_NAMES: Final = click.argument("names", nargs=-1, metavar="[NAME]...")
 
 
 @click.group(cls=_Checks, most_used=("health", "replication", "lag"))
@@ -112,8 +106,8 @@ def check() -> None:
     """
 
 
-def check_options(function: Callable[..., Any]) -> Callable[..., None]:
-    """Add the options of all checks, and run what a check returns, a function of an open admin."""
+def check_options(function: Check) -> Callable[..., None]:
+    """Add the options of all checks, and make a command of a check, which gets an open admin."""
 
     @click.option(
         "--format",
@@ -131,15 +125,9 @@ def check_options(function: Callable[..., Any]) -> Callable[..., None]:
     @client_options
     @functools.wraps(function)
     def command(
-        *args: Any,
-        form: Form,
-        outfile: Path | None,
-        client: ClientOptions,
-        verbose: int,
-        **options: Any,
+        *, form: Form, outfile: Path | None, client: ClientOptions, verbose: int, **options: Any
     ) -> None:
         name = click.get_current_context().info_name or ""
-        work: Work = function(*args, **options)
         found: list[CheckResult] = []
 
         async def ask() -> None:
@@ -147,7 +135,7 @@ def check_options(function: Callable[..., Any]) -> Callable[..., None]:
             try:
                 with trio.fail_after(timeout):
                     async with open_admin(**client) as admin:
-                        found.append(await work(admin))
+                        found.append(await function(admin, **options))
             except Error as error:
                 found.append(CheckResult(name, Status.UNKNOWN, str(error)))
             except trio.TooSlowError:
@@ -164,293 +152,212 @@ def check_options(function: Callable[..., Any]) -> Callable[..., None]:
     return mark(command, Effect.READS)
 
 
-def _state_file(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("--state-file", type=click.Path(dir_okay=False, path_type=Path), help=text)
+def _timed(function: Check) -> Check:
+    """Limit the time of a check, after which its result is unknown."""
 
-
-def _limited(name: str, work: Work) -> Work:
-    """Return the check `name` with a limit of time, after which its result is unknown."""
-
-    async def limited(admin: Admin) -> CheckResult:
+    @functools.wraps(function)
+    async def timed(admin: Admin, **options: Any) -> CheckResult:
         with trio.move_on_after(TIMEOUT):
-            return await work(admin)
+            return await function(admin, **options)
+        name = click.get_current_context().info_name or ""
         return CheckResult(name, Status.UNKNOWN, f"the cluster took more than {TIMEOUT:g} s")
 
-    return limited
+    return timed
 
 
-def _about_answers(judge: Callable[[ClusterAnswers], CheckResult]) -> Work:
-    async def work(admin: Admin) -> CheckResult:
-        return judge(await admin.answers())
+def _groups(text: str, *, required: bool = False) -> Callable[[CallableT], CallableT]:
+    return click.option(
+        "--group", "groups", type=GROUP, multiple=True, required=required, help=text
+    )
 
-    return _limited("check", work)
+
+def _state_file(text: str) -> Callable[[CallableT], CallableT]:
+    return click.option("--state-file", type=click.Path(dir_okay=False, path_type=Path), help=text)
 
 
 @check.command()
 @check_options
-def connection() -> Work:
+async def connection(admin: Admin) -> CheckResult:
     """Check that all name servers answer, and know the same brokers.
 
     It is critical if none answers.
     """
-
-    async def work(admin: Admin) -> CheckResult:
-        servers = await admin.client.name_servers.cluster_info_of_each()
-        return check_connection(ClusterAnswers(servers, ()))
-
-    return work
+    servers = await admin.client.name_servers.cluster_info_of_each()
+    return checks.check_connection(Snapshot(servers, ()))
 
 
 @check.command()
 @check_options
-def health() -> Work:
+@_timed
+async def health(admin: Admin) -> CheckResult:
     """Check all that `rocketrio cluster health` looks at: its errors are critical."""
-    return _about_answers(check_errors)
+    return checks.check_errors(await admin.snapshot())
 
 
 @check.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--wait",
-    type=_LIMITS,
-    default="100:500",
-    show_default=True,
-    help="Milliseconds that sends wait before a broker handles them.",
-)
+@_NAMES
+@_limits("--wait", checks.SEND_WAIT, "Milliseconds that sends wait before a broker handles them.")
 @check_options
-def broker(names: tuple[str, ...], wait: Thresholds) -> Work:
+@_timed
+async def broker(admin: Admin, names: tuple[str, ...], wait: Limits) -> CheckResult:
     """Check that brokers answer and take writes: all that are registered, or those of these names."""
-    return _about_answers(lambda answers: check_brokers(answers, names, wait))
+    return checks.check_brokers(await admin.snapshot(), names, wait)
 
 
 @check.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--seconds",
-    type=_LIMITS,
-    default="10:60",
-    show_default=True,
-    help="How far slaves are behind.",
-)
+@_NAMES
+@_limits("--seconds", SECONDS_BEHIND, "How far slaves are behind.")
 @_state_file(
     "Keep counts here, and judge the sends that were answered unsafe since the last check."
 )
 @check_options
-def replication(names: tuple[str, ...], seconds: Thresholds, state_file: Path | None) -> Work:
+@_timed
+async def replication(
+    admin: Admin, names: tuple[str, ...], seconds: Limits, state_file: Path | None
+) -> CheckResult:
     """Check that slaves follow their masters, and how far they are behind.
 
     Apache's masters report no seconds; then 256 MiB behind are a warning. With a state file, sends that a rocketrio
     broker has answered with less safety than was asked for since the last check are critical.
     """
-
-    def judge(answers: ClusterAnswers) -> CheckResult:
-        if state_file is None:
-            return check_replication(answers.brokers, names, seconds)
-        before = _state(state_file)
-        replace_file(state_file, json.dumps({**before, **unsafe_sends(answers.brokers)}))
-        return check_replication(answers.brokers, names, seconds, unsafe_before=before)
-
-    return _about_answers(judge)
+    seen = await admin.snapshot()
+    before = _exchanged(state_file, checks.unsafe_sends(seen))
+    return checks.check_replication(seen, names, seconds, unsafe_before=before)
 
 
 @check.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
+@_NAMES
+@_limits(
     "--percent",
-    type=_LIMITS,
-    default="75:85",
-    show_default=True,
-    help="How full disks are; at 85 brokers delete log files early, or refuse messages.",
+    DISK_PERCENT,
+    "How full disks are; at 85 brokers delete log files early, or refuse messages.",
 )
-@click.option(
+@_limits(
     "--days",
-    type=_LIMITS,
-    help="How many days the free bytes last at the rate at which the log has grown, as 7:2.",
+    None,
+    "How many days the free bytes last at the rate at which the log has grown, as 7:2.",
 )
 @check_options
-def disk(names: tuple[str, ...], percent: Thresholds, days: Thresholds | None) -> Work:
+@_timed
+async def disk(
+    admin: Admin, names: tuple[str, ...], percent: Limits, days: Limits | None
+) -> CheckResult:
     """Check how full the disks of brokers are, and with --days how long they last."""
-
-    async def work(admin: Admin) -> CheckResult:
-        now_ms = admin.client.wall_clock.now_ms()
-        return check_disks(await admin.answers(), names, percent, days=days, now_ms=now_ms)
-
-    return _limited("disk", work)
+    return checks.check_disks(await admin.snapshot(), names, percent, days=days)
 
 
 @check.command()
-@click.option(
-    "--given-up",
-    type=_LIMITS,
-    default="1:100",
-    show_default=True,
-    help="Transactions that no producer decided.",
-)
-@click.option("--open", "open_limits", type=_LIMITS, help="Thresholds on undecided transactions.")
+@_limits("--given-up", checks.GIVEN_UP, "Transactions that no producer decided.")
+@_limits("--open", None, "Thresholds on undecided transactions.", "open_limits")
 @_state_file("Keep the counts here, and judge only what was given up since the last check.")
 @check_options
-def transactions(
-    given_up: Thresholds, open_limits: Thresholds | None, state_file: Path | None
-) -> Work:
+@_timed
+async def transactions(
+    admin: Admin, given_up: Limits, open_limits: Limits | None, state_file: Path | None
+) -> CheckResult:
     """Check how many transactions brokers have given up, because no producer decided them.
 
     The first check with a state file counts nothing as new.
     """
-
-    async def work(admin: Admin) -> CheckResult:
-        found = await admin.transactions()
-        if state_file is None:
-            return check_transactions(found, None, given_up, open_limits)
-        before = _state(state_file)
-        counts = {name: one.given_up for name, one in found.items()}
-        replace_file(state_file, json.dumps({**before, **counts}))
-        return check_transactions(found, before, given_up, open_limits)
-
-    return _limited("transactions", work)
+    found = await admin.transactions()
+    before = _exchanged(state_file, {name: one.given_up for name, one in found.items()})
+    return checks.check_transactions(found, before, given_up, open_limits)
 
 
 @check.command()
-@click.option(
-    "--days",
-    type=_LIMITS,
-    default="30:7",
-    show_default=True,
-    help="Days until a certificate ends.",
-)
+@_limits("--days", checks.CERTIFICATE_DAYS, "Days until a certificate ends.")
 @click.option(
     "--address", "also", type=ADDRESS, multiple=True, help="A further server; several are possible."
 )
 @check_options
-def certificate(days: Thresholds, also: tuple[str, ...]) -> Work:
+async def certificate(admin: Admin, days: Limits, also: tuple[str, ...]) -> CheckResult:
     """Check until when the certificates of name servers, brokers and their replication are valid.
 
     Each server is connected to; one that shows no certificate is unknown. Certificates are not verified here, so that
     one that has ended is seen too.
     """
-
-    async def work(admin: Admin) -> CheckResult:
-        ends = await certificate_ends(admin, also)
-        return check_certificates(ends, admin.client.wall_clock.now_ms(), days)
-
-    return work
+    ends = await certificate_ends(admin, also)
+    return checks.check_certificates(ends, admin.client.wall_clock.now_ms(), days)
 
 
 @check.command()
 @check_options
-def routes() -> Work:
+@_timed
+async def routes(admin: Admin) -> CheckResult:
     """Check that clients find all topics, with the queues and permissions that brokers have.
 
     A topic on no master, or a name without a master, is critical; a route that differs from what a broker has (as after
     `broker drain`) and a missing system topic are warnings.
     """
-
-    async def work(admin: Admin) -> CheckResult:
-        answers = await admin.answers()
-        return check_routes(await ask_routes(admin.client, admin.calls, answers))
-
-    return _limited("routes", work)
+    seen = await completed(admin.client, admin.calls, await admin.snapshot(), None)
+    return checks.check_routes(seen)
 
 
 @check.command()
-@click.option(
-    "--group",
-    "groups",
-    type=GROUP,
-    multiple=True,
-    help="A group; several are possible.  [default: all]",
-)
+@_groups("A group; several are possible.  [default: all]")
 @click.option("--topic", type=TOPIC, help="Only this topic.")
 @window_options
-@click.option(
-    "--messages", type=_LIMITS, help="Thresholds on unread messages, beside the verdicts."
-)
-@click.option(
-    "--age", type=_LIMITS, help="Thresholds on the oldest unread message's age in seconds."
-)
+@_limits("--messages", None, "Thresholds on unread messages, beside the verdicts.")
+@_limits("--age", None, "Thresholds on the oldest unread message's age in seconds.")
 @check_options
-def lag(
+async def lag(
+    admin: Admin,
     groups: tuple[str, ...],
     topic: str | None,
     window: float | None,
     once: bool,
-    messages: Thresholds | None,
-    age: Thresholds | None,
-) -> Work:
+    messages: Limits | None,
+    age: Limits | None,
+) -> CheckResult:
     """Check how groups keep up, by the verdicts of `rocketrio lag`.
 
     `behind` and `rewound` are warnings; `stalled`, `stopped`, `ahead` and `losing` are critical. The check answers at
     once; a verdict that one sample does not show is unknown then, unless --messages or --age decide. With --window it
     watches for so long, or until every group is ok.
     """
-    length = seconds_of(window, once=once)
-
-    async def work(admin: Admin) -> CheckResult:
-        samples = admin.lag_window(*groups, topic=topic, seconds=length)
-        return check_lag(await refined(samples, lambda: lag_report(samples)), messages, age)
-
-    return work
+    samples = admin.lag_window(*groups, topic=topic, seconds=seconds_of(window, once=once))
+    return checks.check_lag(await refined(samples, lambda: lag_report(samples)), messages, age)
 
 
 @check.command(name="dead-letters")
-@click.option(
-    "--group",
-    "groups",
-    type=GROUP,
-    multiple=True,
-    required=True,
-    help="A group; several are possible.",
-)
-@click.option("--new", type=_LIMITS, default="1:100", show_default=True, help="Dead letters.")
+@_groups("A group; several are possible.", required=True)
+@_limits("--new", checks.DEAD_LETTERS, "Dead letters.")
 @_state_file("Keep the counts here, and judge only what is new since the last check.")
 @check_options
-def dead_letters(groups: tuple[str, ...], new: Thresholds, state_file: Path | None) -> Work:
+async def dead_letters(
+    admin: Admin, groups: tuple[str, ...], new: Limits, state_file: Path | None
+) -> CheckResult:
     """Check how many messages groups could not handle.
 
     The first check with a state file counts nothing as new.
     """
-
-    async def work(admin: Admin) -> CheckResult:
-        ever = {group: await admin.dead_letters(group).ever() for group in groups}
-        if state_file is None:
-            kept = {group: await admin.dead_letters(group).count() for group in groups}
-            return check_dead_letters(kept, None, new)
-        before = _state(state_file)
-        replace_file(state_file, json.dumps({**before, **ever}))
-        return check_dead_letters(ever, {**ever, **before}, new)
-
-    return work
+    ever = {group: await admin.dead_letters(group).ever() for group in groups}
+    before = _exchanged(state_file, ever)
+    if before is not None:
+        return checks.check_dead_letters(ever, {**ever, **before}, new)
+    kept = {group: await admin.dead_letters(group).count() for group in groups}
+    return checks.check_dead_letters(kept, None, new)
 
 
 @check.command()
 @click.option("--topic", type=TOPIC, required=True, help="The topic that gets the message.")
-@click.option(
-    "--milliseconds",
-    "limits",
-    type=_LIMITS,
-    default="200:1000",
-    show_default=True,
-    help="The time that it takes.",
-)
+@_limits("--milliseconds", checks.ROUNDTRIP_MS, "The time that it takes.", "limits")
 @sends
 @check_options
-def roundtrip(topic: str, limits: Thresholds) -> Work:
+async def roundtrip(admin: Admin, topic: str, limits: Limits) -> CheckResult:
     """Send a message, and read it again where it was stored; no group is needed.
 
     Every check stores one message in the topic, so use a topic for checks alone.
     """
-
-    async def work(admin: Admin) -> CheckResult:
-        async with open_producer(client=admin.client) as producer:
-            await producer.send(Message(topic, ROUNDTRIP_BODY))  # Connects, and learns the route.
-            began = trio.current_time()
-            with trio.move_on_after(TIMEOUT):
-                sent = await producer.send(Message(topic, ROUNDTRIP_BODY))
-                await admin.view_message(sent.offset_message_id)
-                return check_roundtrip(topic, (trio.current_time() - began) * 1000, limits)
-        text = f"a message through {topic} took more than {TIMEOUT:g} s"
-        return CheckResult("roundtrip", Status.CRITICAL, text)
-
-    return work
+    async with open_producer(client=admin.client) as producer:
+        await producer.send(Message(topic, ROUNDTRIP_BODY))  # Connects, and learns the route.
+        began = trio.current_time()
+        with trio.move_on_after(TIMEOUT):
+            sent = await producer.send(Message(topic, ROUNDTRIP_BODY))
+            await admin.view_message(sent.offset_message_id)
+            return checks.check_roundtrip(topic, (trio.current_time() - began) * 1000, limits)
+    text = f"a message through {topic} took more than {TIMEOUT:g} s"
+    return CheckResult("roundtrip", Status.CRITICAL, text)
 
 
 # ---------------------------------------------------------------------------------------- output
@@ -458,14 +365,14 @@ def roundtrip(topic: str, limits: Thresholds) -> Work:
 
 def _shown(result: CheckResult, form: Form) -> str:
     if form == "nagios":
-        return nagios_line(result)
+        return checks.nagios_line(result)
     if form == "text":
         return f"{result.status.name.lower()} {result.text}"
     if form == "prometheus":
         return "\n".join(_samples(result))
     values = [
         {"name": value.name, "value": value.value, "unit": value.unit, "labels": dict(value.labels)}
-        | ({} if value.thresholds is None else attrs.asdict(value.thresholds))
+        | ({} if value.limits is None else attrs.asdict(value.limits))
         for value in result.values
     ]
     return json_text(
@@ -491,12 +398,17 @@ def _labels(value: Value) -> str:
     return f"{{{inner}}}" if inner else ""
 
 
-def _state(path: Path) -> Mapping[str, int]:
-    """Return what an earlier check has kept; nothing if there was none."""
+def _exchanged(path: Path | None, counts: Mapping[str, int]) -> Mapping[str, int] | None:
+    """Return the counts that an earlier check has kept, and keep these for the next; None without a file."""
+    if path is None:
+        return None
+    before: dict[str, int] = {}
     try:
         found = json.loads(path.read_text())
-        return {str(group): int(count) for group, count in found.items()}
+        before = {str(name): int(count) for name, count in found.items()}
     except FileNotFoundError:
-        return {}
+        pass
     except (ValueError, TypeError, AttributeError) as error:
         raise click.UsageError(f"{path} holds no counts of an earlier check: {error}") from error
+    replace_file(path, json.dumps({**before, **counts}))
+    return before

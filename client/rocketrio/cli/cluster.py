@@ -9,7 +9,7 @@ import trio
 from rich.live import Live
 
 from rocketrio.admin.admin import Admin
-from rocketrio.admin.health import Health
+from rocketrio.admin.diagnosis import Health
 from rocketrio.cli.asking import asking
 from rocketrio.cli.cluster_events import events
 from rocketrio.cli.cluster_rtt import rtt

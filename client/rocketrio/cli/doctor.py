@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 import trio
 from rich.console import Group, RenderableType
@@ -19,13 +20,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rocketrio.admin.admin import open_admin
-from rocketrio.admin.bundle import bundle_of, write_bundle
-from rocketrio.admin.bundle_answers import more_for_bundle
-from rocketrio.admin.clocks import compare_clocks, with_clocks
-from rocketrio.admin.doctor import CODES, Diagnosis, diagnosis_of
-from rocketrio.admin.doctor_answers import DoctorAnswers
+from rocketrio.admin.diagnosis import CODES, Diagnosis, diagnosis_of
+from rocketrio.admin.diagnosis.bundle import bundle_of, more_for_bundle, write_bundle
+from rocketrio.admin.diagnosis.probes import compare_clocks
+from rocketrio.admin.diagnosis.rule import Finding, Severity, link_of
+from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent
-from rocketrio.admin.health import Finding, Severity, link_of
 from rocketrio.admin.lag import lag_report
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio.cli.commands import Command
@@ -35,6 +35,7 @@ from rocketrio.cli.output import Output
 from rocketrio.cli.refining import refined, seconds_of, window_options
 from rocketrio.cli.shell import fail
 from rocketrio.connect import ClientOptions
+from rocketrio.counts import plural
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import LineFormatter, printable
 
@@ -149,33 +150,33 @@ def doctor(
         except Error as error:
             fail(str(error), code=DONE_IN_PART)
 
-    async def watched(samples: LagWindow, answers: DoctorAnswers) -> DoctorAnswers:
-        async def answer() -> DoctorAnswers:
-            return answers.with_lag(await lag_report(samples))
+    async def watched(samples: LagWindow, seen: Snapshot) -> Snapshot:
+        async def answer() -> Snapshot:
+            return seen.with_lag(await lag_report(samples))
 
         try:
             return await refined(
                 samples, answer, lambda so_far: _people(_without(diagnosis_of(so_far), ignored))
             )
         except Error as error:  # What was found before stays found.
-            return answers.without_later_lag(error)
+            return seen.without_later_lag(error)
 
     async def ask() -> None:
         events: Sequence[BrokerEvent] = ()
         more: dict[str, Any] = {}
         with _kept_log(wanted=bundle is not None) as log:
             async with open_admin(**client) as admin:
-                answers = await admin.doctor_answers(*groups, seconds=0, slaves=slaves)
+                seen = await admin.whole_snapshot(*groups, seconds=0, slaves=slaves)
                 if probe is not None:
-                    answers = with_clocks(answers, await compare_clocks(admin, probe))
-                if length and answers.lag is not None:
-                    answers = await watched(admin.lag_window(*groups, seconds=length), answers)
+                    seen = seen.with_clocks(await compare_clocks(admin, probe))
+                if length and seen.lag is not None:
+                    seen = await watched(admin.lag_window(*groups, seconds=length), seen)
                 if bundle is not None:
                     events = await admin.events().poll()
-                    more.update(await more_for_bundle(admin, answers))
-            found.append(_without(diagnosis_of(answers), ignored))
+                    more.update(await more_for_bundle(admin, seen))
+            found.append(_without(diagnosis_of(seen), ignored))
         if bundle is not None:
-            files = bundle_of(answers, found[0], events=events, log=log.getvalue(), more=more)
+            files = bundle_of(seen, found[0], events=events, log=log.getvalue(), more=more)
             await trio.to_thread.run_sync(write_bundle, bundle, files)
 
     run(work, verbose=verbose)
@@ -213,7 +214,7 @@ def _kept_log(*, wanted: bool) -> Generator[io.StringIO]:
 
 def _without(found: Diagnosis, ignored: Sequence[str]) -> Diagnosis:
     kept = [one for one in found.findings if one.code not in ignored]
-    return Diagnosis(kept, found.unknown, found.not_judged, found.brokers, found.groups)
+    return attrs.evolve(found, findings=kept)
 
 
 def _show(found: Diagnosis, output: Output) -> None:
@@ -226,18 +227,13 @@ def _show(found: Diagnosis, output: Output) -> None:
             "groups": found.groups,
         }
 
-    rows = [_row(one) for one in found.findings]
-    people = Group(*_findings(found))
+    rows = [{name: getattr(one, name) for name in _ROW} for one in found.findings]
+    people = Group(*_lines(found.findings))
     output.show(rows, _COLUMNS, document=document, people=people, notes=_notes(found))
 
 
 def _people(found: Diagnosis) -> Group:
-    return Group(*_findings(found), *map(Text, _notes(found)))
-
-
-def _findings(found: Diagnosis) -> Iterator[RenderableType]:
-    for one in found.findings:
-        yield from _lines(one)
+    return Group(*_lines(found.findings), *map(Text, _notes(found)))
 
 
 def _notes(found: Diagnosis) -> list[str]:
@@ -251,30 +247,20 @@ def _notes(found: Diagnosis) -> list[str]:
     ]
 
 
-_COLUMNS: Final = ("severity", "code", "where", "what", "advice", "link")
+_ROW: Final = ("severity", "code", "where", "what", "advice", "seconds", "link")
+_COLUMNS: Final = tuple(name for name in _ROW if name != "seconds")
 
 
-def _row(one: Finding) -> dict[str, Any]:
-    return {
-        "severity": one.severity.value,
-        "code": one.code,
-        "where": one.where,
-        "what": one.what,
-        "advice": one.advice,
-        "seconds": one.seconds,
-        "link": one.link,
-    }
-
-
-def _lines(one: Finding) -> tuple[Text, Padding]:
-    title = Text.assemble(
-        (f"{one.severity.value:<8}", _COLORS[one.severity]),
-        (f"{one.code}  ", "bold"),
-        (f"{printable(one.where)} ", "bold"),
-        printable(one.what),
-    )
-    advice = Text(f"{printable(one.advice)}. See {one.link}", "dim")
-    return title, Padding(advice, (0, 0, 0, 13), expand=False)
+def _lines(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    for one in findings:
+        yield Text.assemble(
+            (f"{one.severity.value:<8}", _COLORS[one.severity]),
+            (f"{one.code}  ", "bold"),
+            (f"{printable(one.where)} ", "bold"),
+            printable(one.what),
+        )
+        advice = Text(f"{printable(one.advice)}. See {one.link}", "dim")
+        yield Padding(advice, (0, 0, 0, 13), expand=False)
 
 
 def _summary(found: Diagnosis) -> str:
@@ -289,4 +275,4 @@ def _summary(found: Diagnosis) -> str:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number} {plural(number, what)}"

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from rocketrio.admin.admin import Admin, GroupSettings, open_admin
-from rocketrio.admin.group_check import GroupCheck
+from rocketrio.admin.diagnosis import GroupCheck
 from rocketrio.admin.group_overview import group_members, group_overviews
 from rocketrio.cli.asking import asking
 from rocketrio.cli.commands import Group

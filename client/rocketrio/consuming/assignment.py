@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from rocketrio.consuming.fetch import QueueFetcher
+from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.offset_store import check_offset
 from rocketrio.consuming.offsets import OffsetStore, lock_lost, lost_meanwhile
 from rocketrio.consuming.process_queue import ProcessQueue
@@ -37,11 +38,8 @@ class Assignment:
 
     group: str
     offsets: OffsetStore
-    done_offset: Callable[[ProcessQueue], int | None]
-    lost: Callable[[ProcessQueue], None]
-    """Called synchronously before a queue is dropped."""
-    put_back: Callable[[ProcessQueue], None]
-    """Called synchronously before pulled messages are forgotten; messages in work go on."""
+    hand_out: HandOut
+    """Learns synchronously that a queue is dropped (`lost`), or that its pulled messages are (`put_back`)."""
     locks: QueueLocks | None = None
     """Set for an orderly consumer: it finishes the message in work before another member gets the queue."""
     auto_commit: bool = True
@@ -85,10 +83,10 @@ class Assignment:
     def _give_up(self, queue: MessageQueue, nursery: trio.Nursery) -> None:
         process_queue = self.queues.pop(queue)
         if self.locks is not None and self.locks.is_locked(queue):
-            self.put_back(process_queue)
+            self.hand_out.put_back(process_queue)
         else:
-            done = self.done_offset(process_queue)
-            self.lost(process_queue)
+            done = self.hand_out.done_offset(process_queue)
+            self.hand_out.lost(process_queue)
             if self.auto_commit and done is not None and not process_queue.is_lost:
                 self.offsets.update_offset(queue, done)
             self.offsets.lose(queue)  # The next owner may be further by now.
@@ -135,7 +133,7 @@ class Assignment:
 
     def drop_pulled(self, process_queue: ProcessQueue) -> None:
         """Forget messages that were pulled and not handed out; `has_room` decides whether more are pulled."""
-        self.put_back(process_queue)
+        self.hand_out.put_back(process_queue)
         process_queue.rewind()
         process_queue.budget.forget(process_queue)
         fetcher = self._fetchers.get(process_queue.queue)
@@ -181,7 +179,7 @@ class Assignment:
             if not process_queue.is_lost
         }
         for queue, process_queue in owned.items():
-            offset = self.done_offset(process_queue)
+            offset = self.hand_out.done_offset(process_queue)
             if offset is not None:
                 self.offsets.update_offset(queue, offset)
         return await self.offsets.persist_all(list(owned))

@@ -30,7 +30,6 @@ from rocketrio.client import ClientInstance, ask_each
 from rocketrio.cluster.api import Offset
 from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.consumer_options import ConsumerOptions
-from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.frames import (
     COLUMNS,
     TABLE_ROWS,
@@ -54,7 +53,7 @@ from rocketrio.consuming.running import (
     Handler,
     Handlers,
 )
-from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
+from rocketrio.consuming.send_back import Delivery, RetryDelay, check_delay, retry_level
 from rocketrio.hooks import Hooks, Reader
 from rocketrio.live import Live
 from rocketrio.routing import PullReason

@@ -19,8 +19,6 @@ from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.consumer_options import ConsumerOptions
-from rocketrio.consuming.delivery import Delivery
-from rocketrio.consuming.expression_check import check_expression
 from rocketrio.consuming.fetch import STARTS_AT_ONCE, QueueFetcher, consume_from_where
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.local_offset_store import (
@@ -37,7 +35,8 @@ from rocketrio.consuming.queue_locks import QueueLocks
 from rocketrio.consuming.rebalance import RECENT_REBALANCES, Rebalance, RebalanceService
 from rocketrio.consuming.running import Handlers
 from rocketrio.consuming.running_info import RunningMember
-from rocketrio.consuming.subscription import ALL, Subscription
+from rocketrio.consuming.send_back import Delivery
+from rocketrio.consuming.subscription import ALL, Subscription, check_expression
 from rocketrio.hooks import Reader
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import (
@@ -78,14 +77,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
     pulls = PullAPIWrapper(client, group, options.policy)
     delivery = Delivery.of(client, member, options.max_reconsume_times, options.delay_levels)
     hand_out = HandOut(group)
-    assigned = Assignment(
-        group,
-        offsets,
-        done_offset=hand_out.done_offset,
-        lost=hand_out.lost,
-        put_back=hand_out.put_back,
-        auto_commit=options.auto_commit,
-    )
+    assigned = Assignment(group, offsets, hand_out, auto_commit=options.auto_commit)
     if options.orderly:
         assigned.locks = QueueLocks(client, group, lost=assigned.drop_pulled, gained=hand_out.offer)
     reader = Reader(client, group, options.mode, pulls.last_broker)
@@ -125,11 +117,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             offsets,
             options.subscriptions.get(queue.topic, ALL),  # ALL: the retry topic.
             options.start_from,
-            hand_out.arrived,
-            hand_out.lost,
-            hand_out.position,
-            hand_out.done_offset if options.auto_commit else None,
+            hand_out,
             starts,
+            commits_with_pulls=options.auto_commit,
             is_shared=member is not None and not options.is_broadcasting,
             max_messages=options.prefetch.batch_size,
         )

@@ -18,7 +18,6 @@ continues from its own position, however far other members have come.
 """
 
 import logging
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal, NoReturn, TypeAlias
 
@@ -27,6 +26,7 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND
+from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.offsets import OffsetStore, PullCommit, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
@@ -82,17 +82,12 @@ class QueueFetcher:
     offsets: OffsetStore
     subscription: Subscription
     start_from: StartFrom
-    arrived: Callable[[ProcessQueue], None]
-    """Called synchronously when there is something to hand out."""
-    lost: Callable[[ProcessQueue], None]
-    """Called synchronously before pulled messages are forgotten."""
-    position: Callable[[ProcessQueue], int | None]
-    """Returns the offset that is handed out next."""
-    done: Callable[[ProcessQueue], int | None] | None
-    """Returns the offset before which all messages are done, to be committed with pulls; None if pulls commit
-    nothing."""
+    hand_out: HandOut
+    """Learns synchronously what there is to hand out, and that pulled messages are forgotten."""
     starts: trio.Semaphore
     """Shared by all queues of the consumer."""
+    commits_with_pulls: bool = True
+    """Whether pulls carry the offset before which all messages are done."""
     is_shared: bool = True
     """Whether other members of the group may get the queue."""
     max_messages: int = PULL_BATCH_SIZE
@@ -138,6 +133,7 @@ class QueueFetcher:
             except AccessRefusedError:
                 raise
             except Error as error:
+                # Not "not found": a broker that cannot be asked may hold progress.
                 logger.warning(
                     "no start offset yet queue=%s group=%s error=%s",
                     process_queue.queue, self.wrapper.group, error,
@@ -223,7 +219,7 @@ class QueueFetcher:
             if not process_queue.must_start_again:
                 return  # `seek` was called meanwhile.
             process_queue.must_start_again = False
-            position = self.position(process_queue)
+            position = self.hand_out.position(process_queue)
             if found.offset is NOT_FOUND:
                 logger.warning(
                     "group was deleted, the member claims its queue again queue=%s group=%s position=%s",
@@ -235,7 +231,7 @@ class QueueFetcher:
                     "topic was deleted, the queue begins again queue=%s group=%s from=%s to=%d",
                     queue, self.wrapper.group, position, found.offset,
                 )  # fmt: skip
-                self.lost(process_queue)
+                self.hand_out.lost(process_queue)
                 process_queue.start(found.offset)
                 self.offsets.begin_again(queue, found.offset)
             self.offsets.set_epoch(queue, found.epoch)
@@ -263,7 +259,7 @@ class QueueFetcher:
                         "group offset is ahead of this member queue=%s group=%s from=%d to=%d",
                         process_queue.queue, self.wrapper.group, own, offset,
                     )  # fmt: skip
-                    self.lost(process_queue)
+                    self.hand_out.lost(process_queue)
                     process_queue.start(offset)
                     self.offsets.set_epoch(process_queue.queue, stored.epoch)
 
@@ -276,7 +272,7 @@ class QueueFetcher:
         # This does not claim the queue: another member may own it by now, which the next rebalance reports. Messages in
         # work stay with their handlers, even if another member also had them.
         committed = await self.offsets.committed(process_queue.queue)
-        return committed, self.position(process_queue)
+        return committed, self.hand_out.position(process_queue)
 
     async def _pull_forever(self) -> NoReturn:
         while True:
@@ -305,7 +301,7 @@ class QueueFetcher:
                 max_messages=self.max_messages,
                 max_bytes=max_bytes,
                 subscription=self.subscription,
-                commit=None if self.done is None else self._commit_with_pull,
+                commit=self._commit_with_pull if self.commits_with_pulls else None,
                 epoch=log_epoch,
                 suspend_timeout=suspend_timeout,
             )
@@ -315,7 +311,7 @@ class QueueFetcher:
             ):
                 return self._pace.moved(offset, result.next_begin_offset)
             # Inside the try block: an answer whose messages cannot be read is a failed pull.
-            if process_queue.epoch != epoch:
+            if process_queue.epoch != epoch:  # The position was moved while the pull was under way.
                 return 0.0
             if is_earlier_topic(log_epoch, result.epoch):
                 self._newest_place = result.epoch
@@ -333,6 +329,7 @@ class QueueFetcher:
             logger.warning(
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
             )
+            # A broker that dropped this member would have answered. One that is silent may have dropped it by now.
             if isinstance(error, NotReachableError) and process_queue.epoch == epoch:
                 self._pull_got_no_answer()
             return PULL_BUSY_PAUSE if isinstance(error, SystemBusyError) else PULL_ERROR_PAUSE
@@ -341,9 +338,8 @@ class QueueFetcher:
 
     def _commit_with_pull(self, addr: str) -> PullCommit | None:
         """Return the progress that a pull to `addr` commits, so that a killed process repeats few messages."""
-        assert self.done is not None
         process_queue = self.process_queue
-        done = self.done(process_queue)
+        done = self.hand_out.done_offset(process_queue)
         if done is None or process_queue.is_lost:
             return None
         self.offsets.update_offset(process_queue.queue, done)
@@ -385,7 +381,7 @@ class QueueFetcher:
             self._pace.advanced(result.next_begin_offset)
         if has_messages:
             process_queue.counts.count_pull(trio.current_time())
-            self.arrived(process_queue)
+            self.hand_out.arrived(process_queue)
             return 0.0
         if is_end and held is not None:
             return self._ended(held, result.addr)
@@ -440,7 +436,9 @@ class QueueFetcher:
             "the log became shorter" if is_shorter else "it lies beyond the end",
             queue, self.wrapper.group, offset, back_to, result.min_offset, result.max_offset,
         )  # fmt: skip
-        self.lost(process_queue)
+        # In this order: nothing pulled may be handed out once the position is back, and no commit be sent in between
+        # with the old offset, so that there is no checkpoint until the end.
+        self.hand_out.lost(process_queue)
         process_queue.start(back_to)
         if is_shorter:
             process_queue.counts.log_cuts += 1

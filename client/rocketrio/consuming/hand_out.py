@@ -5,8 +5,10 @@ A message that was handed out counts as done when the next receive begins, or wh
 Invariant: taking a message and moving the position is one synchronous step, the last one of a receive: a cancel comes
 before it and loses nothing.
 Invariant: messages of one queue are handed out in order, by chunks as they were pulled.
-Invariant: the decompressed size of one list is bounded (inflating.py), and so is that of a table (frames.py).
+Invariant: the decompressed size of one list is bounded (`fitting`), and so is that of a table (frames.py). Bodies are
+decompressed when messages leave; those beyond the limit stay for the next hand-out, at their stored size.
 Invariant: either one task receives, or the handlers of one `run` do.
+Unlike Java: Java decompresses all messages of a pull at once, whatever their size (docs/decisions/0046).
 """
 
 from collections import deque
@@ -18,16 +20,32 @@ import attrs
 import trio
 
 from rocketrio.arguments import seconds, whole_number
-from rocketrio.consuming.inflating import fitting
 from rocketrio.consuming.process_queue import BatchInWork, InWork, ProcessQueue
 from rocketrio.live import Live
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.compression import INFLATE_LIMIT
 
 TABLE_WAIT: Final = 0.01
 """Seconds that a table waits for the next pulls of lagging queues: Apache's brokers answer with 32 messages at most."""
 CHECKPOINT_EVERY: Final = 64
 """The number of messages handed out without waiting, after which other tasks get a turn."""
+
+
+def inflated_size(messages: Iterable[MessageExt]) -> int:
+    """Decompress the bodies and return the bytes that they take."""
+    return sum(message.inflated_size for message in messages)
+
+
+def fitting(messages: Sequence[MessageExt]) -> int:
+    """Return how many messages, counted from the first, fit the limit together; at least one, whatever its size."""
+    size = 0
+    for count, message in enumerate(messages):
+        size += message.inflated_size
+        if size > INFLATE_LIMIT and count:
+            message.forget_body()
+            return count
+    return len(messages)
 
 
 class HandOut(Live):

@@ -76,6 +76,7 @@ class QueueClaim:
     def took(self, addr: str, ownership: str | None, generation: str | None) -> None:
         """Note a broker's answer to the claim."""
         self.ownerships[addr] = ownership
+        # The first one stays: it is that of the position. A later one would hide the reset that came between.
         if self.generation is None:
             self.generation = generation
 
@@ -132,7 +133,7 @@ class RemoteBrokerOffsetStore:
         progress = self._table.get(queue)
         if progress is None:
             self._table[queue] = _Progress(offset)
-        elif offset > progress.wanted:
+        elif offset > progress.wanted:  # Only `reset_offset` and `cut` may lower it.
             progress.wanted = offset
 
     def reset_offset(self, queue: MessageQueue, offset: int) -> None:
@@ -257,6 +258,7 @@ class RemoteBrokerOffsetStore:
             claimed = await self._ask(found, queue, claim, zero_if_young=zero_if_young)
             return StoredOffset(claimed.offset, found.is_slave, claimed.epoch)
 
+        # Raises if no broker answered: taken for "not found", the group would begin again somewhere else.
         stored = await self.client.ask_broker(queue, ask, insist_on_master=True)
         known = self._table.get(queue)
         is_reset = known is not None and known.is_reset
@@ -345,11 +347,13 @@ class RemoteBrokerOffsetStore:
         if ownership is not None:
             await self._commit_claimed(found, queue, progress, claim, ownership)
             return
+        # What follows is for Apache's brokers, which take any offset: a late one would go over that of the new owner.
         if claim.is_lost:
             return
         if progress.in_doubt and not progress.is_reset:
             await self._ask_for_progress(found, queue, progress, claim)
         wanted = progress.wanted
+        # An Apache broker stores what it gets: its higher offset is kept by not sending a lower one.
         if wanted <= progress.floor and not progress.is_reset:
             if wanted < progress.floor:
                 logger.info(
@@ -430,8 +434,10 @@ class RemoteBrokerOffsetStore:
     def _committed(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, wanted: int
     ) -> None:
+        # A broker has answered: only now is the commit complete. What a slave stored is due at the master too.
         progress.stored, progress.stored_at = wanted, found.addr
         progress.in_doubt = found.is_slave
+        # A new position may have been set while the commit was under way; that one has still to be sent as such.
         progress.is_reset = progress.is_reset and (found.is_slave or progress.wanted != wanted)
         logger.debug("committed queue=%s offset=%d addr=%s", queue, wanted, found.addr)
 

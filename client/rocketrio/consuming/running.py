@@ -27,11 +27,9 @@ import trio
 
 from rocketrio.arguments import seconds, whole_number
 from rocketrio.callables import NotAwaitableError, async_function
-from rocketrio.consuming.delivery import Delivery
-from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut
-from rocketrio.consuming.inflating import inflated_size
+from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut, inflated_size
 from rocketrio.consuming.process_queue import BatchInWork, Chunk, InWork, ProcessQueue, Unit
-from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
+from rocketrio.consuming.send_back import Delivery, RetryDelay, check_delay, retry_level
 from rocketrio.hooks import Hooks, Reader
 from rocketrio.tracing.trace import Traces
 from rocketrio_protocol.commands.consumer import BROKER_DECIDES_LEVEL, DEAD_LETTER_LEVEL

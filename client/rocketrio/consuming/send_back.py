@@ -1,4 +1,4 @@
-"""Hands a message back to its group: it is redelivered later, or goes to the dead-letter topic.
+"""Hands a message whose handler failed back to its group: it is redelivered later, or goes to the dead-letter topic.
 
 The broker that holds the message stores it again (36). If that broker cannot be reached or refuses, the message is sent
 to the group's retry topic on any master, as Java's consumer does.
@@ -9,7 +9,7 @@ Unlike Java: all masters of the retry topic are tried, and the delay level appli
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Final, Literal, TypeAlias
@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from rocketrio.client import ClientInstance
-from rocketrio.cluster.heartbeat import ConsumerMembership
+from rocketrio.cluster.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.hooks import Reader
 from rocketrio.producing.delays import level_for
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
@@ -66,6 +66,9 @@ class GiveUp(Enum):
 
 GIVE_UP: Final = GiveUp.GIVE_UP
 """Used in place of a delay: the message goes to the dead-letter topic and is not redelivered."""
+
+HandBack: TypeAlias = Callable[[MessageExt, int], Awaitable[None]]
+"""Returns when the group has the message again; the number is the delay level."""
 
 RetryDelay: TypeAlias = timedelta | Literal[GiveUp.GIVE_UP] | None
 """When a message is redelivered; None waits longer each time."""
@@ -179,6 +182,39 @@ class SendBack:
             # More redeliveries than allowed make it a dead letter.
             max_reconsume_times=0 if is_dead else self.max_reconsume_times,
         )
+
+
+@attrs.define(eq=False)
+class Delivery:
+    """The redelivery rules of one consumer."""
+
+    send_back: SendBack | None
+    """None if no group takes messages back."""
+    hand_back: HandBack | None
+    """What `run` does with a message whose handler failed; None if the failure ends the run."""
+    max_reconsume_times: int | None
+    delay_levels: tuple[timedelta, ...]
+
+    @classmethod
+    def of(
+        cls,
+        client: ClientInstance,
+        member: ConsumerMembership | None,
+        times: int | None,
+        delay_levels: tuple[timedelta, ...],
+    ) -> "Delivery":
+        """Return the rules for a member of a group, a broadcasting member, or a consumer of named queues."""
+        if member is None:
+            return cls(None, None, times, delay_levels)
+        if member.message_model == BROADCASTING:
+            return cls(None, _drop, times, delay_levels)
+        send_back = SendBack(client, member, MAX_RECONSUME_TIMES if times is None else times)
+        return cls(send_back, send_back.send_back, times, delay_levels)
+
+
+async def _drop(message: MessageExt, delay_level: int) -> None:
+    # As in Java: no group takes it back, because it failed at this member only.
+    logger.warning("dropped, as its consumer broadcasts message_id=%s", message.message_id)
 
 
 def check_delay(delay: RetryDelay) -> None:

@@ -1,6 +1,6 @@
 """Which messages of a topic a consumer receives: all, those with certain tags, or those that match an SQL92 expression.
 
-Only brokers parse and evaluate SQL92 expressions; here they are plain text.
+Only brokers parse and evaluate SQL92 expressions; here they are plain text, and `check_expression` asks a broker.
 
 Answers to: FilterAPI, SubscriptionData's tag expression (`*`, `a`, `a || b`), MessageSelector.
 """
@@ -12,8 +12,11 @@ from typing import Final
 import attrs
 
 from rocketrio.arguments import list_of, text
+from rocketrio.client import ClientInstance
+from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.java_hash import tags_code
 
 ALL_EXPRESSION: Final = "*"
@@ -88,3 +91,15 @@ def parse_where(where: str) -> Subscription:
     if not where.strip():
         raise ConfigError("where= is blank; omit it to receive everything")
     return Subscription(where, None, SQL92_EXPRESSION_TYPE)
+
+
+async def check_expression(
+    client: ClientInstance, group: str, subscription: Subscription, queue: MessageQueue
+) -> None:
+    """Raise BrokerError if the queue's broker does not accept the SQL92 expression."""
+    data = subscription.data(queue.topic, sub_version=client.wall_clock.now_ms())
+
+    async def ask(found: FindBrokerResult) -> None:
+        await client.api.check_subscription(found.addr, client.client_id, group, data)
+
+    await client.ask_broker(queue, ask)

@@ -114,6 +114,12 @@ class SubscriptionGroupWrapper(msgspec.Struct, rename="camel"):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
 
 
+class GroupSettingsTable(msgspec.Struct, rename="camel"):
+    """Body of 201 as tools read it: the settings of each group with all fields that the version of its broker knows."""
+
+    subscription_group_table: dict[str, dict[str, Any]] = {}
+
+
 class TopicConfigList(msgspec.Struct, rename="camel"):
     """Body of 18: topics to create or change; the names of their attributes have signs."""
 

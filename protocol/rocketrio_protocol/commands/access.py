@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import attrs
 
+from rocketrio_protocol.bodies.access import AclInfo, UserInfo
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, wire
+from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, json_body, optional, wire
 
 
 @attrs.define
@@ -37,13 +38,6 @@ class DeleteAccessConfigRequestHeader(RequestHeader):
 
 
 @attrs.define
-class GetAccessConfigVersionRequestHeader(RequestHeader):
-    """Get the version of the accounts."""
-
-    code: ClassVar = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
-
-
-@attrs.define
 class GetAccessConfigVersionResponseHeader(Header):
     """`version` is a DataVersion as JSON; `all_acl_file_version` has one for each file, by its path."""
 
@@ -52,6 +46,14 @@ class GetAccessConfigVersionResponseHeader(Header):
     broker_name: str | None = None
     broker_addr: str | None = None
     cluster_name: str | None = None
+
+
+@attrs.define
+class GetAccessConfigVersionRequestHeader(RequestHeader):
+    """Get the version of the accounts."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+    answers: ClassVar = GetAccessConfigVersionResponseHeader
 
 
 @attrs.define
@@ -92,6 +94,7 @@ class GetUserRequestHeader(RequestHeader):
     """Get one user; the answer's body is UserInfo, or empty."""
 
     code: ClassVar = RequestCode.AUTH_GET_USER
+    body: ClassVar = optional(AnswerBody(UserInfo.from_json))
     username: str
 
 
@@ -100,6 +103,7 @@ class ListUsersRequestHeader(RequestHeader):
     """Get the users whose names contain `filter`; the answer's body is a list of UserInfo."""
 
     code: ClassVar = RequestCode.AUTH_LIST_USER
+    body: ClassVar = optional(json_body(list[UserInfo], what="users"))
     filter: str | None = None
 
 
@@ -134,6 +138,7 @@ class GetAclRequestHeader(RequestHeader):
     """Get the policies of a subject; the answer's body is AclInfo, or empty."""
 
     code: ClassVar = RequestCode.AUTH_GET_ACL
+    body: ClassVar = optional(AnswerBody(AclInfo.from_json))
     subject: str
 
 
@@ -142,20 +147,9 @@ class ListAclsRequestHeader(RequestHeader):
     """Get the policies whose subject and resource contain these texts; the answer's body is a list of AclInfo."""
 
     code: ClassVar = RequestCode.AUTH_LIST_ACL
+    body: ClassVar = optional(json_body(list[AclInfo], what="rights"))
     subject_filter: str | None = None
     resource_filter: str | None = None
-
-
-@attrs.define
-class GetSealedUsersRequestHeader(RequestHeader):
-    """Ask a rocketrio master for its users with their secrets, if they are not those of `version` (sent by slaves)."""
-
-    code: ClassVar = RequestCode.GET_SEALED_USERS
-    version: str | None = None
-    link: str | None = None
-    """The name of the replication link whose key seals the answer; None for a link without a secret."""
-    nonce: str = ""
-    """Random text, which the seal covers, so that no other answer passes for this one."""
 
 
 @attrs.define
@@ -163,3 +157,16 @@ class GetSealedUsersResponseHeader(Header):
     """The version of the users in the body, which is empty if the slave has this version, and if a file has them."""
 
     version: str | None = None
+
+
+@attrs.define
+class GetSealedUsersRequestHeader(RequestHeader):
+    """Ask a rocketrio master for its users with their secrets, if they are not those of `version` (sent by slaves)."""
+
+    code: ClassVar = RequestCode.GET_SEALED_USERS
+    answers: ClassVar = GetSealedUsersResponseHeader
+    version: str | None = None
+    link: str | None = None
+    """The name of the replication link whose key seals the answer; None for a link without a secret."""
+    nonce: str = ""
+    """Random text, which the seal covers, so that no other answer passes for this one."""

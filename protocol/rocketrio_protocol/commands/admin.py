@@ -3,12 +3,34 @@
 Answers to: RocketMQ reference, sections 2.11 and 7.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 
+from rocketrio_protocol.bodies.events import events_from_json
+from rocketrio_protocol.bodies.inspection import MessageRequestModes
+from rocketrio_protocol.bodies.java_properties import parse_properties
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
+from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
+from rocketrio_protocol.bodies.route import KVTable
+from rocketrio_protocol.bodies.stats import (
+    BrokerStatsData,
+    ConsumerConnection,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    ProducerConnection,
+    QueryConsumeTimeSpanBody,
+    TopicStatsTable,
+)
+from rocketrio_protocol.bodies.topics import (
+    GroupSettingsTable,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, wire
+from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, json_body, wire
 
 
 @attrs.define
@@ -37,13 +59,6 @@ class DeleteTopicInBrokerRequestHeader(RequestHeader):
 
 
 @attrs.define
-class GetAllTopicConfigRequestHeader(RequestHeader):
-    """Get all topics with their DataVersion (sent by slaves)."""
-
-    code: ClassVar = RequestCode.GET_ALL_TOPIC_CONFIG
-
-
-@attrs.define
 class GetAllTopicConfigResponseHeader(Header):
     """The body is TopicConfigSerializeWrapper; a rocketrio master that does not lead (yet) adds that."""
 
@@ -51,10 +66,20 @@ class GetAllTopicConfigResponseHeader(Header):
 
 
 @attrs.define
+class GetAllTopicConfigRequestHeader(RequestHeader):
+    """Get all topics with their DataVersion (sent by slaves)."""
+
+    code: ClassVar = RequestCode.GET_ALL_TOPIC_CONFIG
+    answers: ClassVar = GetAllTopicConfigResponseHeader
+    body: ClassVar = json_body(TopicConfigSerializeWrapper, what="topics")
+
+
+@attrs.define
 class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
     """Get all groups with their DataVersion (sent by slaves)."""
 
     code: ClassVar = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    body: ClassVar = json_body(GroupSettingsTable, what="group settings")
 
 
 @attrs.define
@@ -65,16 +90,10 @@ class GetAllConsumerOffsetRequestHeader(RequestHeader):
     """
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
+    body: ClassVar = json_body(ConsumerOffsetWrapper, what="offsets")
     versions: bool | None = wire("rocketrioVersions", default=None)
     broker_id: int | None = wire("rocketrioBrokerId", default=None)
     ha_addr: str | None = wire("rocketrioHAAddr", default=None)
-
-
-@attrs.define
-class GetAllDelayOffsetRequestHeader(RequestHeader):
-    """Get the progress of the delay levels (sent by slaves)."""
-
-    code: ClassVar = RequestCode.GET_ALL_DELAY_OFFSET
 
 
 @attrs.define
@@ -82,6 +101,14 @@ class GetAllDelayOffsetResponseHeader(Header):
     """The body is DelayOffsetWrapper; a rocketrio broker adds the log offset up to which the progress is valid."""
 
     log_end_offset: int | None = wire("rocketrioLogEnd", default=None)
+
+
+@attrs.define
+class GetAllDelayOffsetRequestHeader(RequestHeader):
+    """Get the progress of the delay levels (sent by slaves)."""
+
+    code: ClassVar = RequestCode.GET_ALL_DELAY_OFFSET
+    answers: ClassVar = GetAllDelayOffsetResponseHeader
 
 
 @attrs.define
@@ -106,13 +133,7 @@ class GetBrokerRuntimeInfoRequestHeader(RequestHeader):
     """Get a table of strings about the running broker."""
 
     code: ClassVar = RequestCode.GET_BROKER_RUNTIME_INFO
-
-
-@attrs.define
-class GetBrokerConfigRequestHeader(RequestHeader):
-    """Get the configuration as Java properties."""
-
-    code: ClassVar = RequestCode.GET_BROKER_CONFIG
+    body: ClassVar = AnswerBody(KVTable.from_json)
 
 
 @attrs.define
@@ -120,6 +141,15 @@ class GetBrokerConfigResponseHeader(Header):
     """The configuration's DataVersion as JSON."""
 
     version: str
+
+
+@attrs.define
+class GetBrokerConfigRequestHeader(RequestHeader):
+    """Get the configuration as Java properties."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CONFIG
+    answers: ClassVar = GetBrokerConfigResponseHeader
+    body: ClassVar = AnswerBody(parse_properties)
 
 
 @attrs.define
@@ -134,6 +164,7 @@ class GetTopicStatsInfoRequestHeader(RequestHeader):
     """Get the bounds and the last store time of a topic's queues."""
 
     code: ClassVar = RequestCode.GET_TOPIC_STATS_INFO
+    body: ClassVar = AnswerBody(TopicStatsTable.from_json)
     topic: str
 
 
@@ -142,6 +173,7 @@ class GetConsumeStatsRequestHeader(RequestHeader):
     """Get the progress of a group in each queue."""
 
     code: ClassVar = RequestCode.GET_CONSUME_STATS
+    body: ClassVar = AnswerBody(ConsumeStats.from_json)
     consumer_group: str
     topic: str | None = None
 
@@ -151,6 +183,7 @@ class GetConsumerConnectionListRequestHeader(RequestHeader):
     """Get the connected clients of a consumer group."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    body: ClassVar = AnswerBody(ConsumerConnection.from_json)
     consumer_group: str
 
 
@@ -159,6 +192,7 @@ class GetProducerConnectionListRequestHeader(RequestHeader):
     """Get the connected clients of a producer group."""
 
     code: ClassVar = RequestCode.GET_PRODUCER_CONNECTION_LIST
+    body: ClassVar = AnswerBody(ProducerConnection.from_json)
     producer_group: str
 
 
@@ -167,6 +201,7 @@ class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
     """Get the groups that consume a topic."""
 
     code: ClassVar = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+    body: ClassVar = AnswerBody(GroupList.from_json)
     topic: str
 
 
@@ -175,6 +210,7 @@ class QueryConsumeTimeSpanRequestHeader(RequestHeader):
     """Get the store times up to which a group has consumed each queue of a topic."""
 
     code: ClassVar = RequestCode.QUERY_CONSUME_TIME_SPAN
+    body: ClassVar = AnswerBody(QueryConsumeTimeSpanBody.from_json)
     topic: str
     group: str
 
@@ -212,6 +248,7 @@ class ViewBrokerStatsDataRequestHeader(RequestHeader):
     """Get one statistic for the last minute, hour and day."""
 
     code: ClassVar = RequestCode.VIEW_BROKER_STATS_DATA
+    body: ClassVar = AnswerBody(BrokerStatsData.from_json)
     stats_name: str
     stats_key: str
 
@@ -221,6 +258,7 @@ class GetBrokerConsumeStatsRequestHeader(RequestHeader):
     """Get the progress of all groups."""
 
     code: ClassVar = RequestCode.GET_BROKER_CONSUME_STATS
+    body: ClassVar = AnswerBody(ConsumeStatsList.from_json)
     is_order: bool
 
 
@@ -270,6 +308,7 @@ class GetAllMessageRequestModeRequestHeader(RequestHeader):
     """Get these modes (5.x); the body of the answer is MessageRequestModes."""
 
     code: ClassVar = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+    body: ClassVar = AnswerBody(MessageRequestModes.from_json)
 
 
 @attrs.define
@@ -277,6 +316,7 @@ class GetTopicConfigRequestHeader(RequestHeader):
     """Get the settings of one topic (5.x)."""
 
     code: ClassVar = RequestCode.GET_TOPIC_CONFIG
+    body: ClassVar = json_body(TopicConfig, what="topic")
     topic: str
     logical: bool | None = wire("lo", default=None)
 
@@ -286,6 +326,7 @@ class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
     """Get the settings of one group (5.x)."""
 
     code: ClassVar = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+    body: ClassVar = json_body(dict[str, Any], what="group settings")
     group: str
 
 
@@ -294,6 +335,7 @@ class GetBrokerHAStatusRequestHeader(RequestHeader):
     """Get the state of replication (5.x)."""
 
     code: ClassVar = RequestCode.GET_BROKER_HA_STATUS
+    body: ClassVar = AnswerBody(HARuntimeInfo.from_json)
 
 
 @attrs.define
@@ -310,19 +352,6 @@ class ChangeBrokerRoleRequestHeader(RequestHeader):
 
 
 @attrs.define
-class ClaimSlaveIdRequestHeader(RequestHeader):
-    """Ask a rocketrio master for a slave id: a broker of the same name wants to follow it."""
-
-    code: ClassVar = RequestCode.CLAIM_SLAVE_ID
-    broker_name: str
-    broker_addr: str
-    configured_broker_id: int = 0
-    """The slave's id in its settings, which it gets if that is free; 0 if they say master."""
-    shared_broker_id: int = 0
-    """An id that it must not get, because another broker has it too; 0 if none."""
-
-
-@attrs.define
 class ClaimSlaveIdResponseHeader(Header):
     """The id that the broker may use; no other broker has it."""
 
@@ -330,10 +359,17 @@ class ClaimSlaveIdResponseHeader(Header):
 
 
 @attrs.define
-class GetIdentityRequestHeader(RequestHeader):
-    """Ask a rocketrio broker who it is; needs no account."""
+class ClaimSlaveIdRequestHeader(RequestHeader):
+    """Ask a rocketrio master for a slave id: a broker of the same name wants to follow it."""
 
-    code: ClassVar = RequestCode.GET_IDENTITY
+    code: ClassVar = RequestCode.CLAIM_SLAVE_ID
+    answers: ClassVar = ClaimSlaveIdResponseHeader
+    broker_name: str
+    broker_addr: str
+    configured_broker_id: int = 0
+    """The slave's id in its settings, which it gets if that is free; 0 if they say master."""
+    shared_broker_id: int = 0
+    """An id that it must not get, because another broker has it too; 0 if none."""
 
 
 @attrs.define
@@ -355,25 +391,21 @@ class GetIdentityResponseHeader(Header):
 
 
 @attrs.define
+class GetIdentityRequestHeader(RequestHeader):
+    """Ask a rocketrio broker who it is; needs no account."""
+
+    code: ClassVar = RequestCode.GET_IDENTITY
+    answers: ClassVar = GetIdentityResponseHeader
+
+
+@attrs.define
 class CheckLogRequestHeader(RequestHeader):
     """Ask a rocketrio broker for the state of its log check; with `start` begin one, at `rate` bytes a second."""
 
     code: ClassVar = RequestCode.CHECK_LOG
+    body: ClassVar = AnswerBody(LogCheckStatus.from_json)
     start: bool = False
     rate: int | None = None
-
-
-@attrs.define
-class GetEventsRequestHeader(RequestHeader):
-    """Ask a rocketrio broker for its last events: those after the number `after_offset`, from `since_millis` on.
-
-    `kinds` are separated by commas; without them all are meant.
-    """
-
-    code: ClassVar = RequestCode.GET_EVENTS
-    after_offset: int = 0
-    since_millis: int = 0
-    kinds: str | None = None
 
 
 @attrs.define
@@ -385,12 +417,18 @@ class GetEventsResponseHeader(Header):
 
 
 @attrs.define
-class GetLogDigestRequestHeader(RequestHeader):
-    """Ask a rocketrio broker for a digest of its log between two offsets."""
+class GetEventsRequestHeader(RequestHeader):
+    """Ask a rocketrio broker for its last events: those after the number `after_offset`, from `since_millis` on.
 
-    code: ClassVar = RequestCode.GET_LOG_DIGEST
-    start_offset: int
-    end_offset: int
+    `kinds` are separated by commas; without them all are meant.
+    """
+
+    code: ClassVar = RequestCode.GET_EVENTS
+    answers: ClassVar = GetEventsResponseHeader
+    body: ClassVar = AnswerBody(events_from_json)
+    after_offset: int = 0
+    since_millis: int = 0
+    kinds: str | None = None
 
 
 @attrs.define
@@ -401,13 +439,13 @@ class GetLogDigestResponseHeader(Header):
 
 
 @attrs.define
-class HandOverRequestHeader(RequestHeader):
-    """Ask a rocketrio master to exchange roles with a slave; with `dry_run` only check whether that is possible."""
+class GetLogDigestRequestHeader(RequestHeader):
+    """Ask a rocketrio broker for a digest of its log between two offsets."""
 
-    code: ClassVar = RequestCode.HAND_OVER
-    to_id: int | None = None
-    """The slave's id; with None the master chooses."""
-    dry_run: bool = False
+    code: ClassVar = RequestCode.GET_LOG_DIGEST
+    answers: ClassVar = GetLogDigestResponseHeader
+    start_offset: int
+    end_offset: int
 
 
 @attrs.define
@@ -425,10 +463,30 @@ class HandOverResponseHeader(Header):
 
 
 @attrs.define
+class HandOverRequestHeader(RequestHeader):
+    """Ask a rocketrio master to exchange roles with a slave; with `dry_run` only check whether that is possible."""
+
+    code: ClassVar = RequestCode.HAND_OVER
+    answers: ClassVar = HandOverResponseHeader
+    to_id: int | None = None
+    """The slave's id; with None the master chooses."""
+    dry_run: bool = False
+
+
+@attrs.define
+class TakeOverResponseHeader(Header):
+    """The state of the hand-over at the slave."""
+
+    state: str
+    """`prepared`; `void`: it will not happen; `taken`: the slave is the master now; `leads`: it accepts writes."""
+
+
+@attrs.define
 class TakeOverRequestHeader(RequestHeader):
     """Sent by a master to the slave that will succeed it, in the steps `prepare`, `take` and `ask`."""
 
     code: ClassVar = RequestCode.TAKE_OVER
+    answers: ClassVar = TakeOverResponseHeader
     step: str
     token: str
     """Identifies one hand-over."""
@@ -439,11 +497,3 @@ class TakeOverRequestHeader(RequestHeader):
     """In the step `take`: the master's role, which the slave takes over."""
     log_end_offset: int = -1
     """In the step `take`: the end of both logs."""
-
-
-@attrs.define
-class TakeOverResponseHeader(Header):
-    """The state of the hand-over at the slave."""
-
-    state: str
-    """`prepared`; `void`: it will not happen; `taken`: the slave is the master now; `leads`: it accepts writes."""

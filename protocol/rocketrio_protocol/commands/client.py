@@ -7,8 +7,16 @@ from typing import ClassVar
 
 import attrs
 
+from rocketrio_protocol.bodies.heartbeat import ConsumerIdList
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, wire
+from rocketrio_protocol.headers import Header, RequestHeader, json_body, wire
+
+
+@attrs.define
+class HeartBeatResponseHeader(Header):
+    """How many seconds of `static_grace` the broker grants; absent in Apache's answers, which means none."""
+
+    static_grace: int | None = wire("rocketrioStaticGrace", default=None)
 
 
 @attrs.define
@@ -19,13 +27,7 @@ class HeartBeatRequestHeader(RequestHeader):
     """
 
     code: ClassVar = RequestCode.HEART_BEAT
-    static_grace: int | None = wire("rocketrioStaticGrace", default=None)
-
-
-@attrs.define
-class HeartBeatResponseHeader(Header):
-    """How many seconds of `static_grace` the broker grants; absent in Apache's answers, which means none."""
-
+    answers: ClassVar = HeartBeatResponseHeader
     static_grace: int | None = wire("rocketrioStaticGrace", default=None)
 
 
@@ -44,6 +46,7 @@ class GetConsumerListByGroupRequestHeader(RequestHeader):
     """Get the client ids of a group's members; the body of the answer is ConsumerIdList."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    body: ClassVar = json_body(ConsumerIdList, what="consumer list")
     consumer_group: str
 
 

@@ -12,20 +12,6 @@ from rocketrio_protocol.headers import Header, RequestHeader
 
 
 @attrs.define
-class RegisterBrokerRequestHeader(RequestHeader):
-    """A broker's periodic registration; the body is RegisterBrokerBody."""
-
-    code: ClassVar = RequestCode.REGISTER_BROKER
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    ha_server_addr: str
-    broker_id: int
-    compressed: bool = False
-    body_crc32: int = 0
-
-
-@attrs.define
 class RegisterBrokerResponseHeader(Header):
     """The address of the master, for slaves, if the name server knows one."""
 
@@ -33,6 +19,21 @@ class RegisterBrokerResponseHeader(Header):
     master_addr: str | None = None
     displaced_addr: str | None = None
     """The live broker that this name server listed under the same id until now; only rocketrio's say that."""
+
+
+@attrs.define
+class RegisterBrokerRequestHeader(RequestHeader):
+    """A broker's periodic registration; the body is RegisterBrokerBody."""
+
+    code: ClassVar = RequestCode.REGISTER_BROKER
+    answers: ClassVar = RegisterBrokerResponseHeader
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    compressed: bool = False
+    body_crc32: int = 0
 
 
 @attrs.define
@@ -55,21 +56,22 @@ class RegisterTopicRequestHeader(RequestHeader):
 
 
 @attrs.define
-class QueryDataVersionRequestHeader(RequestHeader):
-    """Ask whether the name server has this version of the broker's topics; the body is the DataVersion."""
-
-    code: ClassVar = RequestCode.QUERY_DATA_VERSION
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    broker_id: int
-
-
-@attrs.define
 class QueryDataVersionResponseHeader(Header):
     """Says whether a registration is needed."""
 
     changed: bool
+
+
+@attrs.define
+class QueryDataVersionRequestHeader(RequestHeader):
+    """Ask whether the name server has this version of the broker's topics; the body is the DataVersion."""
+
+    code: ClassVar = RequestCode.QUERY_DATA_VERSION
+    answers: ClassVar = QueryDataVersionResponseHeader
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
 
 
 @attrs.define
@@ -120,14 +122,6 @@ class DeleteTopicInNamesrvRequestHeader(RequestHeader):
 
 
 @attrs.define
-class WipeWritePermRequestHeader(RequestHeader):
-    """Remove the write permission of all queues of a broker."""
-
-    code: ClassVar = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-    broker_name: str
-
-
-@attrs.define
 class WipeWritePermResponseHeader(Header):
     """How many topics changed."""
 
@@ -135,10 +129,11 @@ class WipeWritePermResponseHeader(Header):
 
 
 @attrs.define
-class AddWritePermRequestHeader(RequestHeader):
-    """Restore the write permission of all queues of a broker."""
+class WipeWritePermRequestHeader(RequestHeader):
+    """Remove the write permission of all queues of a broker."""
 
-    code: ClassVar = RequestCode.ADD_WRITE_PERM_OF_BROKER
+    code: ClassVar = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    answers: ClassVar = WipeWritePermResponseHeader
     broker_name: str
 
 
@@ -147,6 +142,15 @@ class AddWritePermResponseHeader(Header):
     """How many topics changed."""
 
     add_topic_count: int
+
+
+@attrs.define
+class AddWritePermRequestHeader(RequestHeader):
+    """Restore the write permission of all queues of a broker."""
+
+    code: ClassVar = RequestCode.ADD_WRITE_PERM_OF_BROKER
+    answers: ClassVar = AddWritePermResponseHeader
+    broker_name: str
 
 
 @attrs.define
@@ -160,19 +164,20 @@ class PutKVConfigRequestHeader(RequestHeader):
 
 
 @attrs.define
-class GetKVConfigRequestHeader(RequestHeader):
-    """Get one value of the KV configuration."""
-
-    code: ClassVar = RequestCode.GET_KV_CONFIG
-    namespace: str
-    key: str
-
-
-@attrs.define
 class GetKVConfigResponseHeader(Header):
     """The value of the KV configuration."""
 
     value: str | None = None
+
+
+@attrs.define
+class GetKVConfigRequestHeader(RequestHeader):
+    """Get one value of the KV configuration."""
+
+    code: ClassVar = RequestCode.GET_KV_CONFIG
+    answers: ClassVar = GetKVConfigResponseHeader
+    namespace: str
+    key: str
 
 
 @attrs.define

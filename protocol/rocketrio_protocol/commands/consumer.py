@@ -11,8 +11,9 @@ from typing import ClassVar
 
 import attrs
 
+from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import RequestHeader, wire
+from rocketrio_protocol.headers import AnswerBody, RequestHeader, json_body, wire
 
 DEAD_LETTER_LEVEL = -1
 """The delay level of a message that becomes a dead letter; so does any level below 0."""
@@ -95,6 +96,7 @@ class GetConsumerRunningInfoRequestHeader(RequestHeader):
     """Console to broker to consumer: get its state; the answer's body is ConsumerRunningInfo."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_RUNNING_INFO
+    body: ClassVar = AnswerBody(ConsumerRunningInfo.from_json)
     consumer_group: str
     client_id: str
     jstack_enable: bool | None = None
@@ -105,6 +107,7 @@ class ConsumeMessageDirectlyRequestHeader(RequestHeader):
     """Console to broker to consumer: handle this message now; `msg_id` is an offset id."""
 
     code: ClassVar = RequestCode.CONSUME_MESSAGE_DIRECTLY
+    body: ClassVar = json_body(ConsumeMessageDirectlyResult, what="result of the delivery")
     consumer_group: str
     client_id: str | None = None
     msg_id: str | None = None

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import attrs
 
+from rocketrio_protocol.bodies.inspection import ProducerTableInfo
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import RequestHeader, wire
+from rocketrio_protocol.headers import AnswerBody, RequestHeader, wire
 
 
 @attrs.define
@@ -28,6 +29,7 @@ class GetAllProducerInfoRequestHeader(RequestHeader):
     """Get the connected producers by group; the answer's body is ProducerTableInfo."""
 
     code: ClassVar = RequestCode.GET_ALL_PRODUCER_INFO
+    body: ClassVar = AnswerBody(ProducerTableInfo.from_json)
 
 
 @attrs.define

@@ -31,22 +31,6 @@ class CommitOutcome(StrEnum):
 
 
 @attrs.define
-class QueryConsumerOffsetRequestHeader(RequestHeader):
-    """Get a group's committed offset; with `set_zero_if_not_found=False` a 5.x broker answers 22 instead of 0."""
-
-    code: ClassVar = RequestCode.QUERY_CONSUMER_OFFSET
-    consumer_group: str
-    topic: str
-    queue_id: int
-    set_zero_if_not_found: bool | None = None
-    claim: str | None = wire("rocketrioClaim", default=None)
-    """The client that takes over the queue: only its commits may lower the offset after a seek."""
-    with_epoch: bool | None = wire("rocketrioWithEpoch", default=None)
-    """Asks for the epoch of the log in the answer, which an answer to a claim always has."""
-    broker_name: str | None = wire("bname", default=None)
-
-
-@attrs.define
 class QueryConsumerOffsetResponseHeader(Header):
     """The answer to 14; with QUERY_NOT_FOUND it has no offset, and the other fields only if the queue was claimed."""
 
@@ -59,10 +43,37 @@ class QueryConsumerOffsetResponseHeader(Header):
 
 
 @attrs.define
+class QueryConsumerOffsetRequestHeader(RequestHeader):
+    """Get a group's committed offset; with `set_zero_if_not_found=False` a 5.x broker answers 22 instead of 0."""
+
+    code: ClassVar = RequestCode.QUERY_CONSUMER_OFFSET
+    answers: ClassVar = QueryConsumerOffsetResponseHeader
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+    claim: str | None = wire("rocketrioClaim", default=None)
+    """The client that takes over the queue: only its commits may lower the offset after a seek."""
+    with_epoch: bool | None = wire("rocketrioWithEpoch", default=None)
+    """Asks for the epoch of the log in the answer, which an answer to a claim always has."""
+    broker_name: str | None = wire("bname", default=None)
+
+
+@attrs.define
+class UpdateConsumerOffsetResponseHeader(Header):
+    """The answer to 15, if the commit named a generation: its outcome and the stored offset."""
+
+    outcome: str | None = wire("rocketrioOutcome", default=None)
+    generation: str | None = wire("rocketrioGeneration", default=None)
+    standing_offset: int | None = wire("rocketrioOffset", default=None)
+
+
+@attrs.define
 class UpdateConsumerOffsetRequestHeader(RequestHeader):
     """Commit a group's offset for a queue; without a generation the last commit wins, as in Apache."""
 
     code: ClassVar = RequestCode.UPDATE_CONSUMER_OFFSET
+    answers: ClassVar = UpdateConsumerOffsetResponseHeader
     consumer_group: str
     topic: str
     queue_id: int
@@ -80,12 +91,15 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
 
 
 @attrs.define
-class UpdateConsumerOffsetResponseHeader(Header):
-    """The answer to 15, if the commit named a generation: its outcome and the stored offset."""
+class OffsetResponseHeader(Header):
+    """The answer to 29, 30 and 31; a rocketrio slave adds to 30 how long ago it had all messages of its master."""
 
-    outcome: str | None = wire("rocketrioOutcome", default=None)
-    generation: str | None = wire("rocketrioGeneration", default=None)
-    standing_offset: int | None = wire("rocketrioOffset", default=None)
+    offset: int
+    level_millis: int | None = wire("rocketrioLevelMillis", default=None)
+    stored_offset: int | None = wire("rocketrioStoredOffset", default=None)
+    """With 30, where the queue ends in the log, if its last messages are not to be seen yet."""
+    incarnation: int | None = wire("rocketrioIncarnation", default=None)
+    """The incarnation of the topic, if 30 asked for it (docs/decisions/0068)."""
 
 
 @attrs.define
@@ -93,6 +107,7 @@ class GetMaxOffsetRequestHeader(RequestHeader):
     """Get the offset of the queue's next message."""
 
     code: ClassVar = RequestCode.GET_MAX_OFFSET
+    answers: ClassVar = OffsetResponseHeader
     topic: str
     queue_id: int
     committed: bool | None = None
@@ -106,6 +121,7 @@ class GetMinOffsetRequestHeader(RequestHeader):
     """Get the offset of the queue's oldest message."""
 
     code: ClassVar = RequestCode.GET_MIN_OFFSET
+    answers: ClassVar = OffsetResponseHeader
     topic: str
     queue_id: int
     broker_name: str | None = wire("bname", default=None)
@@ -116,6 +132,7 @@ class SearchOffsetRequestHeader(RequestHeader):
     """Get the offset for a store time in epoch ms."""
 
     code: ClassVar = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    answers: ClassVar = OffsetResponseHeader
     topic: str
     queue_id: int
     timestamp: int
@@ -124,29 +141,18 @@ class SearchOffsetRequestHeader(RequestHeader):
 
 
 @attrs.define
-class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
-    """Get the store time of the queue's oldest message."""
-
-    code: ClassVar = RequestCode.GET_EARLIEST_MSG_STORETIME
-    topic: str
-    queue_id: int
-    broker_name: str | None = wire("bname", default=None)
-
-
-@attrs.define
-class OffsetResponseHeader(Header):
-    """The answer to 29, 30 and 31; a rocketrio slave adds to 30 how long ago it had all messages of its master."""
-
-    offset: int
-    level_millis: int | None = wire("rocketrioLevelMillis", default=None)
-    stored_offset: int | None = wire("rocketrioStoredOffset", default=None)
-    """With 30, where the queue ends in the log, if its last messages are not to be seen yet."""
-    incarnation: int | None = wire("rocketrioIncarnation", default=None)
-    """The incarnation of the topic, if 30 asked for it (docs/decisions/0068)."""
-
-
-@attrs.define
 class TimestampResponseHeader(Header):
     """The answer to 32: epoch ms, -1 if there is none."""
 
     timestamp: int
+
+
+@attrs.define
+class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
+    """Get the store time of the queue's oldest message."""
+
+    code: ClassVar = RequestCode.GET_EARLIEST_MSG_STORETIME
+    answers: ClassVar = TimestampResponseHeader
+    topic: str
+    queue_id: int
+    broker_name: str | None = wire("bname", default=None)

@@ -23,6 +23,22 @@ class PullSysFlag(IntFlag):
 
 
 @attrs.define
+class PullMessageResponseHeader(Header):
+    """Where to read next, from which broker id, and the bounds of the queue.
+
+    A rocketrio slave adds how long ago it had all messages of its master.
+    """
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    level_millis: int | None = wire("rocketrioLevelMillis", default=None)
+    epoch: str | None = wire("rocketrioEpoch", default=None)
+    """The epoch of the log that `next_begin_offset` is from; only for rocketrio clients."""
+
+
+@attrs.define
 class PullMessageRequestHeader(RequestHeader):
     """Read at most `max_msg_nums` messages of one queue from `queue_offset` on.
 
@@ -33,6 +49,7 @@ class PullMessageRequestHeader(RequestHeader):
     """
 
     code: ClassVar = RequestCode.PULL_MESSAGE
+    answers: ClassVar = PullMessageResponseHeader
     consumer_group: str
     topic: str
     queue_id: int
@@ -60,19 +77,4 @@ class LitePullMessageRequestHeader(PullMessageRequestHeader):
     """The same header with the code that 5.x lite pull consumers use."""
 
     code: ClassVar = RequestCode.LITE_PULL_MESSAGE
-
-
-@attrs.define
-class PullMessageResponseHeader(Header):
-    """Where to read next, from which broker id, and the bounds of the queue.
-
-    A rocketrio slave adds how long ago it had all messages of its master.
-    """
-
-    suggest_which_broker_id: int
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    level_millis: int | None = wire("rocketrioLevelMillis", default=None)
-    epoch: str | None = wire("rocketrioEpoch", default=None)
-    """The epoch of the log that `next_begin_offset` is from; only for rocketrio clients."""
+    answers: ClassVar = PullMessageResponseHeader

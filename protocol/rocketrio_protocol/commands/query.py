@@ -8,20 +8,8 @@ from typing import ClassVar
 import attrs
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, wire
-
-
-@attrs.define
-class QueryMessageRequestHeader(RequestHeader):
-    """Find messages of a topic by key, stored between two times (epoch ms)."""
-
-    code: ClassVar = RequestCode.QUERY_MESSAGE
-    topic: str
-    key: str
-    max_num: int
-    begin_timestamp: int
-    end_timestamp: int
-    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", default=None)
+from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, wire
+from rocketrio_protocol.message import decode_messages
 
 
 @attrs.define
@@ -33,9 +21,25 @@ class QueryMessageResponseHeader(Header):
 
 
 @attrs.define
+class QueryMessageRequestHeader(RequestHeader):
+    """Find messages of a topic by key, stored between two times (epoch ms)."""
+
+    code: ClassVar = RequestCode.QUERY_MESSAGE
+    answers: ClassVar = QueryMessageResponseHeader
+    body: ClassVar = AnswerBody(decode_messages)
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", default=None)
+
+
+@attrs.define
 class ViewMessageRequestHeader(RequestHeader):
     """Get the message at a physical offset."""
 
     code: ClassVar = RequestCode.VIEW_MESSAGE_BY_ID
+    body: ClassVar = AnswerBody(decode_messages)
     offset: int
     topic: str | None = None

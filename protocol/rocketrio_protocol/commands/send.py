@@ -16,10 +16,23 @@ AUTO_CREATE_TOPIC_KEY = "TBW102"
 
 
 @attrs.define
+class SendMessageResponseHeader(Header):
+    """`msg_id` is the offset id, for a batch all ids joined by commas; `queue_offset` is that of the first message."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    region_id: str | None = wire("MSG_REGION", default=None)
+    trace_on: bool | None = wire("TRACE_ON", default=None)
+
+
+@attrs.define
 class SendMessageRequestHeader(RequestHeader):
     """A send with long field names; used by C++ clients, and by Java clients without smart send."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE
+    answers: ClassVar = SendMessageResponseHeader
     producer_group: str
     topic: str
     default_topic: str
@@ -41,6 +54,7 @@ class SendMessageRequestHeaderV2(RequestHeader):
     """A send as Java clients make it: the same fields in the same order, with one-letter wire names."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE_V2
+    answers: ClassVar = SendMessageResponseHeader
     producer_group: str = wire("a")
     topic: str = wire("b")
     default_topic: str = wire("c")
@@ -62,18 +76,7 @@ class SendBatchMessageRequestHeader(SendMessageRequestHeaderV2):
     """A send of a batch (`record/batch.py`), with the V2 header."""
 
     code: ClassVar = RequestCode.SEND_BATCH_MESSAGE
-
-
-@attrs.define
-class SendMessageResponseHeader(Header):
-    """`msg_id` is the offset id, for a batch all ids joined by commas; `queue_offset` is that of the first message."""
-
-    msg_id: str
-    queue_id: int
-    queue_offset: int
-    transaction_id: str | None = None
-    region_id: str | None = wire("MSG_REGION", default=None)
-    trace_on: bool | None = wire("TRACE_ON", default=None)
+    answers: ClassVar = SendMessageResponseHeader
 
 
 @attrs.define
@@ -81,6 +84,7 @@ class SendReplyMessageRequestHeader(SendMessageRequestHeader):
     """Consumer to broker: the reply to a message, for the requester in the property REPLY_TO_CLIENT."""
 
     code: ClassVar = RequestCode.SEND_REPLY_MESSAGE
+    answers: ClassVar = SendMessageResponseHeader
 
 
 @attrs.define
@@ -88,6 +92,7 @@ class SendReplyMessageRequestHeaderV2(SendMessageRequestHeaderV2):
     """The same reply as Java clients send it."""
 
     code: ClassVar = RequestCode.SEND_REPLY_MESSAGE_V2
+    answers: ClassVar = SendMessageResponseHeader
 
 
 @attrs.define

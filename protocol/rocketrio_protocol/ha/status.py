@@ -54,6 +54,9 @@ class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
     master_flush_offset: int = 0
     """Only used by Apache's auto-switching brokers."""
     rocketrio_state: str | None = None
+    """What it is doing, as a text for people, which may change."""
+    rocketrio_state_id: str | None = None
+    """The same for programs; None from brokers of earlier versions."""
     rocketrio_local_addr: str | None = None
     """The slave's end of the connection: its `addr` in the answer of its master."""
     rocketrio_acknowledges: str | None = None

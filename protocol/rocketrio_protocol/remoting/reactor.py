@@ -163,6 +163,7 @@ class Reactor:
             work.task = None
             return trio.lowlevel.Abort.SUCCEEDED
 
+        # An exception of `do` comes out here (`_done`), in the task that asked for the work.
         result: T = await trio.lowlevel.wait_task_rescheduled(leave)
         return result
 
@@ -218,9 +219,11 @@ class Reactor:
                 watch.is_peer_gone = True
             if watch.is_waiting:
                 continue
+            # Nothing waits, so that no host is passed over by serving at once what fits into one share.
             if budget > 0 and now() < end:
                 budget -= self._read(watch)
             else:
+                # What was read in the round before waits behind what has just come: the two take turns (`_Host.next`).
                 watch.is_waiting = True
                 host = self._host(watch.host)
                 (host.again if watch.last_round == last else host.fresh).append(watch)
@@ -231,6 +234,7 @@ class Reactor:
         share = max(min(SHARE, ROUND_TIME / max(len(self._hosts), 1)), LEAST_SHARE)
         budget, time = ROUND_SIZE, now()
         rested = time
+        # A copy: handlers may add hosts, whose turn comes in the next round.
         for name, host in tuple(self._hosts.items()):
             if budget <= 0 or time - rested >= share:
                 await trio.lowlevel.checkpoint()
@@ -255,15 +259,18 @@ class Reactor:
             while True:
                 size = watch.transport.receive_nowait(watch.buffer)
                 total += size
+                # No checkpoint up to its return: the buffer belongs to all, and the next read overwrites it.
                 goes_on = watch.handle(size)
                 if not (goes_on and watch.is_peer_gone):
                     break
+                # Nothing more will come, so that no event would call for what is left: read on to the stream's end.
                 if self._now() >= self.turn_end:
                     goes_on = watch.handle(0)
                     break
         except BlockingIOError:
             goes_on = True
         except Exception as error:
+            # It belongs to the task that waits for this connection; raised here it would end all of them.
             goes_on, fault = False, error
         # The callback may have cancelled its own watch.
         if not goes_on and self._watches.get(watch.fileno) is watch:
@@ -274,6 +281,7 @@ class Reactor:
 
     def _forget(self, fileno: int) -> None:
         del self._watches[fileno]
+        # Before the socket is closed: its number may be given to the next connection at once.
         if not self._epoll.closed:
             self._epoll.unregister(fileno)
 

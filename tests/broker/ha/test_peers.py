@@ -14,7 +14,6 @@ from rocketrio_broker.ha.peers import (
     Peers,
     ask_identity,
     ask_log_end,
-    ask_replica,
     replication_addr,
 )
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
@@ -141,15 +140,3 @@ async def test_refusal_names_the_request_and_the_broker() -> None:
     assert caught.value.broker_addr == PEER
     with pytest.raises(BrokerError, match="GET_BROKER_CLUSTER_INFO"):
         await Peers(refusing, refusing, [PEER], "broker-a", "10.0.0.1:10911").listed(PEER)
-
-
-async def test_replica_of_another_name_is_none(autojump_clock: MockClock) -> None:
-    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
-        broker = cluster.master.broker
-        await caller.send(broker.address, b"one")
-        peers = Peers(caller.pool.call, caller.pool.call, (), "broker-a", PEER)
-        replica = await ask_replica(peers, broker.address)
-        assert replica is not None
-        assert replica.end == broker.store.max_physical_offset > 0
-        others = attrs.evolve(peers, broker_name="broker-b")
-        assert await ask_replica(others, broker.address) is None

@@ -11,6 +11,7 @@ from tests.broker.parts import RecordingChannel
 from tests.golden.exchanges import RecordedExchange, recorded_exchanges
 from tests.golden.golden import as_4_9_wrote
 
+from rocketrio_broker.declaration import handlers_of
 from rocketrio_broker.namesrv.kv import VALUE_SIZE_LIMIT, KVConfigManager
 from rocketrio_broker.namesrv.processor import NameServerProcessor, NameServerSettings
 from rocketrio_broker.namesrv.routes import RouteInfoManager
@@ -32,12 +33,12 @@ async def replay(run: str) -> list[tuple[RecordedExchange, RemotingCommand | Non
     processor = NameServerProcessor(
         routes=RouteInfoManager(), kv_config=KVConfigManager(), settings=NameServerSettings()
     )
-    table = processor.processors()
+    table = handlers_of(processor)
     channels: dict[int, RecordingChannel] = {}
     answered = []
     for exchange in recorded_exchanges(run, "namesrv"):
         channel = channels.setdefault(exchange.frame.connection, RecordingChannel())
-        answer = table[exchange.request.code](channel, exchange.request)  # type: ignore[arg-type]
+        answer = table[exchange.request.code].process(channel, exchange.request)  # type: ignore[arg-type]
         assert answer is None or isinstance(answer, RemotingCommand)
         answered.append((exchange, answer))
     return answered

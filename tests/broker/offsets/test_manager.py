@@ -10,11 +10,15 @@ from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.offsets.deleted_topics import DeletedTopics
 from rocketrio_broker.offsets.journal import OffsetJournal
 from rocketrio_broker.offsets.manager import LEDGER_KEYS, SNAPSHOT_NAME, ConsumerOffsetManager
-from rocketrio_broker.offsets.table import QueueEnd
+from rocketrio_broker.offsets.table import OffsetTable, QueueEnd
 from rocketrio_broker.offsets.version import FIRST, GENERATION_LIMIT, Commit, Generation, Version
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.deletion import Deletion
 from rocketrio_broker.store.disk import Disk, InlineDisk
+from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
@@ -740,3 +744,27 @@ def test_progress_of_transactions_starts_again_where_decisions_are_lost(
     assert progress == ({5} if are_all_here else {0})
     assert offsets.query_offset("G", "T", 0) == 4
     assert offsets.messages_cut == 1
+
+
+async def test_deletion_that_is_cut_off_the_log_voids_no_offset_any_more() -> None:
+    """A slave cut it off to follow a master that does not have it, and whose offsets are valid."""
+    disk = MemoryDisk()
+    offsets, dispatcher = (
+        manager(disk),
+        QueueDispatcher(ConsumeQueueTable(Path("/q"), 400, disk=disk), DelayLevels("1s")),
+    )
+    deletions = DeletedTopics(dispatcher, offsets)
+    offsets.commit_offset("G", "T", 0, 5)
+    offsets.void_topic("T", Generation(1))
+    offsets.commit_offset("G", "T", 0, 2)
+    masters = OffsetTable()
+    masters.commit(("T", "G"), 0, 9)
+    offsets.join(masters)
+    assert offsets.query_offset("G", "T", 0) == 2
+    dispatcher.undo([Deletion("T", "7.0"), Deletion("T", "1.0")])
+    deletions.follow()
+    assert offsets.query_offset("G", "T", 0) == -1
+    offsets.join(masters)
+    assert offsets.query_offset("G", "T", 0) == 9
+    offsets.persist()
+    assert loaded(disk).query_offset("G", "T", 0) == 9

@@ -89,6 +89,7 @@ async def test_slave_status_has_its_master_and_the_address_known_there(
         assert client.rocketrio_local_addr == seen.addr
         assert client.max_offset == pair.slave.store.max_physical_offset > 0
         assert (client.rocketrio_state, client.rocketrio_acknowledges) == ("following", "disk")
+        assert client.rocketrio_state_id == "following"
         assert client.rocketrio_last_problem is None
         assert client.rocketrio_verified_offset == client.max_offset
         assert client.rocketrio_level_age is not None

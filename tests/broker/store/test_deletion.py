@@ -162,7 +162,9 @@ async def test_deletion_that_is_cut_off_gives_the_queues_back(autojump_clock: Mo
         put(slave, b"of a life that never was")
         slave.begin_replication()
         await slave.checkpoint()
+        slave.dispatcher.take_deletions()
         slave.truncate_to(end)
+        assert slave.dispatcher.take_deletions() == [Deletion("orders", "3.1", is_undone=True)]
         checkpoint = disk.open(ROOT / "checkpoint").pread(4096, 0)
         await trio.sleep(1)
         assert bodies(slave) == [b"kept", b"kept too"]

@@ -197,9 +197,9 @@ LOOKS: dict[str, Look] = {
     "cluster_info": lambda admin: admin.cluster_info(),
     "brokers": lambda admin: admin.brokers(),
     "health": lambda admin: admin.health(),
-    "answers": lambda admin: admin.answers(),
+    "snapshot": lambda admin: admin.snapshot(),
     "diagnose": lambda admin: admin.diagnose(seconds=0),
-    "doctor_answers": lambda admin: admin.doctor_answers("billing", seconds=0),
+    "whole_snapshot": lambda admin: admin.whole_snapshot("billing", seconds=0),
     "transactions": lambda admin: admin.transactions(),
     "status": lambda admin: admin.status(),
     "change_settings": lambda admin: admin.change_settings(

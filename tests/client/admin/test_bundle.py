@@ -17,9 +17,14 @@ from tests.support.secured_broker import INNER, SECRET, secured
 from trio.testing import MockClock
 
 from rocketrio import Message
-from rocketrio.admin.bundle import CUT, bundle_of, without_secrets, write_bundle
-from rocketrio.admin.bundle_answers import more_for_bundle
-from rocketrio.admin.doctor import diagnosis_of
+from rocketrio.admin.diagnosis import diagnosis_of
+from rocketrio.admin.diagnosis.bundle import (
+    CUT,
+    bundle_of,
+    more_for_bundle,
+    without_secrets,
+    write_bundle,
+)
 from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, put_text
 from rocketrio_protocol.errors import ConfigError
 
@@ -92,18 +97,15 @@ def test_bundle_is_json_that_only_its_owner_reads(tmp_path: Path) -> None:
 def test_broker_with_a_hostile_name_gets_a_number_in_the_archive(
     tmp_path: Path, name: str, address: str
 ) -> None:
-    cluster = ALL_WRONG.cluster
-    [former, *_] = [one.address for one in cluster.brokers if one.address in ALL_WRONG.settings]
+    [former, *_] = [one.address for one in ALL_WRONG.brokers if one.address in ALL_WRONG.settings]
     brokers = [
         attrs.evolve(one, broker_name=name, address=address) if one.address == former else one
-        for one in cluster.brokers
+        for one in ALL_WRONG.brokers
     ]
     settings = {**ALL_WRONG.settings, address: ALL_WRONG.settings[former]}
-    answers = attrs.evolve(
-        ALL_WRONG, cluster=attrs.evolve(cluster, brokers=brokers), settings=settings
-    )
+    seen = attrs.evolve(ALL_WRONG, brokers=brokers, settings=settings)
     path, target = tmp_path / "case.tar.gz", tmp_path / "deep" / "in" / "here"
-    write_bundle(path, bundle_of(answers, diagnosis_of(answers)))
+    write_bundle(path, bundle_of(seen, diagnosis_of(seen)))
     files = read(path)
     number = [one.address for one in brokers].index(address)
     assert f"rocketrio-doctor/brokers/{number}/settings.json" in files
@@ -142,14 +144,14 @@ async def test_no_secret_and_no_message_is_in_the_bundle_of_a_secured_cluster(
             ):
                 await producer.send(Message("orders", f"{MARK}-body".encode()))
                 await consumer.receive()
-                answers = await admin.doctor_answers(seconds=0)
+                seen = await admin.whole_snapshot(seconds=0)
                 events = await admin.events().poll()
                 await put_text(admin, ORDER_NAMESPACE, "password", f"{MARK}-text")
-                more = await more_for_bundle(admin, answers)
+                more = await more_for_bundle(admin, seen)
         ours = ("rocketrio", "rocketrio_protocol")  # Brokers log to their own files.
         lines = [one.getMessage() for one in caplog.records if one.name.split(".")[0] in ours]
         log = "\n".join(lines)
-        files = bundle_of(answers, diagnosis_of(answers), events=events, log=log, more=more)
+        files = bundle_of(seen, diagnosis_of(seen), events=events, log=log, more=more)
         write_bundle(tmp_path / "case.tar.gz", files)
     files = read(tmp_path / "case.tar.gz")
     names = [name.rpartition("/")[2] for name in files]

@@ -7,7 +7,7 @@ import pytest
 from tests.support.tls import write_files
 
 from rocketrio import open_admin
-from rocketrio.admin.certificates import certificate_end, certificate_ends
+from rocketrio.admin.diagnosis.probes import certificate_end, certificate_ends
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error, NotReachableError, TlsError
 from rocketrio_protocol.remoting.tls_files import TlsOptions

@@ -5,10 +5,9 @@ import pytest
 from tests.client.admin.brokers import MASTER, SLAVE, master, slave
 from tests.client.admin.test_doctor import FIRES, WELL
 
-from rocketrio.admin.checks import (
+from rocketrio.admin.cluster_status import NO_WRITES, NOT_REACHABLE
+from rocketrio.admin.diagnosis.checks import (
     CheckResult,
-    Status,
-    Thresholds,
     Value,
     check_brokers,
     check_certificates,
@@ -25,8 +24,8 @@ from rocketrio.admin.checks import (
     nagios_line,
     unsafe_sends,
 )
-from rocketrio.admin.cluster_status import NO_WRITES, NOT_REACHABLE
-from rocketrio.admin.health import ClusterAnswers
+from rocketrio.admin.diagnosis.rule import Limits, Status
+from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.lag_values import GroupLag, LagReport
 from rocketrio.admin.transactions import Transactions
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
@@ -36,9 +35,9 @@ from rocketrio_protocol.lag import Judgement, Verdict
 WHOLE = ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: "h:1", 1: "h:2"})}, {})
 PART = ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: "h:1"})}, {})
 AWAY = Error("no answer")
-SECONDS = Thresholds(10, 60)
-PERCENT = Thresholds(75, 85)
-WAIT = Thresholds(100, 500)
+SECONDS = Limits(10, 60)
+PERCENT = Limits(75, 85)
+WAIT = Limits(100, 500)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ WAIT = Thresholds(100, 500)
     ],
 )  # fmt: skip
 def test_threshold_is_reached_from_its_value_on(value: float | None, expected: Status) -> None:
-    assert Thresholds(10, 60).status(value) is expected
+    assert Limits(10, 60).status(value) is expected
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_threshold_is_reached_from_its_value_on(value: float | None, expected: S
 def test_smaller_critical_threshold_means_that_small_numbers_are_bad(
     value: float, expected: Status
 ) -> None:
-    assert Thresholds(30, 7).status(value) is expected
+    assert Limits(30, 7).status(value) is expected
 
 
 @pytest.mark.parametrize(
@@ -72,42 +71,42 @@ def test_smaller_critical_threshold_means_that_small_numbers_are_bad(
 def test_connection_by_name_servers(
     servers: dict[str, ClusterInfo | Error], expected: Status
 ) -> None:
-    assert check_connection(ClusterAnswers(servers, ())).status is expected
+    assert check_connection(Snapshot(servers, ())).status is expected
 
 
 def test_broker_that_takes_no_writes_or_is_silent_is_critical() -> None:
     runtimes = {"h:1": {"sendThreadPoolQueueHeadWaitTimeMills": "3"}}
-    well = check_brokers(ClusterAnswers({}, [MASTER], runtimes), (), WAIT)
+    well = check_brokers(Snapshot({}, [MASTER], runtimes), (), WAIT)
     assert (well.status, well.values[0].value) == (Status.OK, 3.0)
     for changed in (master(state=NO_WRITES, problem="disk full"), master(state=NOT_REACHABLE)):
-        found = check_brokers(ClusterAnswers({}, [changed], runtimes), (), WAIT)
+        found = check_brokers(Snapshot({}, [changed], runtimes), (), WAIT)
         assert found.status is Status.CRITICAL
 
 
 def test_name_without_a_master_is_critical() -> None:
     runtimes = {"h:2": {"sendThreadPoolQueueHeadWaitTimeMills": "0"}}
-    found = check_brokers(ClusterAnswers({}, [SLAVE], runtimes), (), WAIT)
+    found = check_brokers(Snapshot({}, [SLAVE], runtimes), (), WAIT)
     assert (found.status, "no master" in found.text) == (Status.CRITICAL, True)
 
 
 def test_sends_that_wait_reach_thresholds() -> None:
     runtimes = {"h:1": {"sendThreadPoolQueueHeadWaitTimeMills": "120"}}
-    found = check_brokers(ClusterAnswers({}, [MASTER], runtimes), (), WAIT)
+    found = check_brokers(Snapshot({}, [MASTER], runtimes), (), WAIT)
     assert found.status is Status.WARNING
     assert "120 ms" in found.text
 
 
 def test_broker_that_reports_nothing_is_unknown() -> None:
-    assert check_brokers(ClusterAnswers({}, [MASTER]), (), WAIT).status is Status.UNKNOWN
-    assert check_disks(ClusterAnswers({}, [MASTER]), (), PERCENT).status is Status.UNKNOWN
+    assert check_brokers(Snapshot({}, [MASTER]), (), WAIT).status is Status.UNKNOWN
+    assert check_disks(Snapshot({}, [MASTER]), (), PERCENT).status is Status.UNKNOWN
 
 
 def test_name_that_is_not_registered_is_critical() -> None:
     for found in (
-        check_brokers(ClusterAnswers({}, [MASTER]), ("broker-z",), WAIT),
-        check_disks(ClusterAnswers({}, [MASTER]), ("broker-z",), PERCENT),
-        check_replication([MASTER, SLAVE], ("broker-z",), SECONDS),
-        check_replication([], (), SECONDS),
+        check_brokers(Snapshot({}, [MASTER]), ("broker-z",), WAIT),
+        check_disks(Snapshot({}, [MASTER]), ("broker-z",), PERCENT),
+        check_replication(Snapshot({}, [MASTER, SLAVE]), ("broker-z",), SECONDS),
+        check_replication(Snapshot({}, []), (), SECONDS),
     ):
         assert found.status is Status.CRITICAL
 
@@ -126,12 +125,14 @@ def test_name_that_is_not_registered_is_critical() -> None:
     ],
 )
 def test_replication_by_its_slave(changes: dict[str, object], expected: Status) -> None:
-    assert check_replication([MASTER, slave(**changes)], (), SECONDS).status is expected
+    assert (
+        check_replication(Snapshot({}, [MASTER, slave(**changes)]), (), SECONDS).status is expected
+    )
 
 
 def test_synchronous_master_without_slave_is_critical() -> None:
-    assert check_replication([MASTER], (), SECONDS).status is Status.CRITICAL
-    alone = check_replication([master(role="async-master")], (), SECONDS)
+    assert check_replication(Snapshot({}, [MASTER]), (), SECONDS).status is Status.CRITICAL
+    alone = check_replication(Snapshot({}, [master(role="async-master")]), (), SECONDS)
     assert (alone.status, alone.text) == (Status.OK, "no slave is registered")
 
 
@@ -140,8 +141,8 @@ def test_synchronous_master_without_slave_is_critical() -> None:
     [("0.5", Status.OK), ("0.8", Status.WARNING), ("0.9", Status.CRITICAL), ("-1", Status.UNKNOWN)],
 )
 def test_disk_by_what_its_broker_reports(ratio: str, expected: Status) -> None:
-    answers = ClusterAnswers({}, [MASTER], {"h:1": {"commitLogDiskRatio": ratio}})
-    assert check_disks(answers, (), PERCENT).status is expected
+    seen = Snapshot({}, [MASTER], {"h:1": {"commitLogDiskRatio": ratio}})
+    assert check_disks(seen, (), PERCENT).status is expected
 
 
 def row(verdict: Verdict, lag: int | None, oldest: float | None = None) -> GroupLag:
@@ -178,13 +179,13 @@ def test_lag_of_a_silent_broker_is_unknown_unless_something_is_worse() -> None:
 def test_lag_by_thresholds() -> None:
     well = row(Verdict.OK, 700, 90.0)
     assert check_lag(report(well)).status is Status.OK
-    assert check_lag(report(well), Thresholds(100, 1_000)).status is Status.WARNING
-    assert check_lag(report(well), None, Thresholds(30, 60)).status is Status.CRITICAL
-    assert check_lag(report(row(Verdict.OK, None)), Thresholds(1, 2)).status is Status.UNKNOWN
+    assert check_lag(report(well), Limits(100, 1_000)).status is Status.WARNING
+    assert check_lag(report(well), None, Limits(30, 60)).status is Status.CRITICAL
+    assert check_lag(report(row(Verdict.OK, None)), Limits(1, 2)).status is Status.UNKNOWN
 
 
 def test_dead_letters_count_since_the_last_check() -> None:
-    limits = Thresholds(1, 100)
+    limits = Limits(1, 100)
     assert check_dead_letters({"billing": 7}, None, limits).status is Status.WARNING
     assert check_dead_letters({"billing": 7}, {"billing": 7}, limits).status is Status.OK
     assert check_dead_letters({"billing": 107}, {"billing": 7}, limits).status is Status.CRITICAL
@@ -196,7 +197,7 @@ def test_dead_letters_count_since_the_last_check() -> None:
 def test_nagios_line_has_the_known_values_and_one_bar() -> None:
     values = [
         Value("behind", 312.0, "s", SECONDS, {"broker": "broker-a"}),
-        Value("days", 5, "", Thresholds(30, 7)),
+        Value("days", 5, "", Limits(30, 7)),
         Value("lag", None),
     ]
     result = CheckResult("replication", Status.CRITICAL, "a|b\nc", values)
@@ -230,22 +231,22 @@ def test_transactions_that_were_given_up_since_the_last_check(
 ) -> None:
     found = {"a": Transactions(5, given_up, None)}
     kept = None if before is None else {"a": before}
-    result = check_transactions(found, kept, Thresholds(1, 100))
+    result = check_transactions(found, kept, Limits(1, 100))
     assert result.status is expected
     assert [value.value for value in result.values] == [new, 5]
 
 
 def test_number_of_open_transactions_that_contradicts_itself_is_unknown() -> None:
     found = {"a": Transactions(None, 0, None)}
-    result = check_transactions(found, None, Thresholds(1, 100), Thresholds(5, 50))
+    result = check_transactions(found, None, Limits(1, 100), Limits(5, 50))
     assert result.status is Status.UNKNOWN
-    assert check_transactions(found, None, Thresholds(1, 100)).status is Status.OK
+    assert check_transactions(found, None, Limits(1, 100)).status is Status.OK
 
 
 def test_open_transactions_count_only_with_thresholds() -> None:
     found = {"a": Transactions(5, 0, None)}
-    assert check_transactions(found, None, Thresholds(1, 100)).status is Status.OK
-    result = check_transactions(found, None, Thresholds(1, 100), Thresholds(5, 50))
+    assert check_transactions(found, None, Limits(1, 100)).status is Status.OK
+    result = check_transactions(found, None, Limits(1, 100), Limits(5, 50))
     assert result.status is Status.WARNING
 
 
@@ -257,12 +258,12 @@ DAY_MS = 86_400_000
     [(31, Status.OK), (30, Status.WARNING), (7, Status.CRITICAL), (-1, Status.CRITICAL)],
 )
 def test_certificate_that_ends_soon(days: int, expected: Status) -> None:
-    found = check_certificates({"n:1": days * DAY_MS}, 0, Thresholds(30, 7))
+    found = check_certificates({"n:1": days * DAY_MS}, 0, Limits(30, 7))
     assert found.status is expected
 
 
 def test_server_that_shows_no_certificate_is_unknown_and_an_ending_one_is_worse() -> None:
-    limits = Thresholds(30, 7)
+    limits = Limits(30, 7)
     assert check_certificates({"n:1": AWAY}, 0, limits).status is Status.UNKNOWN
     found = check_certificates({"n:1": AWAY, "n:2": 8 * DAY_MS}, 0, limits)
     assert found.status is Status.WARNING
@@ -286,10 +287,10 @@ def test_sends_answered_unsafe_since_the_last_check_are_critical() -> None:
         master(answered={"PUT_OK": 9, "FLUSH_SLAVE_TIMEOUT": 2, "SLAVE_NOT_AVAILABLE": 1}),
         SLAVE,
     ]
-    assert unsafe_sends(now) == {"h:1": 3}
+    assert unsafe_sends(Snapshot({}, now)) == {"h:1": 3}
 
     def status(before: dict[str, int] | None) -> Status:
-        return check_replication(now, (), SECONDS, unsafe_before=before).status
+        return check_replication(Snapshot({}, now), (), SECONDS, unsafe_before=before).status
 
     known = attrs.evolve(SLAVE, seconds_behind=0.0)
     now[1] = known
@@ -323,13 +324,12 @@ def test_disk_lasts_as_long_as_the_rate_of_the_log_says() -> None:
 @pytest.mark.parametrize(
     ("days", "expected"),
     [
-        (None, Status.OK), (Thresholds(4, 1), Status.OK), (Thresholds(7, 2), Status.WARNING),
-        (Thresholds(9, 6), Status.CRITICAL),
+        (None, Status.OK), (Limits(4, 1), Status.OK), (Limits(7, 2), Status.WARNING),
+        (Limits(9, 6), Status.CRITICAL),
     ],
 )  # fmt: skip
-def test_disk_that_is_full_soon(days: Thresholds | None, expected: Status) -> None:
-    answers = ClusterAnswers({}, [MASTER], {"h:1": RUNTIME})
-    now_ms = 3 * DAY_MS
-    assert check_disks(answers, (), PERCENT, days=days, now_ms=now_ms).status is expected
-    young = check_disks(answers, (), PERCENT, days=Thresholds(7, 2), now_ms=DAY_MS)
+def test_disk_that_is_full_soon(days: Limits | None, expected: Status) -> None:
+    seen = Snapshot({}, [MASTER], {"h:1": RUNTIME}, 3 * DAY_MS)
+    assert check_disks(seen, (), PERCENT, days=days).status is expected
+    young = check_disks(attrs.evolve(seen, now_ms=DAY_MS), (), PERCENT, days=Limits(7, 2))
     assert young.status is Status.UNKNOWN

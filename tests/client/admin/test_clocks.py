@@ -7,8 +7,8 @@ from tests.support.clients import open_admin
 from tests.support.clocks import SteppedClock
 from trio.testing import MockClock
 
-from rocketrio.admin.clocks import compare_clocks, with_clocks
-from rocketrio.admin.doctor import diagnosis_of
+from rocketrio.admin.diagnosis import diagnosis_of
+from rocketrio.admin.diagnosis.probes import compare_clocks
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error, RouteNotFoundError
 
@@ -32,10 +32,10 @@ async def test_clock_is_compared_by_the_time_of_a_stored_message(autojump_clock:
 
 def test_only_clocks_that_are_not_known_are_taken_over() -> None:
     unknown = attrs.evolve(CLOCKED[0], clock_ahead=None)
-    answers = attrs.evolve(WELL, cluster=attrs.evolve(WELL.cluster, brokers=(unknown, CLOCKED[1])))
-    [one] = diagnosis_of(with_clocks(answers, {"broker-a": -0.7})).findings
+    seen = attrs.evolve(WELL, brokers=(unknown, CLOCKED[1]))
+    [one] = diagnosis_of(seen.with_clocks({"broker-a": -0.7})).findings
     assert (one.code, one.where) == ("S04", "broker-a 0 (h:1)")
     assert "0.7 s behind" in one.what
-    assert diagnosis_of(with_clocks(WELL, {"broker-a": 9.0})).findings == []
-    silent = with_clocks(answers, {"broker-a": Error("no answer")})
+    assert diagnosis_of(WELL.with_clocks({"broker-a": 9.0})).findings == []
+    silent = seen.with_clocks({"broker-a": Error("no answer")})
     assert silent.unknown == {"clock of broker-a": "no answer"}

@@ -1,6 +1,6 @@
 """The rules of the doctor: each code fires on what it is for, and is silent otherwise; what is unknown adds nothing."""
 
-import ast
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,14 +16,17 @@ from tests.client.admin.test_group_check import WELL as WELL_GROUP
 from tests.support.clients import client_of
 from trio.testing import MockClock
 
-import rocketrio.admin
 from rocketrio import Message, open_admin, open_consumer, open_producer
 from rocketrio.admin import CODES, Diagnosis, GroupLag, LagReport, QueueLag, Severity, Transactions
 from rocketrio.admin.cluster_status import NOT_REACHABLE
-from rocketrio.admin.doctor import DAY_MS, diagnosis_of
-from rocketrio.admin.doctor_answers import DoctorAnswers
-from rocketrio.admin.group_check import GroupCheck, group_findings
-from rocketrio.admin.health import ClusterAnswers
+from rocketrio.admin.diagnosis import RULES, checks, diagnosis_of
+from rocketrio.admin.diagnosis.brokers import (
+    BYTES_BEHIND,
+    DAY_MS,
+    DISK_PERCENT,
+    SECONDS_BEHIND,
+)
+from rocketrio.admin.diagnosis.snapshot import GroupMembers, Snapshot
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.bodies.topics import TopicConfig
@@ -31,6 +34,7 @@ from rocketrio_protocol.errors import Error, GroupNotExistError
 from rocketrio_protocol.lag import Judgement, Owner, Verdict
 from rocketrio_protocol.message import MessageQueue
 
+DOCTOR_PAGE: Final = (Path(__file__).parents[3] / "docs/doctor.md").read_text()
 NOW: Final = 1_700_000_000_000
 ROUTE: Final = TopicRouteData([], [QueueData("broker-a", 4, 4, 6)])
 SETTINGS: Final = {
@@ -62,50 +66,48 @@ def report(*rows: GroupLag, silent: Mapping[str, str] | None = None) -> LagRepor
 
 
 CLOCKED: Final = tuple(attrs.evolve(one, clock_ahead=0.0) for one in (MASTER, SLAVE))
-WELL: Final = DoctorAnswers(
-    ClusterAnswers({"n:1": INFO}, CLOCKED, {"h:1": {}, "h:2": {}}),
+WELL: Final = Snapshot(
+    {"n:1": INFO},
+    CLOCKED,
+    {"h:1": {}, "h:2": {}},
     NOW,
     settings={"h:1": SETTINGS, "h:2": SETTINGS},
     topics={"broker-a": TOPICS},
     listed=list(TOPICS),
     routes={"orders": ROUTE},
     lag=report(row(Verdict.OK, judgement={"lag": 0})),
-    groups=[GroupCheck(WELL_GROUP, [])],
+    groups=[WELL_GROUP],
     transactions={"broker-a": Transactions(0, 3, NOW - DAY_MS)},
 )
 
 
-def changed(**changes: Any) -> DoctorAnswers:
+def changed(**changes: Any) -> Snapshot:
     return attrs.evolve(WELL, **changes)
 
 
-def with_settings(address: str, **changes: str) -> DoctorAnswers:
+def with_settings(address: str, **changes: str) -> Snapshot:
     new = {**SETTINGS, **changes}
     return changed(settings={**WELL.settings, address: {k: v for k, v in new.items() if v}})
 
 
-def with_topics(*names: str) -> DoctorAnswers:
+def with_topics(*names: str) -> Snapshot:
     return changed(topics={"broker-a": {name: TOPICS[name] for name in names}}, listed=names)
 
 
-def with_lag(*rows: GroupLag) -> DoctorAnswers:
+def with_lag(*rows: GroupLag) -> Snapshot:
     return changed(lag=report(*rows))
 
 
-def with_cluster(**changes: Any) -> DoctorAnswers:
-    return changed(cluster=attrs.evolve(WELL.cluster, **changes))
+def with_group(members: GroupMembers) -> Snapshot:
+    return changed(groups=[members])
 
 
-def with_group(answers: Any) -> DoctorAnswers:
-    return changed(groups=[GroupCheck(answers, group_findings(answers))])
-
-
-def with_route(*queues: QueueData) -> DoctorAnswers:
+def with_route(*queues: QueueData) -> Snapshot:
     return changed(routes={"orders": TopicRouteData([], list(queues))})
 
 
-def codes(answers: DoctorAnswers) -> list[str]:
-    return [one.code for one in diagnosis_of(answers).findings]
+def codes(seen: Snapshot) -> list[str]:
+    return [one.code for one in diagnosis_of(seen).findings]
 
 
 def test_cluster_that_is_well_has_no_finding_and_nothing_unknown() -> None:
@@ -114,27 +116,27 @@ def test_cluster_that_is_well_has_no_finding_and_nothing_unknown() -> None:
 
 RETRY: Final = "%RETRY%billing"
 QUEUES: Final = WELL_GROUP.queues["orders"]
-FIRES: Final[dict[str, DoctorAnswers]] = {
-    "R01": with_cluster(
+FIRES: Final[dict[str, Snapshot]] = {
+    "R01": changed(
         name_servers={
             "n:1": INFO,
             "n:2": ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: "h:1"})}, {}),
         }
     ),
-    "R02": with_cluster(brokers=(CLOCKED[0], attrs.evolve(SLAVE, state=NOT_REACHABLE))),
-    "R03": with_cluster(brokers=(*CLOCKED, attrs.evolve(CLOCKED[0], address="h:3"))),
+    "R02": changed(brokers=(CLOCKED[0], attrs.evolve(SLAVE, state=NOT_REACHABLE))),
+    "R03": changed(brokers=(*CLOCKED, attrs.evolve(CLOCKED[0], address="h:3"))),
     "R04": changed(listed=[*TOPICS, "lost"]),
-    "R05": with_cluster(name_servers={"n:1": INFO, "n:2": Error("no answer")}),
-    "R06": with_cluster(brokers=(CLOCKED[1],)),
+    "R05": changed(name_servers={"n:1": INFO, "n:2": Error("no answer")}),
+    "R06": changed(brokers=(CLOCKED[1],)),
     "R07": with_route(QueueData("broker-a", 4, 4, 4)),
     "R08": with_topics("c", "broker-a", "orders"),
-    "H01": with_cluster(brokers=(CLOCKED[0],)),
-    "H02": with_cluster(brokers=(CLOCKED[0], attrs.evolve(CLOCKED[1], seconds_behind=61.0))),
+    "H01": changed(brokers=(CLOCKED[0],)),
+    "H02": changed(brokers=(CLOCKED[0], attrs.evolve(CLOCKED[1], seconds_behind=61.0))),
     "H04": with_settings("h:2", haSecretFile=""),
-    "S01": with_cluster(runtimes={"h:1": {"commitLogDiskRatio": "0.9"}, "h:2": {}}),
+    "S01": changed(runtimes={"h:1": {"commitLogDiskRatio": "0.9"}, "h:2": {}}),
     "S02": with_lag(row(Verdict.LOSING)),
-    "S03": with_cluster(runtimes={"h:1": {"dispatchBehindBytes": str(1 << 30)}, "h:2": {}}),
-    "S04": with_cluster(brokers=(attrs.evolve(CLOCKED[0], clock_ahead=0.6), CLOCKED[1])),
+    "S03": changed(runtimes={"h:1": {"dispatchBehindBytes": str(1 << 30)}, "h:2": {}}),
+    "S04": changed(brokers=(attrs.evolve(CLOCKED[0], clock_ahead=0.6), CLOCKED[1])),
     "G01": with_group(
         attrs.evolve(
             WELL_GROUP,
@@ -160,7 +162,7 @@ FIRES: Final[dict[str, DoctorAnswers]] = {
     "T01": changed(transactions={"broker-a": Transactions(0, 3, NOW - DAY_MS + 1)}),
     "C01": with_settings("h:2", mappedFileSizeCommitLog="1048576"),
     "C02": with_settings("h:1", autoCreateTopicEnable="true"),
-    "V01": with_cluster(
+    "V01": changed(
         runtimes={"h:1": {"brokerVersionDesc": "V4_9_7"}, "h:2": {"brokerVersionDesc": "V5_3_3"}}
     ),
 }
@@ -172,9 +174,9 @@ def test_code_fires_alone(code: str) -> None:
     assert [one for one in codes(FIRES[code]) if (code, one) != ("C02", "C01")] == [code]
 
 
-SILENT: Final[dict[str, DoctorAnswers]] = {
+SILENT: Final[dict[str, Snapshot]] = {
     "R04 while a master is silent": attrs.evolve(
-        with_cluster(brokers=(attrs.evolve(CLOCKED[0], state=NOT_REACHABLE), CLOCKED[1])),
+        changed(brokers=(attrs.evolve(CLOCKED[0], state=NOT_REACHABLE), CLOCKED[1])),
         listed=[*TOPICS, "lost"],
     ),
     "R04 while the topics of a master are unknown": changed(listed=["lost"], topics={}),
@@ -224,7 +226,7 @@ OTHER: Final = attrs.evolve(CLOCKED[0], broker_name="broker-b", address="h:9", r
 def test_slave_that_is_not_registered_is_missing_beside_others_or_if_the_user_says_so(
     brokers: Any, wanted: int | None, where: list[str]
 ) -> None:
-    answers = attrs.evolve(with_cluster(brokers=brokers), slaves_wanted=wanted)
+    answers = attrs.evolve(changed(brokers=brokers), slaves_wanted=wanted)
     answers = attrs.evolve(answers, topics={}, listed=())
     found = diagnosis_of(answers).findings
     assert [(one.code, one.where) for one in found] == [("H01", each) for each in where]
@@ -251,7 +253,7 @@ def test_drained_broker_is_one_finding_that_names_its_topics() -> None:
 def test_group_whose_lag_cannot_be_judged_is_neither_well_nor_a_finding() -> None:
     found = diagnosis_of(with_lag(row(Verdict.UNKNOWN)))
     assert (found.findings, list(found.not_judged)) == ([], ["lag of billing in orders"])
-    apache = with_cluster(brokers=(attrs.evolve(CLOCKED[0], clock_ahead=None), CLOCKED[1]))
+    apache = changed(brokers=(attrs.evolve(CLOCKED[0], clock_ahead=None), CLOCKED[1]))
     assert list(diagnosis_of(apache).not_judged) == ["clock of broker-a 0 (h:1)"]
 
 
@@ -270,8 +272,10 @@ def test_verdict_that_needs_more_samples_is_not_known_until_a_later_report_has_i
     assert list(later.unknown) == ["topics of broker-b"]
 
 
-ALL_WRONG: Final = DoctorAnswers(
-    attrs.evolve(FIRES["S04"].cluster, runtimes=FIRES["V01"].cluster.runtimes),
+ALL_WRONG: Final = Snapshot(
+    FIRES["S04"].name_servers,
+    FIRES["S04"].brokers,
+    FIRES["V01"].runtimes,
     NOW,
     {"h:1": FIRES["C02"].settings["h:1"], "h:2": FIRES["H04"].settings["h:2"]},
     FIRES["R08"].topics,
@@ -290,33 +294,53 @@ def test_what_is_unknown_never_adds_a_finding(unknown: set[str]) -> None:
     answers = attrs.evolve(ALL_WRONG, **{name: {} for name in unknown & set(PARTS)})
     if "lag" in unknown:
         answers = attrs.evolve(answers, lag=None)
-    cluster = answers.cluster
     if "runtimes" in unknown:
-        cluster = attrs.evolve(cluster, runtimes={})
+        answers = attrs.evolve(answers, runtimes={})
     if "clocks" in unknown:
-        brokers = [attrs.evolve(one, clock_ahead=None) for one in cluster.brokers]
-        cluster = attrs.evolve(cluster, brokers=brokers)
-    found = diagnosis_of(attrs.evolve(answers, cluster=cluster))
+        brokers = [attrs.evolve(one, clock_ahead=None) for one in answers.brokers]
+        answers = attrs.evolve(answers, brokers=brokers)
+    found = diagnosis_of(answers)
     assert set(found.findings) <= set(whole.findings)
     assert bool(unknown) == (found != whole)
 
 
-def test_table_has_each_code_that_a_rule_gives_and_the_manual_explains_it() -> None:
-    folder = Path(rocketrio.admin.__file__).parent
-    given_codes = {
-        node.value
-        for name in ("health", "group_check", "doctor")
-        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text()))
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and len(node.value) == 3
-        and node.value[0].isupper()
-        and node.value[1:].isdecimal()
-    }
-    assert given_codes == set(CODES)
-    page = (folder.parents[2] / "docs" / "doctor.md").read_text()
-    for code in CODES:
-        assert f"\n### {code}\n" in page, code
+@pytest.mark.parametrize("code", FIRES)
+def test_rule_reads_only_what_it_says_that_it_needs(code: str) -> None:
+    whole = FIRES[code]
+    found = False
+    for one in (each for each in RULES if each.code == code):
+        needed = {name: getattr(whole, name) for name in one.needs}
+        alone = Snapshot(**{"name_servers": {}, "brokers": (), **needed})
+        assert list(one.findings(alone)) == list(one.findings(whole))
+        found |= bool(list(one.findings(whole)))
+    assert found
+
+
+def test_manual_explains_each_code_in_the_words_of_its_rule() -> None:
+    sections = dict(re.findall(r"^### (\w\d\d)\n\n(.+)$", DOCTOR_PAGE, re.MULTILINE))
+    assert set(sections) == set(CODES)
+    for code, meaning in CODES.items():
+        assert sections[code].startswith(f"*{meaning.removesuffix('.')}"), code
+
+
+def test_manual_has_the_limits_of_rules_and_checks() -> None:
+    disk, behind = DISK_PERCENT, SECONDS_BEHIND
+    assert f"{disk.warning:g} % are a warning, {disk.critical:g} % an error" in DOCTOR_PAGE
+    assert (
+        f"{behind.warning:g} seconds are a warning and {behind.critical:g} an error" in DOCTOR_PAGE
+    )
+    assert f"{BYTES_BEHIND >> 20} MiB are a warning" in DOCTOR_PAGE
+    page = (Path(__file__).parents[3] / "docs/monitoring.md").read_text()
+    for limits, text in (
+        (checks.SEND_WAIT, "ms (`--wait`)"),
+        (behind, "s (`--seconds`)"),
+        (disk, "% (`--percent`)"),
+        (checks.DEAD_LETTERS, "(`--new`)"),
+        (checks.GIVEN_UP, "(`--given-up`)"),
+        (checks.CERTIFICATE_DAYS, "days (`--days`)"),
+        (checks.ROUNDTRIP_MS, "ms (`--milliseconds`)"),
+    ):
+        assert f"| {limits.warning:g} / {limits.critical:,g} {text}" in page
 
 
 # ------------------------------------------------------------------------------ clusters in memory

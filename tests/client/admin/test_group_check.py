@@ -10,7 +10,8 @@ from tests.client.admin.group_members import member, state
 from tests.support.clients import client_of
 
 from rocketrio import ClientInstance, Consumer, Message, open_admin, open_consumer, open_producer
-from rocketrio.admin.group_check import GroupMembers, group_findings
+from rocketrio.admin.diagnosis import group_findings
+from rocketrio.admin.diagnosis.snapshot import GroupMembers
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.running_info import ConsumerRunningInfo
 from rocketrio_protocol.errors import ConsumerNotOnlineError, GroupNotExistError
@@ -68,6 +69,16 @@ def test_owners_are_not_judged_while_a_member_is_silent_or_does_not_share() -> N
     assert codes(attrs.evolve(lacking, silent={"c": "no answer"})) == ["G09"]
     assert codes(attrs.evolve(lacking, model="BROADCASTING")) == []
     assert codes(group({"a": state(), "b": state()})) == []
+
+
+def test_queue_that_is_wrong_for_a_moment_while_members_join_is_no_finding() -> None:
+    lacking = group({"a": state(QUEUES[0]), "b": state()})
+    doubled = group({"a": state(*QUEUES), "b": state(QUEUES[1])})
+    for wrong, code in ((lacking, "G07"), (doubled, "G08")):
+        assert codes(attrs.evolve(wrong, again=wrong)) == [code]
+        assert codes(attrs.evolve(wrong, again=WELL)) == []
+        assert codes(attrs.evolve(wrong, again=attrs.evolve(WELL, silent={"c": "away"}))) == []
+    assert codes(attrs.evolve(lacking, again=doubled)) == []
 
 
 async def test_members_of_a_cluster_in_memory(

@@ -15,7 +15,9 @@ from rocketrio.admin.cluster_status import (
     BrokerStatus,
     clock_ahead,
 )
-from rocketrio.admin.health import BYTES_BEHIND, ClusterAnswers, health_of
+from rocketrio.admin.diagnosis import health_of
+from rocketrio.admin.diagnosis.brokers import BYTES_BEHIND
+from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.errors import Error
@@ -25,12 +27,12 @@ PAIR = (MASTER, SLAVE)
 
 
 def found(*brokers: BrokerStatus, **runtimes: dict[str, str]) -> list[tuple[str, str]]:
-    answers = ClusterAnswers({}, brokers, {f"h:{key[1:]}": one for key, one in runtimes.items()})
-    return [(one.code, one.severity.value) for one in health_of(answers).findings]
+    seen = Snapshot({}, brokers, {f"h:{key[1:]}": one for key, one in runtimes.items()})
+    return [(one.code, one.severity.value) for one in health_of(seen).findings]
 
 
 def test_pair_that_follows_is_well_though_much_is_unknown() -> None:
-    assert health_of(ClusterAnswers({}, PAIR)) == Health([], 2, {})
+    assert health_of(Snapshot({}, PAIR)) == Health([], 2, {})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_name_servers_that_are_silent_or_differ_are_findings() -> None:
     servers: dict[str, ClusterInfo | Error] = {
         "n:1": whole, "n:2": part, "n:3": Error("no answer")
     }  # fmt: skip
-    health = health_of(ClusterAnswers(servers, PAIR))
+    health = health_of(Snapshot(servers, PAIR))
     assert [(one.code, one.where) for one in health.findings] == [
         ("R01", "name server n:2"),
         ("R05", "name server n:3"),

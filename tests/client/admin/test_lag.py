@@ -22,8 +22,9 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.admin import GroupLag, LagReport, Owner, lag_report
-from rocketrio.admin.checks import Status, check_lag
-from rocketrio.admin.doctor import diagnosis_of
+from rocketrio.admin.diagnosis import diagnosis_of
+from rocketrio.admin.diagnosis.checks import check_lag
+from rocketrio.admin.diagnosis.rule import Status
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio.admin.reset_plan import target_of
 from rocketrio.cluster.connections import Connections
@@ -107,8 +108,8 @@ async def test_group_beyond_the_end_is_ahead_everywhere_until_it_is_reset(
         assert check_lag(report).status is Status.CRITICAL
         [queue] = await admin.offsets("orders", "billing")
         assert (queue.lag, queue.ahead) == (None, 994)
-        answers = await admin.doctor_answers(seconds=0)
-        assert "G14" in {one.code for one in diagnosis_of(answers).findings}
+        seen = await admin.whole_snapshot(seconds=0)
+        assert "G14" in {one.code for one in diagnosis_of(seen).findings}
         stats = await admin.consume_stats("billing", "orders")
         assert [
             (one.broker_offset, one.consumer_offset) for one in stats.offset_table.values()

@@ -17,7 +17,8 @@ from tests.support.commands import LIMIT, ROCKETRIO, Run, in_cluster
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
 from rocketrio.admin import GroupLag, LagReport, lag_report
-from rocketrio.admin.checks import Status, Thresholds, check_lag
+from rocketrio.admin.diagnosis.checks import check_lag
+from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio.cli import refining
 from rocketrio.cli.output import Output
@@ -138,20 +139,20 @@ def report_of(judgement: Judgement, age: float | None) -> LagReport:
     ("judgement", "age", "messages", "limits", "status"),
     [
         (HELD, 30.0, None, None, Status.UNKNOWN),
-        (HELD, 30.0, None, Thresholds(60, 300), Status.OK),
-        (HELD, 61.0, None, Thresholds(60, 300), Status.WARNING),
-        (HELD, 301.0, Thresholds(1, 9), Thresholds(60, 300), Status.CRITICAL),
-        (HELD, None, Thresholds(8, 9), None, Status.OK),
-        (HELD, None, None, Thresholds(60, 300), Status.UNKNOWN),
-        (Judgement(Verdict.UNKNOWN, "no answer", None), 3.0, None, Thresholds(60, 300), Status.UNKNOWN),
-        (Judgement(Verdict.STOPPED, "stands", 7), 3.0, None, Thresholds(60, 300), Status.CRITICAL),
+        (HELD, 30.0, None, Limits(60, 300), Status.OK),
+        (HELD, 61.0, None, Limits(60, 300), Status.WARNING),
+        (HELD, 301.0, Limits(1, 9), Limits(60, 300), Status.CRITICAL),
+        (HELD, None, Limits(8, 9), None, Status.OK),
+        (HELD, None, None, Limits(60, 300), Status.UNKNOWN),
+        (Judgement(Verdict.UNKNOWN, "no answer", None), 3.0, None, Limits(60, 300), Status.UNKNOWN),
+        (Judgement(Verdict.STOPPED, "stands", 7), 3.0, None, Limits(60, 300), Status.CRITICAL),
     ],
 )  # fmt: skip
 def test_thresholds_decide_at_once_what_needs_more_samples_and_nothing_else(
     judgement: Judgement,
     age: float | None,
-    messages: Thresholds | None,
-    limits: Thresholds | None,
+    messages: Limits | None,
+    limits: Limits | None,
     status: Status,
 ) -> None:
     result = check_lag(report_of(judgement, age), messages, limits)

@@ -20,6 +20,11 @@ from tests.cluster.histories.checker_readers import (
     places_passed_by_an_order,
     readers_see_what_is_confirmed,
 )
+from tests.cluster.histories.checker_standings import (
+    former_masters_lead_nobody,
+    standings_are_those_of_the_table,
+    writes_are_taken_by_those_that_may,
+)
 from tests.cluster.histories.events import (
     Event,
     HandedOver,
@@ -41,7 +46,7 @@ from tests.cluster.histories.events import (
     TopicCreated,
     TwoMasters,
 )
-from tests.cluster.histories.schedule import MOVABLE_QUEUE, HandOver
+from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
     could_get,
@@ -399,24 +404,6 @@ def _lost_its_end(story: Story, handed_over: HandedOver) -> bool:
     )
 
 
-def former_masters_lead_nobody(story: Story) -> Iterator[Violation]:
-    """One that comes back as master gives nothing to readers while another one is master."""
-    if any(isinstance(change, HandOver) for change in story.schedule.switches):
-        return  # In a hand-over both are, for as long as the former one has not heard that it is over.
-    master: int | None = 0
-    for event in story.history.events:
-        if isinstance(event, ReignEnded):
-            master = None
-        elif isinstance(event, ReignBegan):
-            master = event.broker
-        elif (
-            isinstance(event, Pulled)
-            and master not in (None, event.broker)
-            and event.role not in ("", "slave")
-        ):
-            yield Violation("a former master was read from", "", event)
-
-
 def strangers_get_nothing(story: Story) -> Iterator[Violation]:
     """Where replication is closed, who proves nothing is told at most that (a TLS alert is shorter than a header)."""
     for answer in events_of(story, StrangerAnswered):
@@ -489,6 +476,8 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     new_master_got_the_whole_log,
     producers_find_the_master,
     hand_overs_lose_nothing,
+    standings_are_those_of_the_table,
+    writes_are_taken_by_those_that_may,
     former_masters_lead_nobody,
     strangers_get_nothing,
     second_master_takes_no_writes,

@@ -10,12 +10,12 @@ from typing import Final
 import attrs
 from tests.cluster.histories.events import (
     Committed,
-    FaultBegan,
-    FaultEnded,
+    Generation,
     Lowered,
     MemberEnded,
     MemberStarted,
     OffsetsSeen,
+    OffsetStored,
     Received,
     ReignBegan,
     ReignEnded,
@@ -27,12 +27,16 @@ from tests.cluster.histories.tail_losses import (
     shorter_reigns,
     tail_losses,
 )
-from tests.cluster.histories.violation import Violation
+from tests.cluster.histories.violation import Violation, events_of
 
 SETTLED: Final = 6.5
 """Seconds: the file's period of 5 s, the period of looking, and a little."""
 COPIED: Final = 1.5
 """Seconds after which slaves have copied an offset: their period of 1 s, and a little."""
+
+_Known = tuple[Generation, int]
+"""The generation of an offset, as far as that is looked at, and the offset: of two the greater one is newer."""
+_NOTHING: Final[_Known] = (), -1
 
 
 def check_offsets(story: Story) -> Iterator[Violation]:
@@ -47,16 +51,13 @@ def check_offsets(story: Story) -> Iterator[Violation]:
 
 @attrs.define
 class _Fall:
-    """An order, or the loss of a queue's end, for which each broker's offset may fall once."""
+    """An order, what a broker made of one, or the loss of a queue's end: each broker's offset may fall once for it."""
 
     queue_id: int
     offset: int
     """At least this is left."""
-    who: str = ""
     brokers: set[int] | None = None
     """Those that know of it; None for all."""
-    is_over: bool = False
-    """Whether it was answered."""
     used: set[int] = attrs.Factory(set)
 
     def allows(self, broker: int, queue_id: int, offset: int) -> bool:
@@ -72,6 +73,7 @@ class _Fall:
 def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
     """While a broker runs its offsets fall only where somebody entitled lowered them, once for each order."""
     seen: dict[tuple[int, int], int] = {}
+    orders: list[_Fall] = []
     falls: list[_Fall] = []
     losses = {ended.at: began for began, ended in shorter_reigns(story)}
     taken: dict[int, dict[int, int]] = {}  # what a master began with, by each slave that was behind
@@ -90,22 +92,22 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                 # What such a slave holds beyond its own log is not taken over, and it copies the master's offsets.
                 behind = [number for number, end, _ in event.others if end < event.kept]
                 taken = {number: dict(event.offsets) for number in behind}
-            case Lowered():
-                open_orders = [
-                    one
-                    for one in falls
-                    if (one.who, one.queue_id, one.offset, one.is_over)
-                    == (event.who, event.queue_id, event.offset, False)
-                ]
-                if not open_orders:
-                    falls.append(_Fall(event.queue_id, event.offset, event.who))
-                for one in open_orders:
-                    one.is_over = True
+            case Lowered(outcome="begins", queue_id=queue_id, offset=offset):
+                orders.append(_Fall(queue_id, offset))
+            case OffsetStored(is_ordered=True, broker=broker, queue_id=queue_id, offset=offset):
+                # Whoever orders may send it again to another broker, which carries it out as well.
+                if offset < event.before:
+                    obeyed = [one for one in orders if one.allows(broker, queue_id, offset)]
+                    if obeyed:
+                        max(obeyed, key=lambda one: one.offset).used.add(broker)
+                    else:
+                        yield Violation("lowered without an order", "", event)
+                falls.append(_Fall(queue_id, offset))
             case MemberEnded(broker=broker):
                 seen = {key: offset for key, offset in seen.items() if key[0] != broker}
             case MemberStarted(broker=broker, offsets=offsets):
                 seen.update({(broker, queue_id): offset for queue_id, offset in offsets})
-                for one in falls:  # What it has not kept it may obey again.
+                for one in (*orders, *falls):  # What it has not kept it may obey again.
                     if dict(offsets).get(one.queue_id, -1) > one.offset:
                         one.used.discard(broker)
             case OffsetsSeen(broker=broker, offsets=offsets):
@@ -125,26 +127,34 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                 pass
 
 
+def _known(event: OffsetsSeen | MemberEnded | MemberStarted | ReignBegan) -> dict[int, _Known]:
+    """Return what a broker knows of each queue."""
+    return {
+        queue_id: (event.generation if queue_id == MOVABLE_QUEUE else (), offset)
+        for queue_id, offset in event.offsets
+    }
+
+
 def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
     """What was settled is there again; what a clean stop had is there in any case."""
-    seen: dict[tuple[int, int], list[tuple[float, int]]] = {}
-    least: dict[int, dict[int, int]] = {}
+    seen: dict[tuple[int, int], list[tuple[float, _Known]]] = {}
+    least: dict[int, dict[int, _Known]] = {}
     losses = tail_losses(story)
     for event in story.history.events:
         match event:
-            case OffsetsSeen(broker=broker, offsets=offsets):
-                for queue_id, offset in offsets:
-                    seen.setdefault((broker, queue_id), []).append((event.at, offset))
-            case MemberEnded(broker=broker, how=how, offsets=offsets):
-                if _has_bad_disk(story, event) or how in ("wiped", "older copy"):
-                    continue
-                least[broker] = dict(offsets) if how == "stop" else _settled(seen, event)
-            case MemberStarted(broker=broker, offsets=offsets):
+            case OffsetsSeen(at=at, broker=broker):
+                for queue_id, known in _known(event).items():
+                    seen.setdefault((broker, queue_id), []).append((at, known))
+            case MemberEnded(broker=broker, how=how):
+                had_trouble = event.at - event.disk_trouble_at < SETTLED
+                if not had_trouble and how not in ("wiped", "older copy"):
+                    least[broker] = _known(event) if how == "stop" else _settled(seen, event)
+            case MemberStarted(broker=broker):
                 seen = {key: values for key, values in seen.items() if key[0] != broker}
-                found = dict(offsets)
-                for queue_id, before in least.pop(broker, {}).items():
+                found = _known(event)
+                for queue_id, (generation, before) in least.pop(broker, {}).items():
                     offset = _still_there(losses, queue_id, before, event.at)
-                    if queue_id != MOVABLE_QUEUE and found.get(queue_id, -1) < offset:
+                    if found.get(queue_id, _NOTHING) < (generation, offset):
                         yield Violation(
                             "offset forgotten", f"queue {queue_id}: {offset} before", event
                         )
@@ -159,14 +169,14 @@ def _still_there(losses: Sequence[TailLoss], queue_id: int, offset: int, at: flo
 
 
 def _settled(
-    seen: dict[tuple[int, int], list[tuple[float, int]]], end: MemberEnded
-) -> dict[int, int]:
+    seen: dict[tuple[int, int], list[tuple[float, _Known]]], end: MemberEnded
+) -> dict[int, _Known]:
     """Queue id to the offset that was there long enough to be on the broker's disk, and was not lowered since."""
     settled = {}
-    for (broker, queue_id), offsets_at in seen.items():
-        old = [offset for at, offset in offsets_at if at <= end.at - SETTLED]
+    for (broker, queue_id), known_at in seen.items():
+        old = [known for at, known in known_at if at <= end.at - SETTLED]
         if broker == end.broker and old:
-            later = [offset for _, offset in offsets_at[len(old) :]]
+            later = [known for _, known in known_at[len(old) :]]
             settled[queue_id] = min([old[-1], *later])
     return settled
 
@@ -174,29 +184,31 @@ def _settled(
 def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
     """A master that comes back, or is new, has what was committed to another broker meanwhile, if it could be asked.
 
-    Those that it knows from their connections alone it asks once: they are not held against it.
+    So it knows of each order, too. Those that it knows from their connections alone it asks once: they are not held
+    against it.
     """
-    held: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    held: dict[tuple[int, int], list[tuple[float, _Known]]] = {}
     losses = tail_losses(story)
     for event in story.history.events:
         match event:
-            case OffsetsSeen(at=at, broker=broker, offsets=offsets):
-                for queue_id, offset in offsets:
-                    held.setdefault((broker, queue_id), []).append((at, offset))
+            case OffsetsSeen(at=at, broker=broker):
+                for queue_id, known in _known(event).items():
+                    held.setdefault((broker, queue_id), []).append((at, known))
             case MemberEnded(broker=broker):
                 held = {key: values for key, values in held.items() if key[0] != broker}
-            case ReignBegan(is_serving=True, at=at, offsets=offsets, queue_ends=queue_ends):
-                found, ends = dict(offsets), dict(enumerate(queue_ends))
+            case ReignBegan(is_serving=True, at=at, queue_ends=queue_ends):
+                found, ends = _known(event), dict(enumerate(queue_ends))
                 for (broker, queue_id), values in held.items():
-                    before = [offset for seen_at, offset in values if seen_at <= event.since]
+                    before = [known for seen_at, known in values if seen_at <= event.since]
                     is_asked = broker == event.broker or (
                         broker in event.named and event.could_ask(broker)
                     )
-                    if not before or not is_asked or queue_id == MOVABLE_QUEUE:
+                    if not before or not is_asked:
                         continue
-                    least = _still_there(losses, queue_id, before[-1], at)
+                    generation, offset = before[-1]
+                    least = _still_there(losses, queue_id, offset, at)
                     least = min(least, ends.get(queue_id, least)) if losses else least
-                    if found.get(queue_id, -1) < least:
+                    if found.get(queue_id, _NOTHING) < (generation, least):
                         detail = f"queue {queue_id}: broker {broker} has {before[-1]}"
                         yield Violation("slaves were not asked", detail, event)
             case _:
@@ -209,22 +221,19 @@ def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
     As far as there are messages: what lies beyond the end of a queue that became shorter is confirmed and left out.
     """
     highest: dict[int, int] = {}
-    lowered: set[int] = set()
     for event in story.history.events:
         seen: tuple[tuple[int, int], ...] = ()
         if isinstance(event, OffsetsSeen | MemberEnded | MemberStarted):
             seen = event.offsets
+        elif isinstance(event, OffsetStored):
+            seen = ((event.queue_id, event.offset),)
         elif isinstance(event, Committed):
             seen = tuple((queue_id, offset) for _, queue_id, offset in event.held_by)
         for queue_id, offset in seen:
             highest[queue_id] = max(offset, highest.get(queue_id, -1))
-        if isinstance(event, Lowered):
-            lowered.add(event.queue_id)
         if isinstance(event, Committed) and event.all_seen:
             ends = dict(enumerate(event.queue_ends))
             for queue_id, offset in event.offsets:
-                if queue_id in lowered:
-                    continue  # What belongs to the time before a reset is confirmed and left out.
                 if highest.get(queue_id, -1) < min(offset, ends.get(queue_id, offset)):
                     yield Violation(
                         "confirmed and nowhere", f"queue {queue_id} offset {offset}", event
@@ -244,90 +253,46 @@ def committed_was_received(story: Story) -> Iterator[Violation]:
 
 
 def resets_win(story: Story) -> Iterator[Violation]:
-    """Where an operator's reset by our tools lowered what was committed, it is read from there again."""
-    lowered = [event for event in story.history.events if isinstance(event, Lowered)]
-    last = lowered[-1] if lowered else None
-    if last is None or (last.who, last.outcome) != ("operator", "done"):
-        return
-    began = next(
-        (one for one in reversed(lowered) if one.outcome == "begins" and one.who == last.who), last
+    """The newest reset by an operator that lowered the group's offset is obeyed: it is read from there again.
+
+    By the generations that brokers gave them, not by time: of two that do not know of each other the order is one of
+    rule (decision 0014). That a master knows of a reset is looked at elsewhere.
+    """
+    stored = [event for event in events_of(story, OffsetStored) if event.is_reset]
+    for order in events_of(story, Lowered):
+        if (order.who, order.outcome) == ("operator", "done") and not any(
+            (one.queue_id, one.offset) == (order.queue_id, order.offset) and one.at <= order.at
+            for one in stored
+        ):
+            yield Violation("reset without effect", "no broker carried it out", order)
+    reset = max(
+        (event for event in stored if event.is_ordered and event.offset < event.before),
+        key=lambda event: (event.generation[0], event.offset),
+        default=None,
     )
-    held = dict(began.held_by)
-    place = last.queue_id, last.offset
-    did_lower = bool(held) and min(held.values()) > last.offset
-    is_there = last.offset < len(story.final.brokers[0].queues[last.queue_id]) and not any(
-        loss.took(*place) and loss.started >= began.at for loss in tail_losses(story)
+    if reset is None or _is_overruled(story, reset):
+        return
+    place = reset.queue_id, reset.offset
+    is_there = reset.offset < len(story.final.brokers[0].queues[reset.queue_id]) and not any(
+        loss.took(*place) and loss.started >= reset.at for loss in tail_losses(story)
     )
     is_read = any(
-        isinstance(event, Received)
-        and (event.queue_id, event.queue_offset) == place
-        and event.at >= began.at
-        for event in story.history.events
+        (event.queue_id, event.queue_offset) == place and event.at >= reset.at
+        for event in events_of(story, Received)
     )
-    if did_lower and is_there and not is_read and not _was_forgotten(story, began):
-        yield Violation("reset without effect", "", last)
+    if is_there and not is_read:
+        yield Violation("reset without effect", "", reset)
 
 
-def _was_forgotten(story: Story, began: Lowered) -> bool:
-    """Return whether a reset met another order, or a master began that had not heard of it and could ask no other.
-
-    A broker has heard of it when its offset falls; it forgets it if it ends before the file was due, or if its disk
-    did not take the file. Of two orders that do not know of each other the order is one of rule, not of time (decision
-    0014), and one that was not answered may be carried out at any time after.
-    """
-    held = dict(began.held_by)
-    knowing: dict[int, float] = {}  # since when each broker knows it
-    others: dict[Lowered, set[int]] = {}  # the brokers that have heard of each earlier order
-    master: int | None = 0
-    for event in story.history.events:
-        match event:
-            case Lowered() if event.outcome.startswith("No answer"):
-                return True
-            case Lowered(outcome="done") if event.at <= began.at and event is not began:
-                others[event] = set()
-            case OffsetsSeen(at=at, broker=broker, offsets=offsets):
-                for queue_id, offset in offsets:
-                    if queue_id != began.queue_id:
-                        continue
-                    if at >= began.at and offset < held.get(broker, offset + 1):
-                        knowing.setdefault(broker, at)
-                    for order, heard in others.items():
-                        if offset == order.offset and at < began.at:
-                            heard.add(broker)
-            case MemberEnded(at=at, broker=broker, how=how) if at >= began.at:
-                is_kept = how == "stop" or at - knowing.get(broker, at) > SETTLED
-                if how in ("wiped", "older copy") or not is_kept or _has_bad_disk(story, event):
-                    knowing.pop(broker, None)
-            case ReignEnded():
-                master = None
-            case ReignBegan(at=at, broker=broker):
-                master = broker
-                if at >= began.at:
-                    if broker not in knowing and not any(map(event.could_ask, knowing)):
-                        return True
-                    knowing.setdefault(broker, at)
-            case _:
-                pass
-        if event is began and any(heard and master not in heard for heard in others.values()):
-            return True
-    return False
-
-
-def _has_bad_disk(story: Story, end: MemberEnded) -> bool:
-    """Whether the broker could not write its file in the seconds before, or only slowly, or stood still."""
-    return any(until >= end.at - SETTLED - 1.0 for _, until in _bad_disk_times(story, end))
-
-
-def _bad_disk_times(story: Story, end: MemberEnded) -> list[tuple[float, float]]:
-    """From when until when a broker that ended could not write before, or only slowly, or stood still."""
-    name = "master" if end.broker == 0 else f"slave-{end.broker}"
-    bad = tuple(f"{kind} {name}" for kind in ("slow disk", "full disk", "pause"))
-    times: dict[str, tuple[float, float]] = {}
-    for event in story.history.events:
-        if event.at > end.at:
-            break
-        if isinstance(event, FaultBegan) and event.fault.startswith(bad):
-            times[event.fault] = event.at, float("inf")
-        elif isinstance(event, FaultEnded) and event.fault in times:
-            times[event.fault] = times[event.fault][0], event.at
-    return list(times.values())
+def _is_overruled(story: Story, reset: OffsetStored) -> bool:
+    """Whether somebody gave another order since, or the master of the end has not heard of this one."""
+    last = [
+        event.generation
+        for event in events_of(story, OffsetsSeen)
+        if event.broker == story.final.brokers[0].broker
+        and any(queue_id == reset.queue_id for queue_id, _ in event.offsets)
+    ]
+    return last[-1:] < [reset.generation] or any(
+        event.at >= reset.at and (event.who, event.offset) != ("operator", reset.offset)
+        for event in events_of(story, Lowered)
+    )

@@ -1,6 +1,7 @@
 """A broker's disk in a fault schedule: it may lose power, be slow, or be full."""
 
 import errno
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,8 @@ class ScheduledDisk(FaultyDisk):
         self.seconds = 0.0
         """What one blocking call takes, fdatasync above all."""
         self.is_full = False
+        self.trouble_at = -math.inf
+        """When it last refused to write, or took its time."""
 
     def fill(self, is_full: bool) -> None:
         """From now on no file grows, or they may again."""
@@ -42,6 +45,7 @@ class ScheduledDisk(FaultyDisk):
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         if self.seconds:
+            self.trouble_at = trio.current_time() + self.seconds
             await trio.sleep(self.seconds)
         return await super().run(work, *arguments)
 
@@ -54,6 +58,7 @@ class ScheduledDisk(FaultyDisk):
     def check_room(self, size: int, wanted: int) -> None:
         """Raise what the system raises when a file of `size` bytes cannot have the `wanted` ones."""
         if self.is_full and wanted > size:
+            self.trouble_at = trio.current_time()
             raise OSError(errno.ENOSPC, "No space left on device")
 
 

@@ -4,9 +4,14 @@ Every event is a value that compares by its content, so that two runs of one see
 `broker` is a member of the cluster by its number, whatever its role and id: 0 began as master.
 """
 
+import math
+
 import attrs
 import trio
 from tests.cluster.histories.contacts import RETURN_WAIT, Outcome
+
+Generation = tuple[int, ...]
+"""How often an offset was lowered by operators, and by others since: of two the greater one is newer."""
 
 
 @attrs.frozen(kw_only=True)
@@ -90,6 +95,12 @@ class Pulled(Event):
     """An address inside the last record."""
     held_by: tuple[tuple[int, int, int], ...] = ()
     """At this moment: each broker, where its log ends, and how far it is on its disk."""
+    asked: float = attrs.field()
+    """When the client sent its request."""
+
+    @asked.default
+    def _asked(self) -> float:
+        return self.at
 
 
 # ------------------------------------------------------------------------------------------------- offsets
@@ -177,12 +188,30 @@ class PassingPulled(Event):
 
 
 @attrs.frozen(kw_only=True)
+class OffsetStored(Event):
+    """A request has changed what a broker has of the group."""
+
+    broker: int
+    queue_id: int
+    offset: int
+    before: int
+    """The offset until then, or -1."""
+    generation: Generation
+    is_ordered: bool
+    """The broker opened this generation: nobody had lowered the offset so yet, as far as it and its caller know."""
+    is_reset: bool
+    """By an operator."""
+
+
+@attrs.frozen(kw_only=True)
 class OffsetsSeen(Event):
     """The offsets in a broker's memory have changed since they were looked at last."""
 
     broker: int
     offsets: tuple[tuple[int, int], ...]
     """Queue id and offset, where it changed."""
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
 
 
 # --------------------------------------------------------------------------------------- members and faults
@@ -202,10 +231,14 @@ class MemberEnded(Event):
     log_end: int
     flushed: int
     offsets: tuple[tuple[int, int], ...]
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
     left: int = attrs.field()
     """Where what its disk kept of the log ends, at least."""
     noted: int = 0
     """How far slaves had acknowledged its log, says its disk afterwards."""
+    disk_trouble_at: float = -math.inf
+    """When its disk last refused a write, or took its time, or its process stood still."""
 
     @left.default
     def _left(self) -> int:
@@ -224,6 +257,24 @@ class MemberStarted(Event):
     others: tuple[tuple[int, int, int], ...]
     """Before it started: all brokers, where their logs end, and how far they are on their disks."""
     offsets: tuple[tuple[int, int], ...]
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
+
+
+@attrs.frozen(kw_only=True)
+class Stood(Event):
+    """An event changed a broker's standing, and all parts of it are set."""
+
+    broker: int
+    event: str
+    before: str
+    standing: str
+    writes: bool
+    """Its store takes appends of its own."""
+    copies: bool
+    """Its store takes appends of replication."""
+    log_end: int = 0
+    """Where its log ended before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -244,6 +295,8 @@ class ReignBegan(Event):
     others: tuple[tuple[int, int, int], ...]
     """Before it was started or told: all brokers, where their logs end, and how far they are on their disks."""
     offsets: tuple[tuple[int, int], ...]
+    generation: Generation = (0, 0)
+    """Of the movable queue's offset."""
     queue_ends: tuple[int, ...] = ()
     """By queue id of the plain topic."""
     holders: tuple[tuple[int, int], ...] = attrs.field()

@@ -9,7 +9,7 @@ from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import FaultBegan, FaultEnded, now
 from tests.cluster.histories.pause import PausableMember
 from tests.cluster.histories.rival import RivalMaster, hides_a_master
-from tests.cluster.histories.roles import appoint_a_master, decide_between_histories
+from tests.cluster.histories.roles import decide_between_histories
 from tests.cluster.histories.schedule import LOST_FILES, Fault
 from tests.cluster.histories.world import CLEAN_ENDS, ScheduledClock, World
 
@@ -24,8 +24,6 @@ async def inject_faults(world: World, rival: RivalMaster) -> None:
     world.cluster.memory_network.heal()
     if world.has_new_log:
         await decide_between_histories(world, rival)
-    if any(fault.kind in ("older copy", "role gone") for fault in world.schedule.faults):
-        await appoint_a_master(world, rival)
 
 
 async def _inject(world: World, rival: RivalMaster, fault: Fault, number: int) -> None:

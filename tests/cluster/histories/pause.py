@@ -4,8 +4,11 @@ What wakes one of its tasks meanwhile (bytes, a deadline) is kept, and wakes it 
 keeps what arrives for a stopped process, and accepts connections for it.
 """
 
+import math
+
 import trio
 import trio._core._run
+from tests.cluster.histories.disk import ScheduledDisk
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 
@@ -24,6 +27,7 @@ class PausableMember(Member):
         """From now on none of its tasks runs; one that is about to run takes this one step."""
         assert not self.is_paused
         self._paused = _PausedTasks(self._root)
+        self._note_trouble(math.inf)
         trio.lowlevel.add_instrument(self._paused)
 
     def resume(self) -> None:
@@ -32,6 +36,12 @@ class PausableMember(Member):
         if paused is not None:
             trio.lowlevel.remove_instrument(paused)
             paused.wake()
+            self._note_trouble(trio.current_time())
+
+    def _note_trouble(self, at: float) -> None:
+        """Nothing is written while its tasks stand still."""
+        assert isinstance(self.disk, ScheduledDisk)
+        self.disk.trouble_at = at
 
     async def kill(self) -> None:
         """A stopped process hears of this signal too: what wakes its tasks now gets nothing out."""

@@ -59,13 +59,16 @@ class RecordingAPI(ClientAPI):
     async def pull_message(
         self, addr: str, header: PullMessageRequestHeader, *, timeout: float
     ) -> PullResult:
+        asked = now()
         result = await ClientAPI.pull_message(self, addr, header, timeout=timeout)
         if result.body:
-            note_pulled(self.world, self.reader, addr, header.queue_id, result.body)
+            note_pulled(self.world, self.reader, addr, header.queue_id, result.body, asked=asked)
         return result
 
 
-def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body) -> None:
+def note_pulled(
+    world: World, reader: str, addr: str, queue_id: int, body: Body, *, asked: float
+) -> None:
     """What a broker answered to a pull."""
     messages = decode_messages(body)
     last = messages[-1]
@@ -83,6 +86,7 @@ def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body)
             ),
             end_offset=last.physical_offset + BODY_AT + len(last.body),
             held_by=world.log_ends(),
+            asked=asked,
         )
     )
 

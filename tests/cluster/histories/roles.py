@@ -71,14 +71,11 @@ async def _switch(world: World, admin: Admin, switch: Switch) -> None:
     if new is old or not old.is_running or not new.is_running or old.broker.config.is_slave:
         return
     _note(world, f"{switch.to} shall become master, careful={switch.is_careful}")
-    before = world.before()
     await _order(world, admin, old, "slave")
-    world.end_reign(old)
     if switch.is_careful and not await _has_all(world, new):
         _note(world, f"{switch.to} is behind")
         new = old
-    if await _order(world, admin, new, world.schedule.mode.role):
-        world.begin_reign(new, before)
+    await _order(world, admin, new, world.schedule.mode.role)
 
 
 async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
@@ -94,19 +91,16 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
     if failover.cut_off:
         network.partition(old.host, new.host)
         await trio.sleep(failover.cut_off)
-    before = world.before()
     how = "torn end" if failover.torn else "kill"
     await world.end(old, how, torn=failover.torn)
     network.reconnect(old.host, new.host)
     if copy is not None:
         await world.end(new, "older copy", copy=copy)
         await world.start(new)
-        before = world.before()
     if failover.forgets == "before":
         await world.begin_name_server_anew()
     await trio.sleep(failover.promoted_after)
-    if await _order(world, admin, new, world.schedule.mode.role):
-        world.begin_reign(new, before)
+    await _order(world, admin, new, world.schedule.mode.role)
     if failover.forgets == "after":
         await world.begin_name_server_anew()
     await trio.sleep(failover.back_after)
@@ -119,7 +113,7 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
 async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
     """One command. That its outcome is not known is none of the operator's business: the brokers settle that.
 
-    Only the settings that an order has changed are: those of a broker that has taken over (`World.watch_standings`).
+    Only the settings that an order has changed are: those of a broker that has taken over (`World.keep_role`).
     Otherwise it would start in the role that they say, and the former master has stepped down for it.
     """
     old, new = world.master, world.member(change.to) if change.to else None
@@ -166,30 +160,6 @@ async def decide_between_histories(world: World, rival: RivalMaster) -> None:
         await _decide(world, admin)
 
 
-async def appoint_a_master(world: World, rival: RivalMaster) -> None:
-    """What an operator does when all faults are over and everybody is a slave, as `cluster status` shows.
-
-    An older copy of the directory has the role of its time, and a broker that holds `slave` does not lead by itself,
-    whatever its settings say. The one that has most of the log becomes master.
-    """
-    with trio.move_on_after(FINDS_OUT_LIMIT):
-        while all(  # noqa: ASYNC110
-            one.is_running and one.broker.config.is_slave for one in world.cluster.members
-        ):
-            await trio.sleep(_LOOK_AGAIN)
-        return
-    async with (
-        client_at(world, HOST, "roles") as client,
-        open_admin(client=client) as admin,
-        rival.out_of_the_way(),
-    ):
-        before = world.before()
-        new = max(world.cluster.members, key=lambda one: one.broker.store.max_physical_offset)
-        _note(world, f"nobody leads, {new.host} has most of the log")
-        if await _order(world, admin, new, world.schedule.mode.role):
-            world.begin_reign(new, before)
-
-
 async def _decide(world: World, admin: Admin) -> None:
     """As the broker's own problem says: the slave that has the older log is made master."""
     old = world.master
@@ -201,11 +171,8 @@ async def _decide(world: World, admin: Admin) -> None:
     slaves = [one for one in world.cluster.slaves if one.is_running]
     new = max(slaves, key=lambda one: one.broker.store.max_physical_offset)
     _note(world, f"{old.host} began a second history, {new.host} has the older one")
-    before = world.before()
     await _order(world, admin, old, "slave")
-    world.end_reign(old)
     if await _order(world, admin, new, world.schedule.mode.role):
-        world.begin_reign(new, before)
         await _restore_topic(world, admin, new)
 
 
@@ -236,7 +203,6 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
     after = member.config = attrs.evolve(before, role=role, broker_id=broker_id)
     world.edited.add(world.number(member.host))
     while True:
-        world.ordered = None if role == "slave" else member
         try:
             await admin.change_role(f"{member.host}:10911", role, broker_id)
         except Error as error:
@@ -249,8 +215,6 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
                 member.config = after
                 _note(world, f"{member.host} is {role}")
                 return True
-        finally:
-            world.ordered = None
         await trio.sleep(ORDER_AGAIN_PAUSE)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 import trio
+from tests.cluster.histories.commits import note_commits
 from tests.cluster.histories.deterministic import run_deterministically
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
@@ -25,7 +26,8 @@ from tests.cluster.histories.readers import audit
 from tests.cluster.histories.reports import note_reports
 from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
-from tests.cluster.histories.schedule import QUEUES, HandOver, Schedule
+from tests.cluster.histories.schedule import QUEUES, Schedule
+from tests.cluster.histories.standings import note_standings
 from tests.cluster.histories.stranger import knock
 from tests.cluster.histories.tails import decide_about_tails, note_cuts
 from tests.cluster.histories.uses.events import Finished
@@ -128,6 +130,8 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
         world = World(schedule, cluster, history)
         stack.enter_context(note_cuts(world))
         stack.enter_context(note_reports(world))
+        stack.enter_context(note_commits(world))
+        stack.enter_context(note_standings(world))
         rival = RivalMaster(world)
         await world.create_topic()
         await make_topics_of_uses(world)
@@ -138,8 +142,6 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
             nursery.start_soon(audit, world)
             nursery.start_soon(knock, world)
             nursery.start_soon(look_at_passing, world)
-            if any(isinstance(change, HandOver) for change in schedule.switches):
-                nursery.start_soon(world.watch_standings)
             async with trio.open_nursery() as consumers:
                 for number, visits in enumerate(schedule.consumers):
                     consumers.start_soon(visit, world, number, visits)
@@ -214,7 +216,7 @@ def _state(world: World, member: Member) -> BrokerState:
         passing_offsets=world.offsets(member, group=PASSERS, topic=PASSING),
         topics=tuple(sorted(map(_topic_text, state.topics.topic_config_table.values()))),
         groups=tuple(sorted(map(str, state.groups.subscription_group_table.values()))),
-        replication="" if slave is None else f"{slave.log.state.value}; {slave.log.last_problem}",
+        replication="" if slave is None else f"{slave.log.state.text}; {slave.log.last_problem}",
         used=stored_messages(world, member),
         used_offsets=progress_of_groups(world, member),
         epochs=tuple(store.epochs.to_send()),

@@ -14,6 +14,7 @@ import trio
 from tests.cluster.histories.contacts import RETURN_WAIT, Contacts, Outcome
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import (
+    Generation,
     History,
     LogsCompared,
     MemberEnded,
@@ -27,13 +28,15 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.link_files import link_settings, new_folder
 from tests.cluster.histories.pause import PausableCluster, PausableMember
-from tests.cluster.histories.schedule import QUEUES, Fault, Schedule
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Fault, Schedule
 from tests.cluster.histories.uses.names import level_table
 from tests.support.clients import open_client
 
 from rocketrio import open_admin
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, Member
 from rocketrio_broker.ha.epochs import common_boundary
+from rocketrio_broker.role.standing import CurrentStanding
+from rocketrio_broker.role.standing import Event as StandingEvent
 from rocketrio_broker.store.acknowledged import Acknowledged
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
@@ -172,8 +175,6 @@ class World:
     """The master came back without any log while another broker has one: an operator decides which goes on."""
     new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
     """The ids for brokers that are made slaves. No id is given twice, because a hand-over exchanges two."""
-    ordered: Member | None = None
-    """The broker that an operator is asking to be master."""
     edited: set[int] = attrs.Factory(set)
     """Brokers whose settings an operator has changed."""
     folder: Path = attrs.Factory(new_folder)
@@ -190,12 +191,13 @@ class World:
     _reigning: int | None = 0
     _last_reign: int = 0
     _reign_log: bytes = b""  # of the last master, when it was that no more
-    _reign_ends: Before | None = None  # what there was then
+    _told: dict[int, Before] = attrs.Factory(
+        dict
+    )  # what there was when a broker was last started, or told or free to lead
     _not_serving: tuple[int, bytes] | None = (
         None  # the place of a reign's beginning, and the log of the last one
     )
-    _standings: trio.Nursery | None = None  # the tasks that watch who leads
-    _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
+    _seen: dict[tuple[int, int], tuple[int, Generation]] = attrs.Factory(dict)
 
     def rng(self, who: str) -> random.Random:
         """Chance for one actor, the same in each run of the seed whatever others draw."""
@@ -326,6 +328,13 @@ class World:
         queues = member.broker.state.consumer_offsets.query_offsets(group, topic)
         return tuple(sorted(queues.items()))
 
+    def generation(self, member: Member) -> Generation:
+        """The generation of the group's offset on the movable queue, as the broker has it in memory."""
+        if not member.is_running:
+            return (0, 0)
+        offsets = member.broker.state.consumer_offsets
+        return tuple(offsets.query_version(GROUP, TOPIC, MOVABLE_QUEUE).generation)
+
     def all_offsets(self) -> tuple[tuple[int, int, int], ...]:
         """Broker, queue id, offset."""
         return tuple(
@@ -348,15 +357,21 @@ class World:
     def look_at_offsets(self) -> None:
         """One look."""
         for number, member in enumerate(self.cluster.members):
-            changed = tuple(
-                (queue_id, offset)
+            generation = self.generation(member)
+            seen = {
+                queue_id: (offset, generation if queue_id == MOVABLE_QUEUE else ())
                 for queue_id, offset in self.offsets(member)
-                if self._seen.get((number, queue_id)) != offset
+            }
+            changed = tuple(
+                (queue_id, one[0])
+                for queue_id, one in seen.items()
+                if self._seen.get((number, queue_id)) != one
             )
             if changed:
-                for queue_id, offset in changed:
-                    self._seen[number, queue_id] = offset
-                self.history.add(OffsetsSeen(at=now(), broker=number, offsets=changed))
+                self._seen |= {(number, queue_id): seen[queue_id] for queue_id, _ in changed}
+                self.history.add(
+                    OffsetsSeen(at=now(), broker=number, offsets=changed, generation=generation)
+                )
 
     # ------------------------------------------------------------------------------- ends and starts
 
@@ -393,6 +408,8 @@ class World:
         self.look_at_offsets()
         number, store = self.number(member.host), member.broker.store
         log_end, flushed = store.max_physical_offset, store.flushed.value
+        disk = member.disk
+        assert isinstance(disk, ScheduledDisk)
         # What a checkpoint vouches for lay on the disk long before.
         vouched = self._vouched(member)
         torn = min(torn, log_end - vouched)
@@ -409,7 +426,9 @@ class World:
             log_end=log_end,
             flushed=flushed,
             offsets=self.offsets(member),
+            generation=self.generation(member),
             left=left,
+            disk_trouble_at=round(disk.trouble_at, 6),
         )
         self.history.add(ended)
         self._ends[number] = left, min(left, flushed)
@@ -421,8 +440,6 @@ class World:
         self._ending.add(number)
         await (member.stop() if how in CLEAN_ENDS else member.kill())
         self._ending.discard(number)
-        disk = member.disk
-        assert isinstance(disk, ScheduledDisk)
         if how == "torn end" and torn > 0:
             disk.tear(member.config.data / "commitlog", LOG_FILE_SIZE, log_end, torn)
         if how in ("power cut", "wiped", "older copy"):
@@ -462,7 +479,7 @@ class World:
     async def start(self, member: Member) -> None:
         """Bring a broker back; one that cannot start now, as its disk is full, is tried again."""
         number = self.number(member.host)
-        before = self.before()
+        before = self._told[number] = self.before()
         with trio.fail_after(START_LIMIT):
             while not member.is_running:
                 self._starting.add(number)
@@ -486,16 +503,12 @@ class World:
                 kept=_common_size(self._logs[number], whole_log(member.broker.store)[1]),
                 others=before.ends,
                 offsets=self.offsets(member),
+                generation=self.generation(member),
             )
         )
         self._compare_log(member)
-        # One that is just ordered to be master begins its reign when it has obeyed.
-        if not (member.broker.config.is_slave or self.has_master or self.ordered is member):
-            self.begin_reign(member, before)
-            is_empty = self._log_end(member)[0] == 0
-            self.has_new_log = is_empty and any(end for _, end, _ in before.ends)
-        if self._standings is not None:
-            self._standings.start_soon(self._watch_standing, member)
+        if member.broker.state.standing.leads:
+            self.begin_reign(member)
         self.look_at_offsets()
 
     def _compare_log(self, member: Member) -> None:
@@ -521,33 +534,19 @@ class World:
 
     # ------------------------------------------------------------------------------- who is master
 
-    async def watch_standings(self) -> None:
-        """Note reigns that begin and end by themselves, in a hand-over; a task of the run."""
-        async with trio.open_nursery() as self._standings:
-            for member in self.cluster.members:
-                self._standings.start_soon(self._watch_standing, member)
-            await trio.sleep_forever()
-
-    async def _watch_standing(self, member: Member) -> None:
-        """Until it is down; then this waits for nothing."""
-        number, broker = self.number(member.host), member.broker
-        standing = broker.state.standing
-        while member.is_running and member.broker is broker:
-            seen = standing.changes.value
-            if standing.leads:
-                for other in self.cluster.members:
-                    if other is not member and other.is_running and other.broker.store.writable:
-                        self.history.add(
-                            TwoMasters(at=now(), broker=number, other=self.number(other.host))
-                        )
-                if self._reigning not in (None, number):
-                    self.end_reign(self.cluster.members[self._reigning])
-                self.begin_reign(member, self._reign_ends)
-            else:
-                self.end_reign(member)
-            if not broker.config.is_slave:  # One that has taken over is master, whenever it leads.
-                self.keep_role(member)
-            await standing.changes.wait_past(seen)
+    def note_standing(
+        self, number: int, standing: CurrentStanding, event: StandingEvent, *, did_lead: bool
+    ) -> None:
+        """A broker's standing has changed: perhaps its reign begins or ends."""
+        member = self.cluster.members[number]
+        if event in (StandingEvent.LOOKS, StandingEvent.IS_GIVEN_THE_NAME):
+            self._told[number] = self.before()
+        if not member.is_running or number in self._starting:
+            return  # It begins to reign when it has started, if it leads then.
+        if standing.leads and not did_lead:
+            self.begin_reign(member)
+        elif did_lead and not standing.leads:
+            self.end_reign(member)
 
     def keep_role(self, member: Member) -> None:
         """If an operator has changed its settings, change them to the role it holds: they count at its next start."""
@@ -561,17 +560,24 @@ class World:
         if self._reigning == number:
             self.settle_reign()
             self._reigning = None
-            self._reign_ends = self.before()
             self._reign_log = whole_log(member.broker.store)[1]
             log_end = member.broker.store.max_physical_offset
             self.history.add(ReignEnded(at=now(), broker=number, log_end=log_end))
 
-    def begin_reign(self, member: Member, before: Before | None) -> None:
-        """This broker is master; `before` is what there was when it was told so."""
+    def begin_reign(self, member: Member) -> None:
+        """This broker is master."""
         number = self.number(member.host)
         if self._reigning == number:
             return
-        assert before is not None
+        for other in self.cluster.members:
+            if other is not member and other.is_running and other.broker.store.writable:
+                self.history.add(TwoMasters(at=now(), broker=number, other=self.number(other.host)))
+        if self._reigning is not None:
+            self.end_reign(self.cluster.members[self._reigning])
+        self.keep_role(member)  # One that has taken over is master, whenever it leads.
+        before = self._told[number]
+        is_empty = self._log_end(member)[0] == 0
+        self.has_new_log = is_empty and any(end for _, end, _ in before.ends)
         self._reigning = self._last_reign = number
         self._compare_log(member)
         is_serving = member.broker.store.writable
@@ -590,6 +596,7 @@ class World:
                 kept=_common_size(self._reign_log, whole_log(member.broker.store)[1]),
                 others=before.ends,
                 offsets=self.offsets(member),
+                generation=self.generation(member),
                 queue_ends=self.queue_ends(member),
                 holders=tuple((one, self._held(one, before)) for one in before.logs),
                 asked=tuple((other, self._outcome(member, other, since=since)) for other in hosts),

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.golden.exchanges import exchanges_of
+from tests.support.request_headers import COMMANDS
 
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import (
@@ -13,7 +14,6 @@ from rocketrio_protocol.bodies.queues import (
 )
 from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.commands import COMMANDS
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageQueue
 

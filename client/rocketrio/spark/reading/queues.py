@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rocketrio.admin.cluster_questions import not_readable
 from rocketrio.client import ClientInstance
-from rocketrio.consuming.expression_check import check_expression
+from rocketrio.consuming.subscription import check_expression
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
 from rocketrio.spark.errors import OptionError, TopicNotFoundError

@@ -1,6 +1,7 @@
-"""What someone who helps needs to know of a cluster, in one archive: `write_bundle`.
+"""What someone who helps needs to know of a cluster, in one archive: `rocketrio doctor --bundle`.
 
-Invariant: no value of a setting that may be a secret is in it, and no user and no message.
+Invariant: no value of a setting that may be a secret is in it, and no user and no message; what did not answer is in it
+as its reason.
 Invariant: only the user of this process may read the archive.
 Invariant: no name in it leads out of the folder into which it is unpacked, whatever servers call themselves.
 """
@@ -13,7 +14,7 @@ import os
 import platform
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -21,13 +22,16 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+import trio
 
 from rocketrio import __version__
-from rocketrio.admin.cluster_status import BrokerStatus
-from rocketrio.admin.doctor import Diagnosis
-from rocketrio.admin.doctor_answers import DoctorAnswers
+from rocketrio.admin.admin import Admin
+from rocketrio.admin.cluster_status import UNKNOWN_STATES, BrokerStatus
+from rocketrio.admin.diagnosis import Diagnosis
+from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent
-from rocketrio_protocol.errors import ConfigError
+from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, name_server_settings, texts
+from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.times import nearest_time
 
 CUT: Final = "(cut)"
@@ -50,7 +54,7 @@ def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def bundle_of(
-    answers: DoctorAnswers,
+    seen: Snapshot,
     found: Diagnosis,
     *,
     events: Sequence[BrokerEvent] = (),
@@ -58,35 +62,68 @@ def bundle_of(
     more: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
     """Return what belongs into a bundle, by file name: values for JSON, or text."""
-    cluster = answers.cluster
     files: dict[str, Any] = {
         "about.json": {
-            "time": nearest_time(answers.now_ms).isoformat(),
+            "time": None if seen.now_ms is None else nearest_time(seen.now_ms).isoformat(),
             "rocketrio": __version__,
             "python": platform.python_version(),
             "system": platform.platform(),
         },
         "findings.json": found,
-        "status.json": cluster.brokers,
+        "status.json": seen.brokers,
         "name_servers.json": {
             name: str(one) if isinstance(one, Exception) else one
-            for name, one in cluster.name_servers.items()
+            for name, one in seen.name_servers.items()
         },
-        "routes.json": answers.routes,
-        "lag.json": answers.lag,
-        "groups.json": [one.answers for one in answers.groups],
-        "transactions.json": answers.transactions,
+        "routes.json": seen.routes,
+        "lag.json": seen.lag,
+        "groups.json": seen.groups,
+        "transactions.json": seen.transactions,
         "events.json": events,
         "log.txt": log,
     }
-    for one, folder in with_folders(cluster.brokers):
-        if one.address in cluster.runtimes:
-            files[f"{folder}/runtime.json"] = without_secrets(cluster.runtimes[one.address])
-        if one.address in answers.settings:
-            files[f"{folder}/settings.json"] = without_secrets(answers.settings[one.address])
-        if one.role != "slave" and one.broker_name in answers.topics:
-            files[f"{folder}/topics.json"] = answers.topics[one.broker_name]
+    for one, folder in with_folders(seen.brokers):
+        if one.address in seen.runtimes:
+            files[f"{folder}/runtime.json"] = without_secrets(seen.runtimes[one.address])
+        if one.address in seen.settings:
+            files[f"{folder}/settings.json"] = without_secrets(seen.settings[one.address])
+        if one.role != "slave" and one.broker_name in seen.topics:
+            files[f"{folder}/topics.json"] = seen.topics[one.broker_name]
     return files | dict(more)
+
+
+async def more_for_bundle(admin: Admin, seen: Snapshot) -> dict[str, Any]:
+    """Return further files of a bundle, by name. Raises nothing for a server that does not answer."""
+    files: dict[str, Any] = {}
+
+    async def ask(name: str, question: Callable[[str], Awaitable[Any]], addr: str) -> None:
+        try:
+            files[name] = await question(addr)
+        except Error as error:
+            files[name] = {"not_answered": error.what}
+
+    async with trio.open_nursery() as nursery:
+        for one, folder in with_folders(seen.brokers):
+            if one.state in UNKNOWN_STATES:
+                continue
+            nursery.start_soon(
+                ask, f"{folder}/replication.json", admin.calls.ha_status, one.address
+            )
+            if one.role != "slave":
+                nursery.start_soon(ask, f"{folder}/groups.json", admin.calls.groups, one.address)
+                nursery.start_soon(
+                    ask, f"{folder}/offsets.json", admin.calls.all_offsets, one.address
+                )
+    tables = {
+        "settings": await name_server_settings(admin),
+        ORDER_NAMESPACE: await texts(admin, ORDER_NAMESPACE),
+    }
+    for name, found in tables.items():
+        files[f"name_servers/{name}.json"] = {
+            address: {"not_answered": one.what} if isinstance(one, Error) else without_secrets(one)
+            for address, one in found.items()
+        }
+    return dict(sorted(files.items()))
 
 
 def with_folders(brokers: Iterable[BrokerStatus]) -> Iterator[tuple[BrokerStatus, str]]:

@@ -1,10 +1,11 @@
-"""Reads until when the certificates of servers are valid, by connecting to them.
+"""Asks what no request reports: until when certificates are valid, and by how much clocks differ.
 
-A certificate is not verified here, so that one that has expired can be read too, and nothing is sent after the
-handshake.
+A certificate is read by connecting. It is not verified, so that one that has expired can be read too, and nothing is
+sent after the handshake. A clock is compared by a message to each master, for brokers that report none.
 
 Invariant: only ports that are known to speak TLS, or RocketMQ's remoting protocol, are dialled: Apache's replication
 port would take a handshake for offsets.
+Answers to: nothing in Apache's tools.
 """
 
 import ssl
@@ -14,7 +15,10 @@ from typing import Final
 import trio
 
 from rocketrio.admin.admin import Admin
+from rocketrio.admin.cluster_status import clock_ahead
+from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import Error, TlsError
+from rocketrio_protocol.message import Message
 from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import Dial, join_addr, split_addr
 from rocketrio_protocol.remoting.tcp import dial_tcp
@@ -22,6 +26,29 @@ from rocketrio_protocol.remoting.tls import TlsTransport, tls_dial
 from rocketrio_protocol.remoting.tls_files import certificate_expiry_ms, new_context
 
 DIAL_TIMEOUT: Final = 10.0
+CLOCK_BODY: Final = b"rocketrio doctor: whose clock is right?"
+
+
+async def compare_clocks(admin: Admin, topic: str) -> dict[str, float | Error]:
+    """Store a message of the topic on each of its masters; return how many seconds each clock is ahead, by broker name.
+
+    Raises RouteNotFoundError for an unknown topic. A master that did not take the message is an Error.
+    """
+    found: dict[str, float | Error] = {}
+    clock = admin.client.wall_clock
+    async with open_producer(client=admin.client, auto_create_topic=False, retries=0) as producer:
+        queues = {queue.broker_name: queue for queue in await producer.queues(topic)}
+        for name, queue in sorted(queues.items()):
+            try:
+                asked_ms = clock.now_ms()
+                sent = await producer.send(Message(topic, CLOCK_BODY), queue=queue)
+                answered_ms = clock.now_ms()
+                stored = await admin.view_message(sent.offset_message_id)
+            except Error as error:
+                found[name] = error
+            else:
+                found[name] = clock_ahead(stored.store_time_ms, asked_ms, answered_ms)
+    return found
 
 
 async def certificate_ends(admin: Admin, also: Sequence[str] = ()) -> dict[str, int | Error]:

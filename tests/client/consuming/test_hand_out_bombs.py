@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 
 from rocketrio import ClientInstance, Consumer, MessageExt, open_admin, open_consumer
 from rocketrio.consuming.frames import table_of
-from rocketrio.consuming.inflating import fitting
+from rocketrio.consuming.hand_out import fitting
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeaderV2
 from rocketrio_protocol.message import decode_messages

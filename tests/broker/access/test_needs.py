@@ -1,32 +1,27 @@
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import attrs
 import pytest
-from tests.support.secured_broker import message, secured
+from tests.support.declared_requests import BROKER, NAME_SERVER
+from tests.support.secured_broker import message
 
-from rocketrio_broker.access.rules import (
-    ALL_CLUSTERS,
-    BROKER_RULES,
-    BY_ADDRESS,
-    BY_SIGNATURE,
+from rocketrio_broker.access.needs import (
+    ADDRESS,
+    ANYONE,
     CREATE,
     DELETE,
-    FOR_ANYONE,
     GET,
-    NAME_SERVER_RULES,
     NAMES_LIMIT,
     ONLY_SUPER,
+    PROOF,
     PUB,
     SUB,
     UPDATE,
-    NameServerFacts,
+    VALID_USER,
     Need,
 )
-from rocketrio_broker.namesrv.kv import KVConfigManager
-from rocketrio_broker.namesrv.processor import NameServerProcessor, NameServerSettings
-from rocketrio_broker.namesrv.routes import RouteInfoManager
-from rocketrio_broker.processors import processor_table
+from rocketrio_broker.declaration import answers, declarations_of
+from rocketrio_broker.namesrv.processor import ALL_CLUSTERS, NameServerFacts
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.bodies import fastjson
@@ -61,6 +56,7 @@ from rocketrio_protocol.commands import (
 )
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.remoting.channel import Channel
 
 LAB = "lab"
 
@@ -103,7 +99,7 @@ def needs(
     command = request if isinstance(request, RemotingCommand) else RemotingCommand.request(request)
     if body is not None:
         command.body = fastjson.dumps(body)
-    return set(BROKER_RULES[command.code](command, facts or Facts()))
+    return set(BROKER[command.code].rule(command, facts or Facts()))
 
 
 def v1(
@@ -304,34 +300,32 @@ def test_request_about_the_broker_needs_the_cluster(codes: Sequence[int], action
         assert needs(RemotingCommand(code)) == {lab(actions)}, code
 
 
-async def test_every_code_that_a_broker_answers_has_a_rule_and_no_other(tmp_path: Path) -> None:
-    async with secured(tmp_path) as here:
-        answered = set(processor_table(here.broker.state, here.broker.roles))
-    extra = {RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, RequestCode.GET_ALL_USERS}
-    assert answered | extra == set(BROKER_RULES)
-
-
-def test_every_code_that_a_name_server_answers_has_a_rule_and_no_other() -> None:
-    processor = NameServerProcessor(
-        routes=RouteInfoManager(), kv_config=KVConfigManager(), settings=NameServerSettings()
-    )
-    assert set(processor.processors()) == set(NAME_SERVER_RULES)
-
-
 def test_code_that_changes_users_or_settings_needs_a_signature_from_every_address() -> None:
     changing = {25, 50, 51, 53, 318, *range(3001, 3004), *range(3006, 3009), 71001, 71032}
-    assert not changing & BY_ADDRESS
+    assert not {
+        code
+        for code, one in (*BROKER.items(), *NAME_SERVER.items())
+        if code in changing and one.known_by in (ADDRESS, ANYONE)
+    }
 
 
 def test_all_about_users_and_all_of_rocketrios_own_codes_need_more_than_apaches_signature() -> None:
     accounts = {50, 51, 52, 53, *range(3001, 3011)}
-    own = {code for code in BROKER_RULES if code > 71_000} - {RequestCode.GET_ALL_USERS}
-    assert BROKER_RULES.keys() - BY_SIGNATURE == accounts | own
-    assert own - accounts >= FOR_ANYONE
+    own = {code for code in BROKER if code > 71_000} - {RequestCode.GET_ALL_USERS}
+    for_anyone = {code for code, one in BROKER.items() if one.known_by is ANYONE}
+    needing = {code for code, one in BROKER.items() if one.known_by is PROOF}
+    assert needing | for_anyone == accounts | own
+    assert for_anyone == {RequestCode.GET_IDENTITY}
 
 
-def test_code_in_no_list_needs_the_most() -> None:
-    assert not {71_099, 99_999} & (FOR_ANYONE | BY_ADDRESS | BY_SIGNATURE)
+def test_code_that_declares_nothing_needs_the_most() -> None:
+    class Family:
+        @answers(RequestCode.GET_EVENTS, needs=VALID_USER)
+        def events(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+            return request.response()
+
+    [(name, declared)] = declarations_of(Family)
+    assert (name, declared.known_by) == ("events", PROOF)
 
 
 def test_body_with_too_many_names_is_refused_before_any_decision() -> None:
@@ -354,12 +348,12 @@ def test_body_with_too_many_names_is_refused_before_any_decision() -> None:
     ):
         request = RemotingCommand(code, body=fastjson.dumps(body))
         with pytest.raises(RefusedError, match="1000 topics or groups at most, not 1001"):
-            BROKER_RULES[code](request, Facts())
+            BROKER[code].rule(request, Facts())
 
 
 def name_server_needs(request: RequestHeader | RemotingCommand) -> set[Need]:
     command = request if isinstance(request, RemotingCommand) else RemotingCommand.request(request)
-    return set(NAME_SERVER_RULES[command.code](command, NameServerFacts()))
+    return set(NAME_SERVER[command.code].rule(command, NameServerFacts()))
 
 
 def test_route_at_a_name_server_needs_no_more_than_a_user() -> None:
