@@ -26,7 +26,7 @@ SLAVE_TIMEOUT: Final = 3.0
 
 
 def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
-    """What was acknowledged and is still there was handed to somebody of the group, who runs until the end."""
+    """What was acknowledged and is still there was handed to a member of the group that runs until the end."""
     there = [dict(queue) for queue in story.final.brokers[0].queues]
     received = {(event.queue_id, event.body) for event in events_of(story, Received)}
     passed = places_passed_by_an_order(story)
@@ -41,7 +41,7 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
 
 
 def places_passed_by_an_order(story: Story) -> int:
-    """Return the offset before which somebody entitled may have passed over messages of the movable queue.
+    """Return the offset before which an owner or an operator may have passed over messages of the movable queue.
 
     After a loss an operator may reset to what a slave had committed, and a member may seek below what it had read,
     beyond messages at places that were used again.

@@ -29,7 +29,7 @@ def name_of(number: int) -> str:
 
 
 def fair_shares() -> dict[str, tuple[int, ...]]:
-    """Whose queues are whose while nobody is gone for good."""
+    """Whose queues are whose while no member is gone for good."""
     names = [name_of(number) for number in range(COUNT)]
     queues = [MessageQueue(ROUNDS, BROKER_NAME, queue_id) for queue_id in range(QUEUES_OF_USE)]
     return {
