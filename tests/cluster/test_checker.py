@@ -666,7 +666,7 @@ def test_reset_that_no_member_follows_is_reported() -> None:
     assert of_resets(RESET, OBEYED, DONE, heard, attrs.evolve(again, at=9.0)) == told
     # One that was confirmed is carried out somewhere.
     assert of_resets(RESET, DONE) == told
-    # Somebody had it lower before.
+    # A member had it lower before.
     assert of_resets(RESET, attrs.evolve(OBEYED, before=0), DONE) == set()
     # Of Apache's tools a running member's next commit makes nothing.
     by_apache = (attrs.evolve(event, who="mqadmin") for event in (RESET, DONE))

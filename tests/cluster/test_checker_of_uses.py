@@ -200,7 +200,7 @@ def test_static_member_gets_its_own_queues_whenever_it_is_connected() -> None:
     assert told(*away, owns(8.0, 0, 1, 2)) == moved
     assert told(listed, owns(1.0, 0, 1), owns(8.0, 0)) == moved
     assert told(listed, owns(1.0, 0, 1), owns(8.0)) == moved
-    # A broker that begins anew has heard of two of them.
+    # A broker that begins again has heard of two of them.
     two = Listed(at=7.0, broker=1, members=names[:2], silent=(("regular-2", 0.5),))
     assert told(listed, owns(1.0, 0, 1), two, owns(8.0, 0, 1)) == set()
     assert told(*away, two, owns(8.0, 0, 1)) == set()

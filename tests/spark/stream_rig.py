@@ -15,10 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.support.running_cluster import (
     Running,
     channel_pool,
+    cluster_fixture,
     create_topic,
     load_queue,
     numbered,
-    running_cluster,
 )
 
 from rocketrio import open_admin
@@ -30,10 +30,7 @@ STARTS = 5
 NOW = {"availableNow": True}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
+cluster = cluster_fixture()
 
 
 @attrs.define

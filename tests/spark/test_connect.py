@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from tests.support.processes import die_with_parent, free_port
 from tests.support.quick_start import quick_home
-from tests.support.running_cluster import Running, cluster_of_orders, numbered
+from tests.support.running_cluster import Running, cluster_fixture, numbered, numbered_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -23,11 +23,7 @@ TIME_LIMIT = 400.0
 """Seconds for a client; the first one waits for the server's start, too."""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    data = tmp_path_factory.mktemp("cluster")
-    with cluster_of_orders(data, QUEUES, COUNT, empty=("written", "streamed")) as running:
-        yield running
+cluster = cluster_fixture(numbered_orders(QUEUES, COUNT, empty=("written", "streamed")))
 
 
 @pytest.fixture(scope="module")

@@ -1,34 +1,29 @@
 """`from_rocketmq` in a real session: what it reads, and what it says of arguments before Spark is asked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, LongType, StructType
 from tests.spark.limits import limited
-from tests.support.running_cluster import Running, channel_pool, full_topic, running_cluster
+from tests.support.running_cluster import Running, cluster_fixture, full_topic
 
 from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 from rocketrio.spark.errors import OptionError
+from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COUNT = 50
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+async def fill(pool: ChannelPool, running: Running) -> None:
+    for topic in ("orders", "returns"):
+        await full_topic(pool, running.master, topic, 2, COUNT)
 
-        async def load() -> None:
-            async with channel_pool() as pool:
-                for topic in ("orders", "returns"):
-                    await full_topic(pool, running.master, topic, 2, COUNT)
 
-        trio.run(load)
-        yield running
+cluster = cluster_fixture(fill)
 
 
 def test_topics_are_a_frame(spark: SparkSession, cluster: Running) -> None:

@@ -1,24 +1,22 @@
 """Run the code of the Spark guides in one session; check what the recipes find."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
-import trio
 from pyspark.sql import SparkSession
 from tests.examples.documents import Document
 from tests.support.running_cluster import (
     Running,
-    channel_pool,
+    cluster_fixture,
     create_topic,
     load_queue,
-    running_cluster,
 )
 
 from rocketrio_protocol.message import Message
+from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -42,29 +40,24 @@ def _orders() -> list[Message]:
     ] + [Message("", b'{"order": 1, "cents": 999, "paid": true}', keys="order-1")]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+async def _fill(pool: ChannelPool, running: Running) -> None:
+    topics = {
+        "orders": _orders(),
+        "readings": [
+            Message("", b"attic,2026-01-02T03:04:05Z,21.5"),
+            Message("", b"cellar,2026-01-02T03:04:06Z,"),
+        ],
+        "packed": [
+            Message("", msgpack.packb({"sensor": "attic", "degrees": degrees}))
+            for degrees in (21.5, 21.75)
+        ],
+    }
+    for topic, messages in topics.items():
+        await create_topic(pool, running.master, topic, 1)
+        await load_queue(pool, running.master, topic, 0, messages)
 
-        async def load() -> None:
-            topics = {
-                "orders": _orders(),
-                "readings": [
-                    Message("", b"attic,2026-01-02T03:04:05Z,21.5"),
-                    Message("", b"cellar,2026-01-02T03:04:06Z,"),
-                ],
-                "packed": [
-                    Message("", msgpack.packb({"sensor": "attic", "degrees": degrees}))
-                    for degrees in (21.5, 21.75)
-                ],
-            }
-            async with channel_pool() as pool:
-                for topic, messages in topics.items():
-                    await create_topic(pool, running.master, topic, 1)
-                    await load_queue(pool, running.master, topic, 0, messages)
 
-        trio.run(load)
-        yield running
+cluster = cluster_fixture(_fill)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trustme
 from pyspark.sql.types import StructType
-from tests.support.running_cluster import cluster_of_orders, running_cluster
+from tests.support.running_cluster import numbered_orders, running_cluster
 from trio.testing import MockClock
 
 from rocketrio import Credentials, Error, Message, TlsOptions, open_producer
@@ -90,7 +90,7 @@ async def test_queries_with_different_accounts_share_no_client(autojump_clock: M
 def test_marker_is_in_nothing_that_spark_prints_or_keeps(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with cluster_of_orders(tmp_path / "cluster", 2, 50) as running:
+    with running_cluster(tmp_path / "cluster", fill=numbered_orders(2, 50)) as running:
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.secret_job", running.name_server, "orders", str(home), MARKER],
             capture_output=True,

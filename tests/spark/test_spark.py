@@ -1,6 +1,5 @@
 """The format `rocketmq` in a real Spark session, against a cluster in a process of its own."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +9,9 @@ from pyspark.sql.functions import sum as sum_of
 from tests.spark.frames import load_frame
 from tests.support.running_cluster import (
     Running,
-    cluster_of_orders,
+    cluster_fixture,
     numbered,
+    numbered_orders,
 )
 
 from rocketrio.spark import register
@@ -20,11 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 4, 1500
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    data = tmp_path_factory.mktemp("cluster")
-    with cluster_of_orders(data, QUEUES, COUNT, empty=("empty",)) as running:
-        yield running
+cluster = cluster_fixture(numbered_orders(QUEUES, COUNT, empty=("empty",)))
 
 
 def _load(spark: SparkSession, cluster: Running, topic: str = "orders", **given: str) -> DataFrame:

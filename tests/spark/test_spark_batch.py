@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,46 +14,39 @@ from tests.spark.chosen_topics import load_timed, load_twins
 from tests.spark.frames import load_frame, queue_counts
 from tests.support.running_cluster import (
     Running,
-    channel_pool,
+    cluster_fixture,
     full_topic,
     load_queue,
     numbered,
-    running_cluster,
 )
 
 from rocketrio.cluster.api import ClientAPI
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.layout import SysFlag
-from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.remoting.pool import ChannelPool, check
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    settings = ("enable_property_filter=true",)
-    with running_cluster(tmp_path_factory.mktemp("cluster"), settings=settings) as running:
-        trio.run(_load, running)
-        yield running
+async def _fill(pool: ChannelPool, running: Running) -> None:
+    master = running.master
+    await full_topic(pool, master, "orders", QUEUES, COUNT)
+    await full_topic(pool, master, "bills", 1, 10)
+    await load_twins(running)
+    await full_topic(pool, master, "broken", 1, 5)
+    header = SendMessageRequestHeader(
+        "loader", "broken", AUTO_CREATE_TOPIC_KEY, 4, 0, int(SysFlag.COMPRESSED), 1, 0
+    )
+    check(await pool.call(master, header, b"no zlib", timeout=30), "not sent")
+    await load_queue(pool, master, "broken", 0, numbered(0, 5))
+    api = ClientAPI(pool)
+    queue = MessageQueue("orders", "broker-a", 1)
+    await api.update_consumer_offset(master, "billing", queue, 300)
 
 
-async def _load(running: Running) -> None:
-    async with channel_pool() as pool:
-        master = running.master
-        await full_topic(pool, master, "orders", QUEUES, COUNT)
-        await full_topic(pool, master, "bills", 1, 10)
-        await load_twins(running)
-        await full_topic(pool, master, "broken", 1, 5)
-        header = SendMessageRequestHeader(
-            "loader", "broken", AUTO_CREATE_TOPIC_KEY, 4, 0, int(SysFlag.COMPRESSED), 1, 0
-        )
-        check(await pool.call(master, header, b"no zlib", timeout=30), "not sent")
-        await load_queue(pool, master, "broken", 0, numbered(0, 5))
-        api = ClientAPI(pool)
-        queue = MessageQueue("orders", "broker-a", 1)
-        await api.update_consumer_offset(master, "billing", queue, 300)
+cluster = cluster_fixture(_fill, settings=("enable_property_filter=true",))
 
 
 @pytest.fixture(scope="module")

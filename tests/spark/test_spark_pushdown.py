@@ -8,21 +8,23 @@ import trio
 from pyspark.sql import DataFrame, SparkSession, datasource
 from tests.spark.chosen_topics import load_timed, load_twins
 from tests.spark.frames import load_frame, queue_counts
-from tests.support.running_cluster import Running, cluster_of_orders
+from tests.support.running_cluster import Running, cluster_fixture, numbered_orders
 
 from rocketrio.spark import from_rocketmq
 from rocketrio.spark.errors import OptionError
+from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with cluster_of_orders(tmp_path_factory.mktemp("cluster"), QUEUES, COUNT) as running:
-        trio.run(load_twins, running)
-        yield running
+async def _fill(pool: ChannelPool, running: Running) -> None:
+    await numbered_orders(QUEUES, COUNT)(pool, running)
+    await load_twins(running)
+
+
+cluster = cluster_fixture(_fill)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """`df.writeStream`: a topic enriched into another, restarts that repeat rows, and what drops these."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.limits import limited
 from tests.support.running_cluster import (
     Running,
-    cluster_of_orders,
+    cluster_fixture,
+    numbered_orders,
 )
 
 from rocketrio.spark.repeats import drop_repeated_rows
@@ -21,11 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 2, 300
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    data = tmp_path_factory.mktemp("cluster")
-    with cluster_of_orders(data, QUEUES, COUNT) as running:
-        yield running
+cluster = cluster_fixture(numbered_orders(QUEUES, COUNT))
 
 
 def orders(spark: SparkSession, cluster: Running, topic: str = "orders") -> DataFrame:

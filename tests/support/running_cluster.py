@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
+import pytest
 import trio
 from tests.support.processes import die_with_parent
 
@@ -33,11 +35,20 @@ class Running:
     slaves: tuple[str, ...]
 
 
+Fill = Callable[[ChannelPool, Running], Awaitable[None]]
+"""Puts topics and messages into a cluster."""
+
+
 @contextmanager
 def running_cluster(
-    data: Path, *, slaves: int = 0, settings: tuple[str, ...] = (), options: tuple[str, ...] = ()
+    data: Path,
+    *,
+    fill: Fill | None = None,
+    slaves: int = 0,
+    settings: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> Iterator[Running]:
-    """`rocketrio-broker cluster`, ended with the block."""
+    """Run `rocketrio-broker cluster`, filled, until the end of the block."""
     command = [
         str(Path(sys.executable).with_name("rocketrio-broker")), "cluster", "--log-level", "error",
         "--listen", "127.0.0.1:0", "--data", str(data), "--slaves", str(slaves),
@@ -52,13 +63,35 @@ def running_cluster(
             for _ in range(2 + slaves):
                 words = dict(word.split("=", 1) for word in process.stdout.readline().split()[1:])
                 found.setdefault(words["role"], []).append(words["address"])
-            yield Running(found["namesrv"][0], found["master"][0], tuple(found.get("slave", ())))
+            running = Running(
+                found["namesrv"][0], found["master"][0], tuple(found.get("slave", ()))
+            )
+            if fill:
+                trio.run(_filled, running, fill)
+            yield running
         finally:
             process.terminate()
             try:
                 process.wait(STOP_TIMEOUT)
             finally:
                 process.kill()
+
+
+async def _filled(running: Running, fill: Fill) -> None:
+    async with channel_pool() as pool:
+        await fill(pool, running)
+
+
+def cluster_fixture(fill: Fill | None = None, *, settings: tuple[str, ...] = ()) -> Any:
+    """Make a fixture of a cluster for the tests of one file."""
+
+    @pytest.fixture(scope="module")
+    def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+        data = tmp_path_factory.mktemp("cluster")
+        with running_cluster(data, fill=fill, settings=settings) as running:
+            yield running
+
+    return cluster
 
 
 @asynccontextmanager
@@ -116,21 +149,15 @@ async def full_topic(
         await load_queue(pool, addr, topic, queue_id, messages)
 
 
-@contextmanager
-def cluster_of_orders(
-    data: Path, queues: int, count: int, *, empty: tuple[str, ...] = ()
-) -> Iterator[Running]:
-    """A cluster whose topic `orders` has `count` numbered messages in each queue; `empty` topics have two queues."""
-    with running_cluster(data) as running:
+def numbered_orders(queues: int, count: int, *, empty: tuple[str, ...] = ()) -> Fill:
+    """Fill each queue of the topic `orders` with `count` numbered messages; `empty` topics have two queues."""
 
-        async def load() -> None:
-            async with channel_pool() as pool:
-                await full_topic(pool, running.master, "orders", queues, count)
-                for topic in empty:
-                    await create_topic(pool, running.master, topic, 2)
+    async def fill(pool: ChannelPool, running: Running) -> None:
+        await full_topic(pool, running.master, "orders", queues, count)
+        for topic in empty:
+            await create_topic(pool, running.master, topic, 2)
 
-        trio.run(load)
-        yield running
+    return fill
 
 
 def numbered(queue_id: int, count: int, *, body_size: int = 0) -> list[Message]:

@@ -99,7 +99,7 @@ def test_of_two_that_lead_the_listed_one_goes_on() -> None:
     found = survey(master(FIRST), master(SECOND, claims=False, end=900))
     assert [one.addr for one in other_masters(found)] == [FIRST, SECOND]
     found = attrs.evolve(found, listed={NAME_SERVER: {0: OWN}})
-    # One that waits goes on if it has more, whoever is listed.
+    # One that waits goes on if it has more, whichever broker is listed.
     assert [one.addr for one in other_masters(found)] == [SECOND]
     assert leader(found) is None
     both = attrs.evolve(found, listed={NAME_SERVER: {0: OWN}, "10.0.0.8:9876": {0: FIRST}})
@@ -157,7 +157,7 @@ def test_master_waits_for_slaves_and_name_servers_that_say_nothing() -> None:
     assert [*problems] == ["10.0.0.5:9876", FIRST, SECOND, THIRD]
     assert "No answer in time" in str(problems[FIRST])
     assert "where it serves its log" in str(problems[THIRD])
-    # Nobody can say any more what the broker had whose address was given away.
+    # It is not known any more what the broker had whose address was given away.
     given_away = survey(slave(FIRST, name="broker-b"), remembered=[FIRST])
     assert (unasked(given_away), tail_sources(given_away)) == ({}, [])
 
@@ -191,7 +191,7 @@ OPENED = epoch(3, "new", "b")
     [
         (welcomed(master(FIRST), epoch(1), OPENED, broker_id=0), True, True),
         (welcomed(slave(FIRST), epoch(1), OPENED), True, False),
-        # A slave's master opened it: over a link that proves nobody, a foreign one may have.
+        # A slave's master opened it: over a link without a proof, a foreign one may have.
         (welcomed(master(FIRST), OPENED, broker_id=0, member="c"), True, False),
         (welcomed(master(FIRST), epoch(1), epoch(2, "beside", "b"), broker_id=0), True, True),
         (welcomed(master(FIRST), epoch(1), epoch(2), broker_id=0), False, False),

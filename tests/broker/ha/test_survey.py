@@ -191,7 +191,7 @@ async def test_master_of_the_name_leads_unless_it_claims_nothing(
 async def test_master_that_becomes_a_slave_while_it_is_asked_is_no_master(
     autojump_clock: MockClock,
 ) -> None:
-    """It has just handed over: if the new master followed it, nobody would take writes."""
+    """It has just handed over: if the new master followed it, neither would take writes."""
     answers = await found(of_apache(OwnStatus(role="slave", broker_id=1)))
     assert other_masters(answers) == []
     assert slaves_of(answers) == {MASTER}

@@ -235,7 +235,7 @@ def everything_came_to_rest(story: Story) -> Iterator[Violation]:
 
 
 def producers_find_the_master(story: Story) -> Iterator[Violation]:
-    """Once everything is mended each of them reaches whoever is master then."""
+    """Once everything is mended each of them reaches the master of that moment."""
     mended = story.schedule.faults_end
     found = {
         answer.producer for answer in events_of(story, SendAnswered) if answer.started >= mended
@@ -323,7 +323,7 @@ def _read(event: Event) -> Iterator[tuple[int, int, bytes]]:
 
 
 def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
-    """Whoever receives a message that is still there, the group has received all that stand before it."""
+    """When a member receives a message that is still there, the group has received all that stand before it."""
     queues = [dict(messages) for messages in story.final.brokers[0].queues]
     received: list[set[int]] = [set() for _ in queues]
     received[MOVABLE_QUEUE] |= places_passed_by_an_order(story)
@@ -351,7 +351,7 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
 
 
 def second_master_takes_no_writes(story: Story) -> Iterator[Violation]:
-    """While the first of the name is there, and the name server sends nobody to another."""
+    """While the first of the name is there, and the name server sends no client to another."""
     for event in story.history.events:
         if isinstance(event, RivalAnswered) and event.code == ResponseCode.SUCCESS:
             yield Violation("a second master took a write", "", event)
@@ -360,7 +360,7 @@ def second_master_takes_no_writes(story: Story) -> Iterator[Violation]:
 
 
 def hand_overs_lose_nothing(story: Story) -> Iterator[Violation]:
-    """When the command is done the new master has all that the former had, and nobody else ever took writes with it."""
+    """When the command is done the new master has all that the former had, and no other ever took writes with it."""
     for event in story.history.events:
         if isinstance(event, TwoMasters):
             yield Violation("there were two masters", "", event)
@@ -386,7 +386,7 @@ def _kept_by_its_disk(story: Story, began: ReignBegan, ended: ReignEnded) -> int
 
 
 def strangers_get_nothing(story: Story) -> Iterator[Violation]:
-    """Where replication is closed, who proves nothing is told at most that (a TLS alert is shorter than a header)."""
+    """Where replication is closed, a peer without proof learns at most that (a TLS alert is shorter than a header)."""
     for answer in events_of(story, StrangerAnswered):
         if answer.size >= HEADER_SIZE:
             yield Violation("a stranger was served", "", answer)

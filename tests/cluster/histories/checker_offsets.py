@@ -1,4 +1,4 @@
-"""Whether committed offsets only rise where nobody lowered them, survive what they must, and mean what they say.
+"""Whether committed offsets fall only where they were lowered on purpose, survive what they must, mean what they say.
 
 A commit is in a broker's memory; its file follows within 5 s, and its slaves' memory within their period. So what
 was there for `SETTLED` seconds outlives a kill or a power cut; a clean stop loses nothing at all.
@@ -71,7 +71,7 @@ class _Fall:
 
 
 def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
-    """While a broker runs its offsets fall only where somebody entitled lowered them, once for each order."""
+    """While a broker runs its offsets fall only where an owner or an operator lowered them, once for each order."""
     seen: dict[tuple[int, int], int] = {}
     orders: list[_Fall] = []
     falls: list[_Fall] = []
@@ -95,7 +95,7 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
             case Lowered(outcome="begins", queue_id=queue_id, offset=offset):
                 orders.append(_Fall(queue_id, offset))
             case OffsetStored(is_ordered=True, broker=broker, queue_id=queue_id, offset=offset):
-                # Whoever orders may send it again to another broker, which carries it out as well.
+                # An owner or an operator may send it again to another broker, which carries it out as well.
                 if offset < event.before:
                     obeyed = [one for one in orders if one.allows(broker, queue_id, offset)]
                     if obeyed:
@@ -241,7 +241,7 @@ def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
 
 
 def committed_was_received(story: Story) -> Iterator[Violation]:
-    """No offset stands behind a message that nobody of the group was handed."""
+    """No offset stands behind a message that no member of the group was handed."""
     ends: dict[int, int] = {}
     for event in story.history.events:
         if isinstance(event, Received):
@@ -285,7 +285,7 @@ def resets_win(story: Story) -> Iterator[Violation]:
 
 
 def _is_overruled(story: Story, reset: OffsetStored) -> bool:
-    """Whether somebody gave another order since, or the master of the end has not heard of this one."""
+    """Whether another order came since, or the master of the end has not heard of this one."""
     last = [
         event.generation
         for event in events_of(story, OffsetsSeen)

@@ -15,14 +15,14 @@ from tests.cluster.histories.violation import Violation, events_of
 
 
 def check_passing(story: Story) -> Iterator[Violation]:
-    """All that is promised of a topic that was deleted and made anew."""
+    """All that is promised of a topic that was deleted and created again."""
     yield from master_has_no_earlier_life(story)
     yield from last_life_is_whole(story)
     yield from offsets_are_of_the_last_life(story)
 
 
 def master_has_no_earlier_life(story: Story) -> Iterator[Violation]:
-    """Nor do crashes bring it back, to whoever is master."""
+    """Nor do crashes bring it back, whichever broker is master."""
     master: int | None = 0
     since = 0.0
     lives: list[TopicRemade] = []

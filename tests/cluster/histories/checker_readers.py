@@ -26,7 +26,7 @@ SLAVE_TIMEOUT: Final = 3.0
 
 
 def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
-    """What was acknowledged and is still there was handed to somebody of the group, who runs until the end."""
+    """What was acknowledged and is still there was handed to a member of the group that runs until the end."""
     there = [dict(queue) for queue in story.final.brokers[0].queues]
     received = {(event.queue_id, event.body) for event in events_of(story, Received)}
     passed = places_passed_by_an_order(story)
@@ -41,7 +41,7 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
 
 
 def places_passed_by_an_order(story: Story) -> set[int]:
-    """Return the places of the movable queue over which a broker has moved the group because somebody entitled said so.
+    """Return the places of the movable queue over which a broker has moved the group because an owner or an operator said so.
 
     An operator may reset to what a slave had committed, and a member may seek to where it had been before a loss.
     """

@@ -47,7 +47,7 @@ class Contact:
     waits_since: float | None = None
     """When the first question was asked of those that are not answered yet."""
     answers: list[tuple[float, float]] = attrs.Factory(list)
-    """When the first question was asked, of some in vain perhaps, and when an answer came."""
+    """When the first question was asked, of some perhaps without an answer, and when an answer came."""
 
 
 class Contacts:

@@ -61,7 +61,7 @@ class SendAnswered(Event):
 
 @attrs.frozen(kw_only=True)
 class SendFailed(Event):
-    """Nobody knows whether it is stored."""
+    """It is not known whether it is stored."""
 
     producer: str
     queue_id: int
@@ -130,7 +130,7 @@ class CommitFailed(Event):
 
 @attrs.frozen(kw_only=True)
 class Lowered(Event):
-    """Somebody entitled sets an offset that may be lower: a consumer seeks, or an operator resets."""
+    """An owner or an operator sets an offset that may be lower: a consumer seeks, or an operator resets."""
 
     who: str
     queue_id: int
@@ -152,7 +152,7 @@ class TopicCreated(Event):
 
 @attrs.frozen(kw_only=True)
 class TopicRemade(Event):
-    """The passing topic was deleted and made anew, and both were confirmed."""
+    """The passing topic was deleted and created again, and both were confirmed."""
 
     life: int
     offsets: tuple[tuple[int, int], ...]
@@ -198,7 +198,7 @@ class OffsetStored(Event):
     """The offset until then, or -1."""
     generation: Generation
     is_ordered: bool
-    """The broker opened this generation: nobody had lowered the offset so yet, as far as it and its caller know."""
+    """The broker opened this generation: no order had lowered the offset so yet, as far as it and its caller know."""
     is_reset: bool
     """By an operator."""
 
@@ -369,7 +369,7 @@ class TailCut(Event):
     start: int
     end: int
     is_proven: bool
-    """By its own proof that nobody was answered for it; otherwise by an operator's rule."""
+    """By its own proof that none of it was acknowledged; otherwise by an operator's rule."""
     bodies: tuple[tuple[int, bytes], ...]
     """Queue id and body of the plain topic's messages in it."""
     why: str = ""
@@ -422,7 +422,7 @@ class RivalEnded(Event):
 
 @attrs.frozen(kw_only=True)
 class StrangerAnswered(Event):
-    """Bytes came from a replication port for somebody who has proved nothing."""
+    """Bytes came from a replication port for a peer that has proved nothing."""
 
     broker: int
     size: int

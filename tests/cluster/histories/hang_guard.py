@@ -2,7 +2,7 @@
 
 A run can hang in a loop without a checkpoint, in one whose sleeps only jump, or with every task waiting for what never
 comes. A signal reaches the main thread in each of them. The process ends there and then, for nothing in the run can be
-trusted to unwind; what it was doing is told first.
+trusted to unwind; what it was doing is printed first.
 """
 
 import os

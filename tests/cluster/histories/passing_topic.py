@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew while things break: each life of it has messages and offsets of its own.
+"""A topic that is deleted and created again while things break: each life of it has messages and offsets of its own.
 
 A group's offset is committed behind each message that was acknowledged, so that an offset of an earlier life would skip
 messages of this one.
@@ -57,7 +57,7 @@ async def live_and_die(world: World) -> None:
 
 
 async def _remake(world: World, admin: Admin, life: int) -> None:
-    """Delete it and make it anew, each until it is confirmed."""
+    """Delete it and create it again, each until it is confirmed."""
     is_deleted = False
     while True:
         try:

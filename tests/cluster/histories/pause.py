@@ -44,7 +44,7 @@ class PausableMember(Member):
         self.disk.trouble_at = at
 
     async def kill(self) -> None:
-        """A stopped process hears of this signal too: what wakes its tasks now gets nothing out."""
+        """This signal reaches a stopped process too: what wakes its tasks now gets nothing out."""
         self._switch.kill()
         self.resume()
         await super().kill()

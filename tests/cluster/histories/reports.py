@@ -1,4 +1,4 @@
-"""What a master was told of its log by its slaves, at the moment when it reads that."""
+"""What its slaves reported to a master of their logs, at the moment when it reads that."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -112,7 +112,7 @@ class RivalMaster:
 
 
 def hides_a_master(fault: Fault) -> bool:
-    """Whoever is master: it may be another one before the fault is over."""
+    """The master of the moment: it may be another one before the fault is over."""
     if fault.kind in (
         "kill",
         "stop",

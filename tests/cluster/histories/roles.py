@@ -11,7 +11,7 @@ Others change places by one command (`HandOver`), after which the brokers themse
 an order changed before are changed again; make a slave master while the master lives, which is to be refused (`Grab`);
 or decide which of two histories goes on (`Decision`).
 
-Invariant: but for a grab nobody is told to be master before everybody else is known not to be.
+Invariant: but for a grab no broker is made master before every other one is known not to be.
 """
 
 from typing import Final
@@ -135,7 +135,7 @@ async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
 
 
 async def _grab(world: World, admin: Admin, grab: Grab) -> None:
-    """The settings of nobody change: it is an order on the spur of the moment, and not repeated."""
+    """No broker's settings change: it is an order on the spur of the moment, and not repeated."""
     old, new = world.master, world.member(grab.to)
     if not old.is_running or not old.broker.store.writable or not new.is_running:
         return

@@ -97,7 +97,7 @@ class HandOver:
 
 @attrs.frozen
 class Grab:
-    """The operator makes a slave master while the master lives; the name server began anew, and lists nobody."""
+    """The operator makes a slave master while the master lives; the name server began again, and lists no broker."""
 
     at: float
     to: str
@@ -130,7 +130,7 @@ class Failover:
     """Seconds before the kill at which the next master's directory was copied: that one runs on the copy when it is
     promoted. 0 if it has what it had."""
     forgets: Literal["", "before", "after"] = ""
-    """Whether the name server begins anew, and lists nobody, before the promotion or after it."""
+    """Whether the name server begins again, and lists no broker, before the promotion or after it."""
 
     @property
     def ends(self) -> float:
@@ -159,7 +159,7 @@ class Mode:
     returns: Literal["follow", "stand-aside"] = "follow"
     """What a master does that comes back and finds another one."""
     divergent_tail: Literal["cut", "refuse"] = "cut"
-    """What a slave does with what only it has, where nothing proves that nobody was answered for it."""
+    """What a slave does with what only it has, where nothing proves that none of it was acknowledged."""
 
 
 @attrs.frozen
@@ -177,7 +177,7 @@ class Schedule:
     faults_end: float
     switches: tuple[Change, ...] = ()
     remakes: tuple[float, ...] = ()
-    """When the passing topic is deleted and made anew; without any there is none."""
+    """When the passing topic is deleted and created again; without any there is none."""
     uses: tuple[Use, ...] = ()
     """What is done beside the plain topic, see `uses/names.py`."""
     all_wait: bool = False
@@ -292,7 +292,7 @@ def _uses(rng: random.Random) -> tuple[Use, ...]:
 
 
 def _faults_of_users(rng: random.Random, length: float, slaves: int) -> list[Fault]:
-    """Between a sender of the uses and somebody: who is named here has its part in no other fault."""
+    """Between a sender of the uses and a peer: the one that is named here has its part in no other fault."""
     others = [
         "master",
         "master",
@@ -532,7 +532,7 @@ def _fault(rng: random.Random, length: float, slaves: int, consumers: int, produ
 
 
 def _visits(rng: random.Random, length: float) -> tuple[Visit, ...]:
-    """Stays until one outlasts the faults, so that somebody reads to the end."""
+    """Stays until one outlasts the faults, so that a member reads to the end."""
     begins = rng.choice((0.0, round(rng.uniform(0, length / 2), 3)))
     visits = []
     while True:

@@ -120,7 +120,7 @@ def run_story(schedule: Schedule, history: History | None = None) -> Story:
     history = history or History(schedule.seed)
     try:
         final = run_deterministically(_run, schedule, history, seed=schedule.seed)
-    except Exception:  # Whatever it is, the history has to be told with it.
+    except Exception:  # Whatever it is, the history has to be printed with it.
         return Story(schedule, history, FinalState((), came_to_rest=False), traceback.format_exc())
     return Story(schedule, history, final)
 

@@ -27,7 +27,7 @@ Answer = SendAnswered | PassingSent | Accepted
 
 @attrs.frozen
 class TailLoss:
-    """A master began with less than the last one had: messages nobody promised more for are gone."""
+    """A master began with less than the last one had: messages without a further promise are gone."""
 
     ended: float
     started: float

@@ -1,4 +1,4 @@
-"""One broken promise, and how it is told."""
+"""One broken promise, and how it is printed."""
 
 from typing import TypeVar
 

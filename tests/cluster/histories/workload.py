@@ -1,6 +1,6 @@
 """Who uses the cluster while it breaks: producers, members of one group, and an operator, all with our own client.
 
-Invariant: an actor takes its chances from its own source, so that one that waits longer changes nobody else's.
+Invariant: an actor takes its chances from its own source, so that one that waits longer changes no other's.
 """
 
 import random
@@ -88,7 +88,7 @@ async def produce(world: World, number: int) -> None:
             queue_id, waits = rng.randrange(QUEUES), rng.random() < 0.85
             await _send(world, name, producer, queue_id, bodies, waits or world.schedule.all_wait)
             await trio.sleep(rng.expovariate(1 / SEND_PAUSE))
-        # Once more when all is mended: whoever is master then is to be found.
+        # Once more when all is mended: the master of that moment is to be found.
         await trio.sleep_until(world.schedule.faults_end)
         with trio.move_on_after(LAST_SEND_LIMIT):
             last = (f"{number}.last".encode(),)
@@ -97,7 +97,7 @@ async def produce(world: World, number: int) -> None:
 
 
 def _body(rng: random.Random, name: str) -> bytes:
-    """A name nobody else uses, and enough bytes to cross a file's end now and then."""
+    """A name of its own, and enough bytes to cross a file's end now and then."""
     return name.encode() + FILL * rng.choice((0, 10, 300))
 
 
@@ -325,7 +325,7 @@ async def operate(world: World) -> None:
             offset = rng.randrange(max(committed, default=0) + 1)
             is_ours = rng.random() < 0.6
             if not is_ours and world.master.is_running:
-                # No broker keeps Apache's tools from skipping messages to come: whoever uses them looks first.
+                # No broker keeps Apache's tools from skipping messages to come: their user looks first.
                 end = world.master.broker.store.next_queue_offset(TOPIC, MOVABLE_QUEUE)
                 offset = min(offset, end)
             header = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, MOVABLE_QUEUE, offset)

@@ -61,13 +61,13 @@ LOOK_PERIOD: Final = 0.5
 """Seconds between two looks at the offsets of all brokers."""
 START_AGAIN_PAUSE: Final = 1.0
 NAME_SERVER_PAUSE: Final = 0.1
-"""Seconds that a name server is away when it begins anew."""
+"""Seconds that a name server is away when it begins again."""
 TRANSACTION_TIMEOUT: Final = 2.0
 CHECK_INTERVAL: Final = 3.0
 CHECK_MAX: Final = 200
 """More questions than a run has time for: nothing is given up because its producer cannot be reached."""
 START_LIMIT: Final = 60.0
-"""Seconds a broker may take to come up; longer is a fault of ours."""
+"""Seconds a broker may take to come up; longer is a fault of rocketrio."""
 
 
 ROLE_FILE: Final = "rocketrioRole.json"
@@ -180,7 +180,7 @@ class World:
     folder: Path = attrs.Factory(new_folder)
     """For the files of its clients, which are real ones."""
     _hosts: dict[str, str] = attrs.Factory(dict)
-    # they may serve already, and nobody knows how far they are
+    # they may serve already, and it is not known how far they are
     _starting: set[int] = attrs.Factory(set)
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
     _ending: set[int] = attrs.Factory(set)
@@ -241,7 +241,7 @@ class World:
 
     @property
     def has_master(self) -> bool:
-        """Somebody is master now."""
+        """There is a master now."""
         return self._reigning is not None
 
     @property
@@ -376,7 +376,7 @@ class World:
     # ------------------------------------------------------------------------------- ends and starts
 
     async def begin_name_server_anew(self) -> None:
-        """It lists nobody until brokers register again; nothing where it is down."""
+        """It lists no broker until brokers register again; nothing where it is down."""
         if self.name_server_is_running:
             self.name_server_is_running = False
             await self.cluster.kill_name_server()
@@ -613,7 +613,7 @@ class World:
         )
 
     def settle_reign(self) -> None:
-        """Look again how much a master has of the last one's log that waited when it was told to lead."""
+        """Look again how much a master has of the last one's log that waited when it got the order to lead."""
         waiting, self._not_serving = self._not_serving, None
         if waiting is not None and self.master.is_running:
             place, log = waiting

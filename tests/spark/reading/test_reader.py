@@ -2,14 +2,13 @@
 
 import pickle
 import sys
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructType
 from tests.support.records import plain_fields
-from tests.support.running_cluster import Running, cluster_of_orders, numbered
+from tests.support.running_cluster import Running, cluster_fixture, numbered, numbered_orders
 
 from rocketrio.spark.errors import DecodeError, OffsetOutOfRangeError
 from rocketrio.spark.reading.decoding import BlockDecoder
@@ -101,10 +100,7 @@ def test_the_partition_spark_makes_of_none_is_empty(partition: InputPartition | 
     assert list(RocketMQBatchReader(options, table_schema(options)).read(partition)) == []
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with cluster_of_orders(tmp_path_factory.mktemp("cluster"), QUEUES, COUNT) as running:
-        yield running
+cluster = cluster_fixture(numbered_orders(QUEUES, COUNT))
 
 
 def _reader(cluster: Running, **given: str) -> RocketMQBatchReader:

@@ -1,38 +1,32 @@
 """`df.write.format("rocketmq")` in a real Spark session, to a cluster in a process of its own."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import trio
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from tests.spark.frames import load_frame
-from tests.support.running_cluster import Running, channel_pool, create_topic, running_cluster
+from tests.support.running_cluster import Running, cluster_fixture, create_topic
 from tests.support.waiting import wait_until
 
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.spark.errors import SchemaError
 from rocketrio.spark.repeats import drop_repeated_rows
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 QUEUES = 4
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+async def fill(pool: ChannelPool, running: Running) -> None:
+    for topic in ("columns", "keyed", "aimed", "numbered", "kafka"):
+        await create_topic(pool, running.master, topic, QUEUES)
 
-        async def create() -> None:
-            async with channel_pool() as pool:
-                for topic in ("columns", "keyed", "aimed", "numbered", "kafka"):
-                    await create_topic(pool, running.master, topic, QUEUES)
 
-        trio.run(create)
-        yield running
+cluster = cluster_fixture(fill)
 
 
 def write(frame: DataFrame, cluster: Running, topic: str | None, **given: str) -> None:

@@ -222,7 +222,7 @@ def test_nagios_line_has_the_known_values_and_one_bar() -> None:
             7,
             Status.UNKNOWN,
             None,
-        ),  # Made again, or a shorter log: nobody knows how many are new.
+        ),  # Made again, or a shorter log: it is not known how many are new.
     ],
 )
 def test_transactions_that_were_given_up_since_the_last_check(

@@ -64,7 +64,7 @@ def check_notices(story: Story) -> Iterator[Violation]:
 
 
 def handled_in_order(story: Story) -> Iterator[Violation]:
-    """Nobody begins with a message before somebody has finished all that stand in front of it."""
+    """No member begins with a message before all that stand in front of it are finished."""
     queues = _queues(story, LEDGER)
     finished: dict[int, set[int]] = defaultdict(set)
     told: set[int] = set()
@@ -98,7 +98,7 @@ def one_owner_at_a_time(story: Story) -> Iterator[Violation]:
 
 
 def all_was_handled(story: Story, topic: str, group: str) -> Iterator[Violation]:
-    """What is in the topic was done by somebody, or is a dead letter.
+    """What is in the topic was done by a member, or is a dead letter.
 
     What failed comes again as another message, which may be in a tail that was lost.
     """

@@ -1,7 +1,7 @@
 """Whether static members keep their queues while they are away for less than their grace time.
 
 Who is away is known to the memory of each broker alone, and a member that is back asks those that it reaches. So what
-it owns is its share of the group as some broker told it, and as long as brokers forget nobody that is all queues.
+it owns is its share of the group as some broker told it, and as long as brokers forget no member that is all queues.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,12 @@ OPENING: Final = 1.0
 
 
 def check_regulars(story: Story) -> Iterator[Violation]:
-    """Each has its share of what it was told whenever it is there, and is told of everybody."""
+    """Each has its share of the group as a broker reported it whenever it is there, and hears of every member."""
     shares = fair_shares()
     told: dict[int, tuple[str, ...]] = {}  # by broker, what it says of the group
-    since = {name: set[tuple[str, ...]]() for name in shares}  # what each may have been told
+    since = {
+        name: set[tuple[str, ...]]() for name in shares
+    }  # what a broker may have answered to each
     back: dict[str, float] = {}
     for event in story.history.events:
         match event:

@@ -11,7 +11,7 @@ class Offered(Event):
     topic: str
     body: bytes
     delay: float = 0.0
-    """Seconds for which nobody may see it."""
+    """Seconds for which no member may see it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +36,7 @@ class Worked(Event):
 
 @attrs.frozen(kw_only=True)
 class Checked(Event):
-    """A broker asked what became of a transaction, and is told."""
+    """A broker asked what became of a transaction, and gets the answer."""
 
     body: bytes
     state: str

@@ -33,7 +33,7 @@ class Plan:
 
     @classmethod
     def of(cls, seed: int, topic: str, body: bytes) -> "Plan":
-        """The same whoever handles it, and whenever."""
+        """The same for each member that handles it, and at any time."""
         rng = random.Random(f"plan {seed} {topic} {body.decode()}")
         seconds = rng.choice((0.0, 0.0, 0.0, 0.1, 0.5, LONGEST))
         fails = rng.choice((0, 0, 0, 0, 0, 0, 1, 2, NEVER))

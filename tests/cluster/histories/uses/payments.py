@@ -1,7 +1,7 @@
 """Transactions: a producer that comes, goes and crashes, its work, and its answers to brokers that ask.
 
-The application is as plain as can be: work is done or it is not, and what is not done when somebody asks never will
-be. So nobody may be asked about work that is under way.
+The application is as plain as can be: work is done or it is not, and what is not done when a broker asks never will
+be. So no producer may be asked about work that is under way.
 """
 
 import random
@@ -39,7 +39,7 @@ class _Books:
     world: World
     done: set[bytes] = attrs.Factory(set)
     unsure: dict[bytes, int] = attrs.Factory(dict)
-    """How often the answer is still that nobody knows."""
+    """How often the answer is still `UNKNOWN`."""
 
     def pay(self, body: bytes) -> None:
         """Do the work."""
@@ -47,7 +47,7 @@ class _Books:
         self.world.history.add(Worked(at=now(), body=body))
 
     async def check(self, message: MessageExt) -> TransactionState:
-        """What a broker is told."""
+        """What a broker gets as the answer."""
         body = message.body
         if self.unsure.get(body):
             self.unsure[body] -= 1

@@ -29,13 +29,13 @@ def name_of(number: int) -> str:
 
 
 def fair_shares() -> dict[str, tuple[int, ...]]:
-    """Whose queues are whose while nobody is gone for good."""
+    """Whose queues are whose while no member is gone for good."""
     names = tuple(name_of(number) for number in range(COUNT))
     return {name: share_of(name, names) for name in names}
 
 
 def share_of(name: str, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Which queues are a member's where these are all."""
+    """Return which queues are a member's where these are all members."""
     queues = [MessageQueue(ROUNDS, BROKER_NAME, queue_id) for queue_id in range(QUEUES_OF_USE)]
     if name not in names:
         return ()
