@@ -13,8 +13,8 @@ from rocketrio.spark.arguments import (
     option_texts,
 )
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS, OPTION_HELP
-from rocketrio.spark.streaming.options import STREAM_OPTION_TABLE
+from rocketrio.spark.reading.options import BATCH_ONLY_OPTIONS, READ_OPTIONS
+from rocketrio.spark.streaming.options import STREAM_OPTIONS
 
 FIRST_ANSWER = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=timezone(timedelta(hours=2)))
 
@@ -106,10 +106,16 @@ def test_types_name_every_argument_once() -> None:
     assert batch | stream | {"topics"} == set(ARGUMENTS)
 
 
+def test_types_are_those_of_the_options() -> None:
+    for typed in (BatchArguments, StreamArguments):
+        for name, hint in get_type_hints(typed).items():
+            assert hint == ARGUMENTS[name].kind.hint | None, name
+
+
 def test_every_option_of_a_read_is_an_argument() -> None:
     batch, stream = (
-        {ARGUMENTS[name][0] for name in get_type_hints(typed)} | {"subscribe", "topic"}
+        {ARGUMENTS[name].name for name in get_type_hints(typed)} | {"subscribe", "topic"}
         for typed in (BatchArguments, StreamArguments)
     )
-    assert batch == {*OPTION_HELP, "topic"}
-    assert stream == {*OPTION_HELP, *STREAM_OPTION_TABLE} - set(BATCH_ONLY_OPTIONS)
+    assert batch == {*READ_OPTIONS, "topic"}
+    assert stream == {*READ_OPTIONS, *STREAM_OPTIONS} - set(BATCH_ONLY_OPTIONS)

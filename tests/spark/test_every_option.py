@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, datasource
 from tests.support.running_cluster import Running, channel_pool, full_topic, running_cluster
 from tests.support.tls import write_files
 
-from rocketrio.spark.reading.option_names import READ_OPTION_TABLE
+from rocketrio.spark.reading.options import READ_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 2, 100
@@ -222,7 +222,7 @@ def _load(spark: SparkSession, cluster: Running, folder: Path, given: dict[str, 
 
 
 def test_the_tables_name_every_option() -> None:
-    assert set(GOOD) == set(WRONG) == set(READ_OPTION_TABLE)
+    assert set(GOOD) == set(WRONG) == set(READ_OPTIONS)
     assert all(name in case.given for name, case in GOOD.items())
     assert all(name in given for name, (given, _) in WRONG.items())
 

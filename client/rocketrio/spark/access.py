@@ -1,4 +1,4 @@
-"""The options of reads and writes that say with which account a cluster is used, and whether over TLS.
+"""The options of reads and writes that say which cluster is used, with which account, and whether over TLS.
 
 `credentialsFile` is the safest: the driver and the executors read the file, so that no plan of Spark holds a secret. A
 key that is changed there is used soon. `secretKey` travels with the query to its tasks.
@@ -7,44 +7,89 @@ Invariant: no text that Python makes of these values has a secret in it, and no 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from rocketrio.cluster.account import file_provider
+from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio.connect import ClientOptions
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import truth
+from rocketrio.spark.option_kinds import FILE, SECRET, TEXT, TRUTH, words, words_of
+from rocketrio.spark.options import Option, declared, fields_of, option
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.tls_files import TlsOptions
 
 _ACCOUNT: Final = ("accessKey", "secretKey", "securityToken", "credentialsFile")
-_TLS_FILES: Final = {
-    "tls.caFile": "tls_ca_file",
-    "tls.certFile": "tls_cert_file",
-    "tls.keyFile": "tls_key_file",
-    "tls.keyPasswordFile": "tls_key_password_file",
-}
-_TLS: Final = ("tls", *_TLS_FILES, "tls.checkHostName")
-ACCESS_OPTION_NAMES: Final = (*_ACCOUNT, *_TLS)
+
+NAME_SERVER: Final = Option(
+    "nameServer",
+    words(words_of, ";"),
+    "host:port, several separated by semicolons",
+    "`NAMESRV_ADDR`, else `127.0.0.1:9876`",
+    argument="name_servers",
+)
 
 
 @attrs.frozen
 class ClusterAccess:
     """An account and TLS, as they travel from the driver to executors; what is not given, the environment says."""
 
-    access_key: str | None = None
-    secret_key: str | None = attrs.field(default=None, repr=False)
-    security_token: str | None = attrs.field(default=None, repr=False)
-    credentials_file: str | None = None
-    tls: bool | None = None
+    access_key: str | None = option(
+        "accessKey",
+        TEXT,
+        None,
+        "the account that signs requests",
+        default_shown="`ROCKETRIO_ACCESS_KEY`",
+    )
+    secret_key: str | None = option(
+        "secretKey",
+        SECRET,
+        None,
+        "its secret, which travels with the query; `credentialsFile` avoids that",
+        default_shown="`ROCKETRIO_SECRET_KEY`",
+    )
+    security_token: str | None = option(
+        "securityToken", SECRET, None, "the token that accompanies temporary keys of a cloud"
+    )
+    credentials_file: str | None = option(
+        "credentialsFile",
+        FILE,
+        None,
+        "a file with `accessKey` and `secretKey` instead, at the same path on the driver and all executors",
+        default_shown="`ROCKETRIO_CREDENTIALS_FILE`",
+    )
+    tls: bool | None = option(
+        "tls",
+        TRUTH,
+        None,
+        "`true`: connections use TLS; the next options mean it too; driver and executors read their files",
+        default_shown="`ROCKETRIO_TLS`, else `false`",
+    )
     """None means the environment."""
-    tls_ca_file: str | None = None
-    tls_cert_file: str | None = None
-    tls_key_file: str | None = None
-    tls_key_password_file: str | None = None
-    tls_check_host_name: bool = True
+    tls_ca_file: str | None = option(
+        "tls.caFile",
+        FILE,
+        None,
+        "the authority that signs the certificates of servers",
+        default_shown="`ROCKETRIO_TLS_CA_FILE`, else this machine's",
+    )
+    tls_cert_file: str | None = option(
+        "tls.certFile", FILE, None, "the client's own certificate, for servers that ask for one"
+    )
+    tls_key_file: str | None = option(
+        "tls.keyFile", FILE, None, "its key, if it is in another file"
+    )
+    tls_key_password_file: str | None = option(
+        "tls.keyPasswordFile", FILE, None, "a file with the password of the key"
+    )
+    tls_check_host_name: bool = option(
+        "tls.checkHostName",
+        TRUTH,
+        True,
+        "`false`: a certificate may name another host, if the authority has signed it",
+    )
 
     def client_options(self, name_servers: tuple[str, ...]) -> ClientOptions:
         """Return the arguments of `open_client`."""
@@ -73,52 +118,53 @@ class ClusterAccess:
 
 
 OF_THE_ENVIRONMENT: Final = ClusterAccess()
+ACCESS_OPTIONS: Final = declared(ClusterAccess)
+
+
+def name_servers_of(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses in `nameServer`, or in the environment if the option is not given."""
+    try:
+        return name_server_addresses(texts.get("nameServer"))
+    except ConfigError as error:
+        if "nameServer" not in texts:
+            raise OptionError(
+                f"{NAME_SERVERS_VARIABLE} in the environment: {error.what}"
+            ) from error
+        raise OptionError(
+            f"nameServer={texts['nameServer']!r} is not host:port;host:port"
+        ) from error
 
 
 def access_of(texts: Mapping[str, str]) -> ClusterAccess:
     """Return the account and the use of TLS that options name. Raises OptionError, which shows no secret."""
-    given = {name: texts[name].strip() for name in ACCESS_OPTION_NAMES if name in texts}
+    given = {name: texts[name].strip() for name in ACCESS_OPTIONS if name in texts}
     for name, text in given.items():
         if not text:
             raise OptionError(f"{name} is blank; leave it out")
-    return attrs.evolve(_account_of(given), **_tls_of(given))
+    _check_account(given)
+    fields = fields_of(ClusterAccess, given)
+    if others := [name for name in given if name.startswith("tls.")]:
+        if not fields.setdefault("tls", True):  # An option about TLS means that it is used.
+            raise OptionError(f"{others[0]} has no effect with tls=false")
+        if "tls.certFile" not in given:
+            for name in ("tls.keyFile", "tls.keyPasswordFile"):
+                if name in given:
+                    raise OptionError(f"{name} is given without tls.certFile")
+    return ClusterAccess(**fields)
 
 
-def _account_of(given: Mapping[str, str]) -> ClusterAccess:
-    fields = {name: given[name] for name in _ACCOUNT if name in given}
-    access_key, secret_key, token, path = map(fields.get, _ACCOUNT)
-    if path is not None and len(fields) > 1:
-        others = ", ".join(name for name in fields if name != "credentialsFile")
+def _check_account(given: Mapping[str, str]) -> None:
+    """Raise OptionError for an account that is not whole, or given in two ways."""
+    names = [name for name in _ACCOUNT if name in given]
+    access_key, secret_key, token, path = map(given.get, _ACCOUNT)
+    if path is not None and len(names) > 1:
+        others = ", ".join(name for name in names if name != "credentialsFile")
         raise OptionError(f"credentialsFile holds the whole account; leave out {others}")
-    if path is None and fields and (access_key is None or secret_key is None):
-        missing = [name for name in _ACCOUNT[:2] if name not in fields]
-        raise OptionError(f"{' and '.join(fields)} needs {' and '.join(missing)} too")
+    if path is None and names and (access_key is None or secret_key is None):
+        missing = [name for name in _ACCOUNT[:2] if name not in names]
+        raise OptionError(f"{' and '.join(names)} needs {' and '.join(missing)} too")
     if access_key is not None and secret_key is not None:
         try:
             Credentials(access_key, secret_key, token)
         except ConfigError as error:
             raise OptionError(error.what) from None
-    return ClusterAccess(access_key, secret_key, token, path)
-
-
-def _tls_of(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields about TLS; an option about it means that it is used."""
-    fields: dict[str, Any] = {
-        field: given[name] for name, field in _TLS_FILES.items() if name in given
-    }
-    if "tls.checkHostName" in given:
-        fields["tls_check_host_name"] = truth(
-            given["tls.checkHostName"], option="tls.checkHostName"
-        )
-    others = [name for name in _TLS[1:] if name in given]
-    if "tls" in given:
-        fields["tls"] = truth(given["tls"], option="tls")
-        if others and not fields["tls"]:
-            raise OptionError(f"{others[0]} has no effect with tls=false")
-    elif others:
-        fields["tls"] = True
-    if "tls.certFile" not in given:
-        for name in ("tls.keyFile", "tls.keyPasswordFile"):
-            if name in given:
-                raise OptionError(f"{name} is given without tls.certFile")
-    return fields

@@ -46,10 +46,11 @@ def from_rocketmq(
     Raises OptionError that names the argument for a value that is not valid, TypeError for an unknown argument, and
     ConfigError if workers on this machine run a Python without this package.
     """
+    from rocketrio.spark.options import STREAMING_READ
     from rocketrio.spark.reading.options import parse_read_options
     from rocketrio.spark.streaming.options import STREAM_OPTIONS
 
-    parse = partial(parse_read_options, other_options=STREAM_OPTIONS)
+    parse = partial(parse_read_options, other_options=dict.fromkeys(STREAM_OPTIONS, STREAMING_READ))
     frame = _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse)
     return _pushing(frame) if arguments.get("filter_pushdown") else frame
 
@@ -132,7 +133,7 @@ def _check(
         raise OptionError(_OPTION_NAME.sub(lambda found: _NAMES[found[0]], error.what)) from None
 
 
-_NAMES: Final = {option: argument for argument, (option, _) in ARGUMENTS.items()}
+_NAMES: Final = {option.name: argument for argument, option in ARGUMENTS.items()}
 _OPTION_NAME: Final = re.compile(
     r"(?<![\w.])(?:" + "|".join(map(re.escape, sorted(_NAMES, key=len, reverse=True))) + r")(?!\w)"
 )

@@ -22,18 +22,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.option_names import OPTION_HELP, WRITE, known_texts
-from rocketrio.spark.reading.options import ReadOptions, parse_read_options
+from rocketrio.spark.options import STREAMING_READ, WRITE, known_texts
+from rocketrio.spark.reading.options import READ_OPTIONS, ReadOptions, parse_read_options
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.reading.schema import table_schema
 from rocketrio.spark.streaming.options import STREAM_OPTIONS, StreamOptions, parse_stream_options
 from rocketrio.spark.streaming.reader import RocketMQStreamReader
-from rocketrio.spark.writing.options import WRITE_OPTION_TABLE, parse_write_options
+from rocketrio.spark.writing.options import WRITE_OPTIONS, parse_write_options
 
 FORMAT_NAME = "rocketmq"
 
-_OF_WRITES: Final = {name: WRITE for name in WRITE_OPTION_TABLE if name not in OPTION_HELP}
-_OF_OTHER_USES: Final = {**_OF_WRITES, **STREAM_OPTIONS}
+_OF_WRITES: Final = {name: WRITE for name in WRITE_OPTIONS if name not in READ_OPTIONS}
+_OF_OTHER_USES: Final = {**_OF_WRITES, **dict.fromkeys(STREAM_OPTIONS, STREAMING_READ)}
 
 
 class RocketMQDataSource(DataSource):
@@ -55,7 +55,7 @@ class RocketMQDataSource(DataSource):
         # Spark does not say whether a batch or a stream follows; each reader refuses the options of the other.
         known_texts(
             dict(self.options),
-            known=(*OPTION_HELP, *STREAM_OPTIONS),
+            known=(*READ_OPTIONS, *STREAM_OPTIONS),
             what="a read (spark.read, spark.readStream)",
             other_options=_OF_WRITES,
         )

@@ -4,6 +4,7 @@ import pytest
 
 from rocketrio.consuming.subscription import Subscription
 from rocketrio.spark.errors import OptionError
+from rocketrio.spark.options import BATCH_READ, WRITE
 from rocketrio.spark.reading.offsets import (
     AtTimestamp,
     AtTimestamps,
@@ -11,8 +12,12 @@ from rocketrio.spark.reading.offsets import (
     GroupOffsets,
     Position,
 )
-from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS, BATCH_READ, OPTION_HELP, WRITE
-from rocketrio.spark.reading.options import ReadOptions, parse_read_options
+from rocketrio.spark.reading.options import (
+    BATCH_ONLY_OPTIONS,
+    READ_OPTIONS,
+    ReadOptions,
+    parse_read_options,
+)
 from rocketrio_protocol.message import MessageQueue
 
 BASE = {"nameServer": "h:1", "subscribe": "t"}
@@ -198,7 +203,7 @@ def test_a_wrong_environment_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_option_is_explained() -> None:
-    assert all(text for text in OPTION_HELP.values())
+    assert all(text for text in READ_OPTIONS.values())
 
 
 BASE = {"nameServer": "h:1", "subscribe": "t"}

@@ -1,13 +1,14 @@
 """The options of a stream, what each may be, and what the error of each wrong one says."""
 
+from pathlib import Path
+
 import pytest
 
 from rocketrio.spark.errors import OptionError
+from rocketrio.spark.options import STREAMING_READ, WRITE
 from rocketrio.spark.reading.offsets import GroupOffsets
-from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS, WRITE
-from rocketrio.spark.reading.options import parse_read_options
+from rocketrio.spark.reading.options import BATCH_ONLY_OPTIONS, parse_read_options
 from rocketrio.spark.streaming.options import (
-    STREAM_OPTION_TABLE,
     STREAM_OPTIONS,
     StreamOptions,
     parse_stream_options,
@@ -106,10 +107,12 @@ def test_options_of_a_batch_are_refused_as_such(name: str) -> None:
         _parse(**{name: "latest"})
 
 
-@pytest.mark.parametrize("name", STREAM_OPTION_TABLE)
+@pytest.mark.parametrize("name", STREAM_OPTIONS)
 def test_a_batch_refuses_those_of_a_stream_as_such(name: str) -> None:
     with pytest.raises(OptionError, match=rf"{name} is an option of a streaming read"):
-        parse_read_options({**BASE, name: "1"}, other_options=STREAM_OPTIONS)
+        parse_read_options(
+            {**BASE, name: "1"}, other_options=dict.fromkeys(STREAM_OPTIONS, STREAMING_READ)
+        )
 
 
 def test_options_of_a_write_are_refused_as_such() -> None:
@@ -117,3 +120,12 @@ def test_options_of_a_write_are_refused_as_such() -> None:
         OptionError, match=r"maxInFlight is an option of a write .*, not of a streaming read"
     ):
         parse_stream_options({**BASE, "maxInFlight": "1"}, other_options={"maxInFlight": WRITE})
+
+
+def test_the_documentation_has_every_option() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "spark-streaming.md").read_text()
+    for name, one in STREAM_OPTIONS.items():
+        cells = "|".join(
+            f" {cell} ".replace("  ", " ") for cell in (f"`{name}`", one.default, one.help)
+        )
+        assert f"|{cells}|" in text, name

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.option_names import READ_OPTION_TABLE
-from rocketrio.spark.writing.options import WRITE_OPTION_TABLE, WriteOptions, parse_write_options
+from rocketrio.spark.reading.options import READ_OPTIONS
+from rocketrio.spark.writing.options import WRITE_OPTIONS, WriteOptions, parse_write_options
 
 SERVER = {"nameserver": "h:1"}
 
@@ -23,7 +23,7 @@ def parse_stream(**given: str) -> WriteOptions:
 def test_defaults_are_those_of_the_table() -> None:
     options = parse()
     assert options == WriteOptions(("h:1",))
-    said = {name: row.default.strip("`") for name, row in WRITE_OPTION_TABLE.items()}
+    said = {name: row.default.strip("`") for name, row in WRITE_OPTIONS.items()}
     assert {name: default for name, default in said.items() if default} == {
         "nameServer": "NAMESRV_ADDR`, else `127.0.0.1:9876",
         "accessKey": "ROCKETRIO_ACCESS_KEY",
@@ -109,10 +109,10 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(OptionError) as caught:
         parse(sendbatchbyte="1")
     assert "unknown option 'sendbatchbyte'; did you mean sendBatchBytes?" in str(caught.value)
-    assert all(name in str(caught.value) for name in WRITE_OPTION_TABLE)
+    assert all(name in str(caught.value) for name in WRITE_OPTIONS)
 
 
-@pytest.mark.parametrize("name", sorted(set(READ_OPTION_TABLE) - set(WRITE_OPTION_TABLE)))
+@pytest.mark.parametrize("name", sorted(set(READ_OPTIONS) - set(WRITE_OPTIONS)))
 def test_the_options_of_reads_are_known_as_such(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is an option of a read .*, not of a write"):
         parse(**{name: "1"})
@@ -146,5 +146,5 @@ def test_a_stream_has_its_id_from_its_checkpoint() -> None:
 
 def test_the_documentation_has_every_option() -> None:
     text = (Path(__file__).parents[3] / "docs" / "spark-writing.md").read_text()
-    for name, row in WRITE_OPTION_TABLE.items():
-        assert f"| `{name}` | {row.default} | {row.meaning} |" in text
+    for name, row in WRITE_OPTIONS.items():
+        assert f"| `{name}` | {row.default} | {row.help} |" in text

@@ -10,6 +10,7 @@ from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.routing import FindBrokerResult
 from rocketrio.spark.errors import BrokerUnreachableError, OptionError
+from rocketrio.spark.options import DEFAULT_GROUP
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each
 from rocketrio.spark.reading.offsets import (
     EARLIEST_OFFSET,
@@ -22,7 +23,6 @@ from rocketrio.spark.reading.offsets import (
     Position,
     WhenNone,
 )
-from rocketrio.spark.reading.option_names import DEFAULT_GROUP
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue

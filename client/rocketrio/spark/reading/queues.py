@@ -10,7 +10,7 @@ from rocketrio.consuming.subscription import check_expression
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
 from rocketrio.spark.errors import OptionError, TopicNotFoundError
-from rocketrio.spark.option_values import shown
+from rocketrio.spark.option_kinds import shown
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each
 from rocketrio.spark.reading.offsets import Bounds
 from rocketrio.spark.reading.options import ReadOptions

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import suggestion
+from rocketrio.spark.option_kinds import suggestion
 from rocketrio.spark.reading.options import ReadOptions
 
 BROKER_NAME: Final = "broker_name"

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from rocketrio.client import ClientInstance
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import shown
+from rocketrio.spark.option_kinds import shown
 from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.offsets import (
     MAX_OFFSET,

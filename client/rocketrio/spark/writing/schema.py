@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 )
 
 from rocketrio.spark.errors import SchemaError
-from rocketrio.spark.option_values import suggestion
+from rocketrio.spark.option_kinds import suggestion
 from rocketrio.spark.writing.options import WriteOptions
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import staleness_bound
+from rocketrio.spark.option_kinds import staleness_bound
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.streaming.options import parse_stream_options
 from rocketrio.spark.writing.options import parse_write_options
@@ -70,8 +70,8 @@ def test_duration_of_another_form_is_refused_with_the_forms(text: str) -> None:
 def test_staleness_bound_is_a_number_of_messages_or_a_duration(
     text: str, bound: StalenessBound
 ) -> None:
-    assert staleness_bound(text, option="maxStaleness") == bound
-    assert staleness_bound(str(bound), option="maxStaleness") == bound
+    assert staleness_bound(text, "maxStaleness") == bound
+    assert staleness_bound(str(bound), "maxStaleness") == bound
 
 
 @pytest.mark.parametrize(
