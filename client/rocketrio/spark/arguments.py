@@ -6,6 +6,7 @@ Durations are seconds: `pull_timeout=2.5` is `pullTimeoutMs=2500`.
 Invariant: every option of a read is an argument here, and every argument is an option. A test compares names and types.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypedDict
 
@@ -111,3 +112,16 @@ def option_texts(given: Mapping[str, object]) -> dict[str, str]:
             except ConfigError as error:
                 raise OptionError(error.what) from None
     return texts
+
+
+def with_arguments(text: str) -> str:
+    """Return an error's text with the names of arguments in place of the names of options."""
+    return _OPTION_NAME.sub(lambda found: _ARGUMENT_OF[found[0]], text)
+
+
+_ARGUMENT_OF: Final = {option.name: argument for argument, option in ARGUMENTS.items()}
+_OPTION_NAME: Final = re.compile(
+    r"(?<![\w.])(?:"
+    + "|".join(map(re.escape, sorted(_ARGUMENT_OF, key=len, reverse=True)))
+    + r")(?!\w)"
+)

@@ -5,12 +5,10 @@ values at once and in Python, where Spark would report them later from inside th
 """
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from rocketrio.spark.arguments import ARGUMENTS, BatchArguments, StreamArguments, option_texts
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.registration import check_workers
 
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from rocketrio.spark.arguments import BatchArguments, StreamArguments
     from rocketrio.spark.reading.options import ReadOptions
 
 _FORMAT: Final = "rocketmq"
@@ -28,7 +27,7 @@ def from_rocketmq(
     topics: str | Sequence[str] | None = None,
     *,
     schema: "StructType | str | None" = None,
-    **arguments: Unpack[BatchArguments],
+    **arguments: "Unpack[BatchArguments]",
 ) -> "DataFrame":
     """Return the messages of topics as a DataFrame.
 
@@ -60,7 +59,7 @@ def stream_from_rocketmq(
     topics: str | Sequence[str] | None = None,
     *,
     schema: "StructType | str | None" = None,
-    **arguments: Unpack[StreamArguments],
+    **arguments: "Unpack[StreamArguments]",
 ) -> "DataFrame":
     """Return new messages of topics as a streaming DataFrame; the arguments are as for `from_rocketmq`.
 
@@ -88,6 +87,7 @@ def _frame(
     parse: Callable[[Mapping[str, str]], "ReadOptions"],
 ) -> "DataFrame":
     from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE
+    from rocketrio.spark.arguments import option_texts
 
     options = option_texts(arguments)
     if "nameServer" not in options and os.environ.get(NAME_SERVERS_VARIABLE):
@@ -123,6 +123,7 @@ def _check(
     has_schema: bool,
 ) -> None:
     """Raise the parser's OptionError with the names of arguments in place of the names of options."""
+    from rocketrio.spark.arguments import with_arguments
     from rocketrio.spark.reading.schema import table_schema
 
     try:
@@ -130,10 +131,4 @@ def _check(
         if not has_schema:
             table_schema(parsed)
     except OptionError as error:
-        raise OptionError(_OPTION_NAME.sub(lambda found: _NAMES[found[0]], error.what)) from None
-
-
-_NAMES: Final = {option.name: argument for argument, option in ARGUMENTS.items()}
-_OPTION_NAME: Final = re.compile(
-    r"(?<![\w.])(?:" + "|".join(map(re.escape, sorted(_NAMES, key=len, reverse=True))) + r")(?!\w)"
-)
+        raise OptionError(with_arguments(error.what)) from None
