@@ -41,7 +41,7 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
 
 
 def places_passed_by_an_order(story: Story) -> set[int]:
-    """Return the places of the movable queue over which a broker has moved the group because an owner or an operator said so.
+    """Return the places of the movable queue over which a broker has moved the group by an order.
 
     An operator may reset to what a slave had committed, and a member may seek to where it had been before a loss.
     """

@@ -18,7 +18,7 @@ OPENING: Final = 1.0
 
 
 def check_regulars(story: Story) -> Iterator[Violation]:
-    """Each has its share of the group as a broker reported it whenever it is there, and hears of every member."""
+    """Each has its share of the group as a broker reported it, and each broker reports every member."""
     shares = fair_shares()
     told: dict[int, tuple[str, ...]] = {}  # by broker, what it says of the group
     since = {
