@@ -1,36 +1,31 @@
 """The commands `rocketrio broker role|hand-over|settings|verify|cut`."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 
-from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.cli.asking import address_of, addresses_of, asking
+from rocketrio.cli.addresses import address_of, addresses_of
 from rocketrio.cli.broker_drain import drain, undrain
 from rocketrio.cli.broker_show import clean, show, stats
+from rocketrio.cli.call import Call, changes, changes_with, reads
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import (
-    BROKER,
-    BROKER_OR_ADDRESS,
-    changes,
-    changes_with,
-    client_options,
-    reads,
-    run,
-)
 from rocketrio.cli.cut import cut
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Output
 from rocketrio.cli.say import unguarded
 from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import BROKER, BROKER_OR_ADDRESS
 from rocketrio.counts import counted
-from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.log_lines import printable
+
+if TYPE_CHECKING:
+    from rocketrio_protocol.bodies.log_check import LogCheckStatus
 
 ROLES = ("async-master", "sync-master", "slave")
 
@@ -74,16 +69,8 @@ broker.add_command(clean)
     help="Promote a slave though more than 4 MiB of its master's log is lost with that.",
 )
 @changes
-@client_options
-def role(
-    broker: str,
-    role: str,
-    broker_id: int | None,
-    accept_loss: bool,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+async def role(
+    call: Call, broker: str, role: str, broker_id: int | None, accept_loss: bool
 ) -> None:
     """Give the broker at ADDR, or the only one of a NAME, another role, and wait until it serves in it.
 
@@ -106,32 +93,27 @@ def role(
         raise click.UsageError(f"a master has id {MASTER_ID}: leave --id out")
     wanted = broker_id or MASTER_ID
 
+    if call.dry_run:
+        await _show_role(call, await address_of(call.admin, broker), role, wanted)
+        return
     waiting = f"{broker} becomes slave" if role == "slave" else f"{broker} asks the listed master"
-
-    async def work() -> None:
-        if dry_run:
-            async with open_admin(**client) as admin:
-                await _show_role(admin, output, await address_of(admin, broker), role, wanted)
-            return
-        async with asking(waiting, client) as admin:
-            address = await address_of(admin, broker)
-            await admin.change_role(address, role, wanted, accept_loss=accept_loss)
-            status = await admin.calls.ha_status(address)
-        own = status and status.rocketrio
-        if own and own.refusal:
-            fail(f"{address} is {role} now, but takes no writes: {own.refusal}")
-        output.show(
-            [{"address": address, "role": role, "broker_id": wanted}],
-            document=lambda rows: rows[0],
-            people=f"{address} is {role} now, with id {wanted}",
-        )
-
-    run(work, verbose=verbose)
+    async with call.asking(waiting):
+        address = await address_of(call.admin, broker)
+        await call.admin.change_role(address, role, wanted, accept_loss=accept_loss)
+        status = await call.admin.calls.ha_status(address)
+    own = status and status.rocketrio
+    if own and own.refusal:
+        fail(f"{address} is {role} now, but takes no writes: {own.refusal}")
+    call.output.show(
+        [{"address": address, "role": role, "broker_id": wanted}],
+        document=lambda rows: rows[0],
+        people=f"{address} is {role} now, with id {wanted}",
+    )
 
 
-async def _show_role(admin: Admin, output: Output, address: str, role: str, wanted: int) -> None:
+async def _show_role(call: Call, address: str, role: str, wanted: int) -> None:
     """Say what a broker is now, what it would become, and what would be lost with the master that it follows."""
-    statuses = await admin.status(also=[address])
+    statuses = await call.admin.status(also=[address])
     before = next((one for one in statuses if one.address == address), None)
     if before is None or before.role is None:
         raise NotReachableError(f"{address} did not report its role")
@@ -148,7 +130,7 @@ async def _show_role(admin: Admin, output: Output, address: str, role: str, want
     if before.role == "slave" and role != "slave":
         lack = "an unknown number of" if behind is None else f"{behind:,}"
         text += f"; it lacks {lack} bytes of its master's log"
-    output.show([row], document=lambda rows: rows[0], people=text)
+    call.output.show([row], document=lambda rows: rows[0], people=text)
 
 
 @broker.command("hand-over")
@@ -159,10 +141,7 @@ async def _show_role(admin: Admin, output: Output, address: str, role: str, want
     help="Id of the slave; by default the slave that has most of the log.",
 )
 @changes
-@client_options
-def hand_over(
-    name: str, to: int | None, dry_run: bool, output: Output, client: ClientOptions, verbose: int
-) -> None:
+async def hand_over(call: Call, name: str, to: int | None) -> None:
     """Make the master of the broker NAME change places with a slave.
 
     Sends wait until the slave has everything and is master, usually less than a second. The old master then follows it
@@ -175,38 +154,25 @@ def hand_over(
       rocketrio broker hand-over broker-a
       rocketrio broker hand-over broker-a --to 2
     """
-
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            done = await admin.hand_over(name, to=to, dry_run=dry_run)
-        if dry_run:
-            text = (
-                f"slave {done.slave_id} at {done.new_address} would become master of {name}, "
-                f"{done.old_address} its slave {done.slave_id}; it is {done.bytes_behind} B behind"
-            )
-        else:
-            text = (
-                f"{done.new_address} is master of {name} now, {done.old_address} its slave {done.slave_id}; "
-                f"writes waited {done.seconds:.3f} s"
-            )
-        output.show([attrs.asdict(done)], document=lambda rows: rows[0], people=text)
-
-    run(work, verbose=verbose)
+    done = await call.admin.hand_over(name, to=to, dry_run=call.dry_run)
+    if call.dry_run:
+        text = (
+            f"slave {done.slave_id} at {done.new_address} would become master of {name}, "
+            f"{done.old_address} its slave {done.slave_id}; it is {done.bytes_behind} B behind"
+        )
+    else:
+        text = (
+            f"{done.new_address} is master of {name} now, {done.old_address} its slave {done.slave_id}; "
+            f"writes waited {done.seconds:.3f} s"
+        )
+    call.output.show([attrs.asdict(done)], document=lambda rows: rows[0], people=text)
 
 
 @broker.command()
 @click.argument("broker", type=BROKER_OR_ADDRESS, metavar="ADDR|NAME")
 @click.argument("changed", nargs=-1, metavar="[KEY=VALUE]...")
 @changes_with("changed")
-@client_options
-def settings(
-    broker: str,
-    changed: tuple[str, ...],
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def settings(call: Call, broker: str, changed: tuple[str, ...]) -> None:
     """Show the settings of the broker at ADDR, or the only one of a NAME, under RocketMQ's names; change some.
 
     Times are in milliseconds and sizes in bytes, as in RocketMQ. A change lasts until the broker's next start; an
@@ -217,32 +183,28 @@ def settings(
       rocketrio broker settings broker-a
       rocketrio broker settings 10.0.0.1:10911 slaveReadEnable=true accessMessageInMemoryMaxRatio=20
     """
-    if dry_run and not changed:
+    if call.dry_run and not changed:
         raise click.UsageError("--dry-run shows what KEY=VALUE would change; give that too")
     wanted = dict(_setting(change) for change in changed)
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            address = await address_of(admin, broker)
-            if dry_run:
-                before = await admin.calls.broker_config(address)
-                rows = [
-                    {"setting": name, "before": before.get(name), "value": value}
-                    for name, value in wanted.items()
-                ]
-                output.show(rows, notes=["nothing was changed"])
-                return
-            if wanted:
-                found: Mapping[str, str] = await admin.change_settings(address, wanted)
-            else:
-                found = await admin.calls.broker_config(address)
-        shown = {name: found[name] for name in wanted} if wanted else dict(sorted(found.items()))
-        output.show(
-            [{"setting": name, "value": value} for name, value in shown.items()],
-            document=lambda rows: {row["setting"]: row["value"] for row in rows},
-        )
-
-    run(work, verbose=verbose)
+    address = await address_of(call.admin, broker)
+    if call.dry_run:
+        before = await call.admin.calls.broker_config(address)
+        rows = [
+            {"setting": name, "before": before.get(name), "value": value}
+            for name, value in wanted.items()
+        ]
+        call.output.show(rows, notes=["nothing was changed"])
+        return
+    if wanted:
+        found: Mapping[str, str] = await call.admin.change_settings(address, wanted)
+    else:
+        found = await call.admin.calls.broker_config(address)
+    shown = {name: found[name] for name in wanted} if wanted else dict(sorted(found.items()))
+    call.output.show(
+        [{"setting": name, "value": value} for name, value in shown.items()],
+        document=lambda rows: {row["setting"]: row["value"] for row in rows},
+    )
 
 
 @broker.command()
@@ -253,10 +215,7 @@ def settings(
     help="Bytes of the log per second.  [default: 32 MiB]",
 )
 @reads
-@client_options
-def verify(
-    broker: str, rate: int | None, output: Output, client: ClientOptions, verbose: int
-) -> None:
+async def verify(call: Call, broker: str, rate: int | None) -> None:
     """Make the broker at ADDR, or all brokers of a NAME, check the whole log; exit code 1 if anything is wrong.
 
     Each record is checked (lengths, address, checksum of the body), each queue entry against the record to which it
@@ -269,24 +228,19 @@ def verify(
       rocketrio broker verify 10.0.0.2:10911
       rocketrio broker verify broker-a --json
     """
-
-    async def work() -> None:
-        found: dict[str, LogCheckStatus] = {}
-        async with open_admin(**client) as admin:
-            addresses = await addresses_of(admin, broker)
-            for address in addresses:
-                async for status in admin.check_log(address, rate=rate):
-                    _show_progress(address, status)
-                    found[address] = status
-        output.show(
-            [_check_json(address, status) for address, status in found.items()],
-            people=[line for one in found.items() for line in _check_lines(*one)],
-        )
-        wrong = [address for address, status in found.items() if status.problem_count]
-        if wrong:
-            fail(f"the log is not as it should be at {', '.join(wrong)}")
-
-    run(work, verbose=verbose)
+    found: dict[str, LogCheckStatus] = {}
+    addresses = await addresses_of(call.admin, broker)
+    for address in addresses:
+        async for status in call.admin.check_log(address, rate=rate):
+            _show_progress(address, status)
+            found[address] = status
+    call.output.show(
+        [_check_json(address, status) for address, status in found.items()],
+        people=[line for one in found.items() for line in _check_lines(*one)],
+    )
+    wrong = [address for address, status in found.items() if status.problem_count]
+    if wrong:
+        fail(f"the log is not as it should be at {', '.join(wrong)}")
 
 
 def _show_progress(address: str, status: LogCheckStatus) -> None:

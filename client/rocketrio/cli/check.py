@@ -8,6 +8,7 @@ import functools
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -39,20 +40,12 @@ from rocketrio.admin.checks import (
 from rocketrio.admin.doctor_answers import ask_routes
 from rocketrio.admin.health import ClusterAnswers
 from rocketrio.admin.lag import lag_report
-from rocketrio.cli.commands import Effect, Group, mark
-from rocketrio.cli.common import (
-    ADDRESS,
-    GROUP,
-    TOPIC,
-    client_options,
-    replace_file,
-    run,
-    sends,
-    whole_timeout,
-)
+from rocketrio.cli.call import Call, Callback, reads_alone, sends, whole_timeout
+from rocketrio.cli.commands import Group
 from rocketrio.cli.json_values import json_text
 from rocketrio.cli.refining import refined, seconds_of, window_options
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.replaced_file import replace_file
+from rocketrio.cli.types import ADDRESS, GROUP, TOPIC
 from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import Message
@@ -112,9 +105,12 @@ def check() -> None:
     """
 
 
-def check_options(function: Callable[..., Any]) -> Callable[..., None]:
+def check_options(
+    function: Callable[..., Any], *, effect: Callable[[Callback], Callback] = reads_alone
+) -> Callback:
     """Add the options of all checks, and run what a check returns, a function of an open admin."""
 
+    @effect
     @click.option(
         "--format",
         "form",
@@ -128,32 +124,25 @@ def check_options(function: Callable[..., Any]) -> Callable[..., None]:
         type=click.Path(dir_okay=False, path_type=Path),
         help="Write the result to this file, which is replaced when it is whole.",
     )
-    @client_options
     @functools.wraps(function)
-    def command(
-        *args: Any,
-        form: Form,
-        outfile: Path | None,
-        client: ClientOptions,
-        verbose: int,
-        **options: Any,
-    ) -> None:
+    def command(call: Call, *, form: Form, outfile: Path | None, **options: Any) -> None:
         name = click.get_current_context().info_name or ""
-        work: Work = function(*args, **options)
+        work: Work = function(**options)
         found: list[CheckResult] = []
 
         async def ask() -> None:
             timeout = whole_timeout()
+            call.limit.deadline = inf  # A check that takes longer is unknown, and no error.
             try:
                 with trio.fail_after(timeout):
-                    async with open_admin(**client) as admin:
+                    async with open_admin(**call.client) as admin:
                         found.append(await work(admin))
             except Error as error:
                 found.append(CheckResult(name, Status.UNKNOWN, str(error)))
             except trio.TooSlowError:
                 found.append(CheckResult(name, Status.UNKNOWN, f"not done within {timeout:g} s"))
 
-        run(ask, verbose=verbose, is_timed=False)
+        call.run(ask, with_admin=False)
         text = _shown(found[0], form)
         if outfile is None:
             click.echo(text)
@@ -161,7 +150,7 @@ def check_options(function: Callable[..., Any]) -> Callable[..., None]:
             replace_file(outfile, f"{text}\n")
         sys.exit(Status.OK if form == "prometheus" else found[0].status)
 
-    return mark(command, Effect.READS)
+    return command
 
 
 def _state_file(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -431,8 +420,7 @@ def dead_letters(groups: tuple[str, ...], new: Thresholds, state_file: Path | No
     show_default=True,
     help="The time that it takes.",
 )
-@sends
-@check_options
+@functools.partial(check_options, effect=sends)
 def roundtrip(topic: str, limits: Thresholds) -> Work:
     """Send a message, and read it again where it was stored; no group is needed.
 

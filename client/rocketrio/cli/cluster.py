@@ -1,47 +1,38 @@
 """The commands `rocketrio cluster list|status|health`; `cluster_events.py` has `events`."""
 
+from __future__ import annotations
+
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import trio
-from rich.live import Live
 
-from rocketrio.admin.admin import Admin
-from rocketrio.admin.health import Health
-from rocketrio.cli.asking import asking
+from rocketrio.cli.call import Call, reads
 from rocketrio.cli.cluster_events import events
 from rocketrio.cli.cluster_rtt import rtt
 from rocketrio.cli.cluster_table import STATUS_KEYS, status_rows, status_table
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import (
-    ADDRESS,
-    client_options,
-    end_in_part,
-    reads,
-    run,
-)
 from rocketrio.cli.numbers import Duration
-from rocketrio.cli.output import UNKNOWN, Column, Output, Row, console
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.output import UNKNOWN, Column, Output, Row
+from rocketrio.cli.types import ADDRESS
 from rocketrio.counts import counted
 from rocketrio_protocol.lag import duration
 
-_COLUMNS = (
+if TYPE_CHECKING:
+    from rocketrio.admin.health import Health
+
+_BROKERS: Final = (
     "cluster",
-    "broker_name",
-    "broker_id",
+    Column("broker_name", "broker"),
+    Column("broker_id", "id"),
     "role",
     "address",
-    "ha_address",
-    "min_physical_offset",
-    "max_physical_offset",
+    Column("ha_address", "ha address", lambda row: _short_address(row)),
+    Column("min_physical_offset", "log begin"),
+    Column("max_physical_offset", "log end"),
 )
-
-_HEADINGS = ("cluster", "broker", "id", "role", "address", "ha address", "log begin", "log end")
-"""Shorter than the keys in JSON, so that a line fits a terminal of 110 columns."""
-
+"""The columns of `cluster list`: with these headings a line fits a terminal of 110 columns."""
 _SINCE = Column(
     "seconds",
     "since",
@@ -71,8 +62,7 @@ cluster.add_command(rtt)
 
 @cluster.command(name="list")
 @reads
-@client_options
-def list_brokers(output: Output, client: ClientOptions, verbose: int) -> None:
+async def list_brokers(call: Call) -> None:
     """List the registered brokers, one per line.
 
     A slave has caught up when its log ends where its master's ends (in JSON max_physical_offset). `:10912` as ha
@@ -83,19 +73,9 @@ def list_brokers(output: Output, client: ClientOptions, verbose: int) -> None:
       rocketrio cluster list
       rocketrio cluster list --json --namesrv 10.0.0.1:9876
     """
-
-    async def work() -> None:
-        async with asking("asking brokers", client) as admin:
-            brokers = await admin.brokers()
-        output.show(
-            [{name: getattr(broker, name) for name in _COLUMNS} for broker in brokers],
-            [
-                Column(name, heading, _short_address if name == "ha_address" else None)
-                for name, heading in zip(_COLUMNS, _HEADINGS, strict=True)
-            ],
-        )
-
-    run(work, verbose=verbose)
+    async with call.asking("asking brokers"):
+        brokers = await call.admin.brokers()
+    call.output.show(brokers, _BROKERS)
 
 
 def _short_address(row: Row) -> str:
@@ -118,15 +98,7 @@ def _short_address(row: Row) -> str:
     help="Ask this broker too, though it may not be registered. May be repeated.",
 )
 @reads
-@client_options
-def status(
-    watch: bool,
-    every: float | None,
-    also: tuple[str, ...],
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def status(call: Call, watch: bool, every: float | None, also: tuple[str, ...]) -> None:
     """Show the replication of the brokers: roles, who follows whom and how far behind, what is wrong.
 
     `behind` is what a slave has not acknowledged, in bytes, and `seconds` how long the master has stored the first of
@@ -143,26 +115,19 @@ def status(
     """
     if every is not None and not watch:
         raise click.UsageError("--every needs --watch")
-
-    async def work() -> None:
-        async with asking("asking brokers", client, when=not watch) as admin:
-            if watch:
-                await _watch(admin, also, WATCH_INTERVAL if every is None else every, output)
-                return
-            statuses = await admin.status(also=also)
-        output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
-
-    run(work, verbose=verbose, interrupted_is_done=watch)
+    call.is_endless = watch
+    async with call.asking("asking brokers", when=not watch):
+        if watch:
+            await _watch(call, also, WATCH_INTERVAL if every is None else every)
+        statuses = await call.admin.status(also=also)
+    call.output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
 
 
 @cluster.command()
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("-e", "--exit-code", is_flag=True, help="Exit with 1 if anything is wrong.")
 @reads
-@client_options
-def health(
-    watch: bool, exit_code: bool, output: Output, client: ClientOptions, verbose: int
-) -> None:
+async def health(call: Call, watch: bool, exit_code: bool) -> None:
     """Show what is wrong with name servers, brokers and replication, one finding per line, the worst first.
 
     A number that a broker does not report leads to no finding; a broker that does not answer is one, and the exit code
@@ -175,23 +140,20 @@ def health(
       rocketrio cluster health -e && echo well
       rocketrio cluster health --watch
     """
+    import trio
+
     if watch and exit_code:
         raise click.UsageError("--watch has no end, and so no --exit-code")
-    found: list[Health] = []
-
-    async def work() -> None:
-        async with asking("asking servers", client, when=not watch) as admin:
-            while watch:
-                _show_health(await admin.health(), output)
-                await trio.sleep(WATCH_INTERVAL)
-            found.append(await admin.health())
-        _show_health(found[0], output)
-
-    run(work, verbose=verbose, interrupted_is_done=watch)
-    if found and exit_code and not found[0].is_well:
+    call.is_endless = watch
+    async with call.asking("asking servers", when=not watch):
+        while watch:
+            _show_health(await call.admin.health(), call.output)
+            await trio.sleep(WATCH_INTERVAL)
+        found = await call.admin.health()
+    _show_health(found, call.output)
+    if exit_code and not found.is_well:
         sys.exit(1)
-    if found:
-        end_in_part(found[0].silent)
+    call.silent.update(found.silent)
 
 
 def _show_health(found: Health, output: Output) -> None:
@@ -199,7 +161,7 @@ def _show_health(found: Health, output: Output) -> None:
     if found.silent:
         well = f"nothing is wrong as far as is known; {counted(len(found.silent), 'server')} did not tell"
     output.show(
-        [attrs.asdict(one) for one in found.findings],
+        map(attrs.asdict, found.findings),
         ("severity", "code", "where", "what", _SINCE, "advice"),
         document=lambda rows: {
             "is_well": found.is_well,
@@ -212,14 +174,19 @@ def _show_health(found: Health, output: Output) -> None:
     )
 
 
-async def _watch(admin: Admin, also: tuple[str, ...], interval: float, output: Output) -> None:
-    if not (output.is_plain and sys.stdout.isatty()):
+async def _watch(call: Call, also: tuple[str, ...], interval: float) -> None:
+    import trio
+    from rich.live import Live
+
+    from rocketrio.cli.console import console
+
+    if not (call.output.is_plain and sys.stdout.isatty()):
         while True:
-            statuses = await admin.status(also=also)
-            output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
+            statuses = await call.admin.status(also=also)
+            call.output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
             await trio.sleep(interval)
     # No refresh thread: each status is shown when it arrives.
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            live.update(status_table(await admin.status(also=also)), refresh=True)
+            live.update(status_table(await call.admin.status(also=also)), refresh=True)
             await trio.sleep(interval)

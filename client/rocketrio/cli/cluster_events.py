@@ -1,25 +1,21 @@
 """The command `rocketrio cluster events`."""
 
+from __future__ import annotations
+
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import trio
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.admin.events import BrokerEvent, EventFeed
+from rocketrio.cli.call import Call, streams
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import (
-    TIME_HELP,
-    Time,
-    client_options,
-    run_in_part,
-    streams,
-)
 from rocketrio.cli.output import Output
 from rocketrio.cli.say import say
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import TIME_HELP, Time
 from rocketrio_protocol.log_lines import quoted
+
+if TYPE_CHECKING:
+    from rocketrio.admin.events import BrokerEvent, EventFeed
 
 FOLLOW_INTERVAL: Final = 2.0
 """Seconds between two polls."""
@@ -37,15 +33,7 @@ FOLLOW_INTERVAL: Final = 2.0
     "registration, access, process. May be repeated.",
 )
 @streams
-@client_options
-def events(
-    since: datetime | None,
-    follow: bool,
-    kinds: tuple[str, ...],
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def events(call: Call, since: datetime | None, follow: bool, kinds: tuple[str, ...]) -> None:
     """Show what happened lately in rocketrio brokers, the oldest first; each keeps its last 1,000 events.
 
     Apache's brokers keep no events and are named on standard error. With --json each event is one line.
@@ -56,21 +44,20 @@ def events(
       rocketrio cluster events --kind role --kind replication --follow
       rocketrio cluster events --since 2026-11-21T08:00 --json
     """
+    import trio
 
-    async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
-            feed = admin.events(since=since, kinds=kinds)
-            without: set[str] = set()
-            while True:
-                for event in await feed.poll():
-                    output.line(_row(event), _line(event, output))
-                _name(feed, without)
-                if not follow:
-                    silent.update(feed.silent)
-                    return
-                await trio.sleep(FOLLOW_INTERVAL)
+    call.is_endless = follow
 
-    run_in_part(work, verbose=verbose, interrupted_is_done=follow)
+    feed = call.admin.events(since=since, kinds=kinds)
+    without: set[str] = set()
+    while True:
+        for event in await feed.poll():
+            call.output.line(_row(event), _line(event, call.output))
+        _name(feed, without)
+        if not follow:
+            call.silent.update(feed.silent)
+            return
+        await trio.sleep(FOLLOW_INTERVAL)
 
 
 def _name(feed: EventFeed, without: set[str]) -> None:

@@ -1,17 +1,19 @@
 """The command `rocketrio cluster rtt`."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.admin.round_trips import RoundTrips, round_trips
-from rocketrio.cli.cells import dashed
+from rocketrio.cli.call import Call, changes
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import changes, client_options, run
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.output import Column, dashed
+
+if TYPE_CHECKING:
+    pass
 
 
 @click.command(cls=Command)
@@ -27,16 +29,7 @@ from rocketrio.connect import ClientOptions
 )
 @click.option("--broker", help="Only to the master of this name.")
 @changes
-@client_options
-def rtt(
-    count: int,
-    size: int,
-    broker: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def rtt(call: Call, count: int, size: int, broker: str | None) -> None:
     """Measure how long each master takes to store a message: it sends some, one after the other.
 
     The messages go to the topic that each broker has under its own name, which no group reads; retention deletes them.
@@ -47,47 +40,35 @@ def rtt(
       rocketrio cluster rtt
       rocketrio cluster rtt --broker broker-a --count 200 --size 1024
     """
-    found: list[RoundTrips] = []
+    from rocketrio.admin.round_trips import round_trips
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            if dry_run:
-                names = sorted(await admin.masters())
-                output.show(
-                    [
-                        {"broker_name": name, "sends": count, "bytes": size}
-                        for name in names
-                        if broker in (None, name)
-                    ],
-                    notes=["nothing was sent"],
-                )
-                return
-            found.extend(await round_trips(admin, broker_name=broker, count=count, size=size))
-        output.show(
-            [_row(one) for one in found],
-            (
-                "broker_name",
-                "sends",
-                Column("median_ms", "p50 ms"),
-                Column("p99_ms", "p99 ms"),
-                "failures",
-                "unsafe",
-                dashed("problem"),
-            ),
+    if call.dry_run:
+        names = sorted(await call.admin.masters())
+        call.output.show(
+            [
+                {"broker_name": name, "sends": count, "bytes": size}
+                for name in names
+                if broker in (None, name)
+            ],
+            notes=["nothing was sent"],
         )
-
-    run(work, verbose=verbose)
+        return
+    found = await round_trips(call.admin, broker_name=broker, count=count, size=size)
+    call.output.show(
+        found,
+        (
+            "broker_name",
+            "sends",
+            Column("median_ms", "p50 ms", value=lambda one: _milliseconds(one.median)),
+            Column("p99_ms", "p99 ms", value=lambda one: _milliseconds(one.p99)),
+            "failures",
+            "unsafe",
+            dashed("problem"),
+        ),
+    )
     if any(one.failures for one in found):
         sys.exit(1)
 
 
-def _row(one: RoundTrips) -> dict[str, object]:
-    return {
-        "broker_name": one.broker_name,
-        "sends": one.sends,
-        "median_ms": None if one.median is None else round(one.median * 1000, 2),
-        "p99_ms": None if one.p99 is None else round(one.p99 * 1000, 2),
-        "failures": one.failures,
-        "unsafe": one.unsafe,
-        "problem": one.problem,
-    }
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 2)

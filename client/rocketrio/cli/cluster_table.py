@@ -1,17 +1,19 @@
 """Formats the output of `rocketrio cluster status`: a table of brokers, and notes on problems and waiting sends."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-from rich.console import Group, RenderableType
-from rich.text import Text
-
-from rocketrio.admin.cluster_status import TAKES_WRITES, BrokerStatus
 from rocketrio.cli.output import UNKNOWN
-from rocketrio.cli.tables import Cell, Fitted, Head
-from rocketrio_protocol.ha.status import LastWait
 from rocketrio_protocol.log_lines import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from rocketrio.admin.cluster_status import BrokerStatus
+    from rocketrio.cli.tables import Cell
+    from rocketrio_protocol.ha.status import LastWait
 
 _COLUMNS: Final = (
     *("broker", "id", "role", "address", "log end", "follows"),
@@ -23,7 +25,6 @@ STATUS_KEYS: Final = (
 )
 """The columns of a table that --columns, --sort and the like ask for."""
 _RIGHT: Final = frozenset({"id", "log end", "behind", "seconds"})
-_WELL: Final = frozenset({TAKES_WRITES, "following", "connected"})
 _COPYING_LEFT: Final = 1.0
 """Seconds: a slave that has at least this much time left is shown as copying."""
 _NOT_THERE: Final = "-"
@@ -38,6 +39,8 @@ _SHOWN_BY: Final = {
 
 def status_rows(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
     """Return the statuses for programs: stable names, null for unknown, times in seconds, sizes in bytes."""
+    import msgspec
+
     return [
         {
             "cluster": one.cluster,
@@ -70,6 +73,11 @@ def status_rows(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
 
 def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
     """Return the statuses as a table, with notes."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from rocketrio.cli.tables import Fitted, Head
+
     notes = [Text(printable(line), style=style) for line, style in _notes(statuses)]
     heads = [Head(column, is_number=column in _RIGHT) for column in _COLUMNS]
     table = Fitted(heads, [list(_cells(one)) for one in statuses])
@@ -77,6 +85,10 @@ def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
 
 
 def _cells(one: BrokerStatus) -> Iterator[Cell]:
+    from rich.text import Text
+
+    from rocketrio.admin.cluster_status import TAKES_WRITES
+
     is_slave = one.role == "slave"
     yield one.broker_name
     yield str(one.broker_id)
@@ -86,7 +98,10 @@ def _cells(one: BrokerStatus) -> Iterator[Cell]:
     yield (one.follows or UNKNOWN) if is_slave else _NOT_THERE
     yield _size(one.bytes_behind) if is_slave else _NOT_THERE
     yield _seconds(one.seconds_behind) if is_slave else _NOT_THERE
-    yield Text(one.state or UNKNOWN, style="green" if one.state in _WELL else "bold yellow")
+    yield Text(
+        one.state or UNKNOWN,
+        style="green" if one.state in (TAKES_WRITES, "following", "connected") else "bold yellow",
+    )
 
 
 def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:

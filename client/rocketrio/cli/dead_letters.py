@@ -1,29 +1,38 @@
 """The command `rocketrio dead-letters`."""
 
+from __future__ import annotations
+
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketrio.admin.dead_letters import VIEW_MAX_MESSAGES
-from rocketrio.cli.asking import asking
+from rocketrio.cli.call import Call, reads
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import GROUP, TIME_HELP, Time, client_options, reads, run
 from rocketrio.cli.dead_letters_tools import count, export, resend
 from rocketrio.cli.message_output import body_problem, body_size
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output
-from rocketrio.connect import ClientOptions
-from rocketrio_protocol.message import MessageExt
+from rocketrio.cli.output import Column, hidden
+from rocketrio.cli.types import GROUP, TIME_HELP, Time
+from rocketrio.limits import VIEW_MAX_MESSAGES
+
+if TYPE_CHECKING:
+    pass
 
 _COLUMNS: Final = (
     "message_id",
     "topic",
-    Column("keys", cell=lambda row: row["keys"] or ""),
+    Column("keys", cell=lambda row: row["keys"] or "", value=lambda one: one.keys or None),
     Column("tags", cell=lambda row: row["tags"] or ""),
     "reconsume_times",
     "store_time",
-    Column("body_size", cell=lambda row: row["body_error"] or str(row["body_size"]), right=True),
+    Column(
+        "body_size",
+        cell=lambda row: row["body_error"] or str(row["body_size"]),
+        right=True,
+        value=body_size,
+    ),
+    hidden("body_error", body_problem),
 )
 
 
@@ -49,15 +58,7 @@ dead_letters.add_command(resend)
     help="Maximum number, oldest first.",
 )  # fmt: skip
 @reads
-@client_options
-def list_command(
-    group: str,
-    since: datetime | None,
-    count: int,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def list_command(call: Call, group: str, since: datetime | None, count: int) -> None:
     """Show the dead letters of GROUP; none is removed.
 
     `reconsume_times` is how often the message was sent back, including the last time. With --json the output has one
@@ -67,25 +68,8 @@ def list_command(
     Example:
       rocketrio dead-letters list billing --since 2026-11-21T08:00
     """
-
-    async def work() -> None:
-        async with asking(f"reading dead letters of {group}", client) as admin:
-            found = await admin.dead_letters(group).messages(since=since, max_messages=count)
-            if not found:
-                await admin.group(group)  # Fails if no broker knows the group.
-        output.show(map(_row, found), _COLUMNS, lines=True)
-
-    run(work, verbose=verbose)
-
-
-def _row(message: MessageExt) -> dict[str, Any]:
-    return {
-        "message_id": message.message_id,
-        "topic": message.topic,
-        "keys": message.keys or None,
-        "tags": message.tags,
-        "reconsume_times": message.reconsume_times,
-        "store_time": message.store_time,
-        "body_size": body_size(message),
-        "body_error": body_problem(message),
-    }
+    async with call.asking(f"reading dead letters of {group}"):
+        found = await call.admin.dead_letters(group).messages(since=since, max_messages=count)
+        if not found:
+            await call.admin.group(group)  # Fails if no broker knows the group.
+    call.output.show(found, _COLUMNS, lines=True)

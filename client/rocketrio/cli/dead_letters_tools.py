@@ -1,42 +1,34 @@
 """The commands `rocketrio dead-letters count|export|resend`."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.cluster_questions import in_parallel
-from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters, ResendTo
-from rocketrio.admin.resend import Journal, Resent, chooses, open_journal
-from rocketrio.admin.resend import resend as resend_letters
-from rocketrio.cli.asking import asking
+from rocketrio.cli.call import Call, changes, reads, saves
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import (
-    GROUP,
-    TIME_HELP,
-    Time,
-    changes,
-    client_options,
-    end_in_part,
-    local,
-    reads,
-    run,
-)
+from rocketrio.cli.json_values import json_text
 from rocketrio.cli.message_output import body_problem, body_size, warn_of_unreadable
 from rocketrio.cli.numbers import Rate
-from rocketrio.cli.output import Column, Output, json_text
+from rocketrio.cli.output import Column, Output, hidden
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import say
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import GROUP, TIME_HELP, Time
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError, Error
-from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import DEAD_LETTER_PREFIX
+
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
+    from rocketrio.admin.dead_letters import DeadLetters, ResendTo
+    from rocketrio.admin.resend import Journal, Resent
+    from rocketrio_protocol.message import MessageExt
 
 _SINCE = click.option(
     "--since", type=Time(), help=f"Only those stored from this time on, {TIME_HELP}."
@@ -53,14 +45,7 @@ _WHERE = click.option(
 @click.argument("groups", type=GROUP, nargs=-1, metavar="[GROUP]...")
 @click.option("--all-groups", is_flag=True, help="All groups that have dead letters.")
 @reads
-@client_options
-def count(
-    groups: tuple[str, ...],
-    all_groups: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def count(call: Call, groups: tuple[str, ...], all_groups: bool) -> None:
     """Show how many dead letters groups have, since when, and how many came in the last hour.
 
     \b
@@ -68,41 +53,29 @@ def count(
       rocketrio dead-letters count billing
       rocketrio dead-letters count --all-groups --sort -last_hour
     """
+    from rocketrio.admin.cluster_questions import in_parallel
+
     if bool(groups) == all_groups:
         raise click.UsageError("name groups, or give --all-groups")
-    found: list[DeadLetterCount] = []
-
-    async def work() -> None:
-        async with asking("counting dead letters", client) as admin:
-            names = groups or await _groups_with_dead_letters(admin)
-            found.extend(await in_parallel(names, lambda name: admin.dead_letters(name).counted()))
-            for one in found:
-                if one.messages == 0 and not all_groups:
-                    await admin.group(one.group)  # Fails if no broker knows the group.
-
-    run(work, verbose=verbose)
-    output.show(
-        [
-            {
-                "group": one.group,
-                "messages": one.messages,
-                "oldest": one.oldest,
-                "newest": one.newest,
-                "last_hour": one.last_hour,
-                "problem": one.problem,
-            }
-            for one in found
-        ],
+    async with call.asking("counting dead letters"):
+        names = groups or await _groups_with_dead_letters(call.admin)
+        found = await in_parallel(names, lambda name: call.admin.dead_letters(name).counted())
+        for one in found:
+            if one.messages == 0 and not all_groups:
+                await call.admin.group(one.group)  # Fails if no broker knows the group.
+    call.output.show(
+        found,
         (
             "group",
             "messages",
-            Column("oldest", cell=lambda row: _time(row["oldest"], row["messages"], output)),
-            Column("newest", cell=lambda row: _time(row["newest"], row["messages"], output)),
+            Column("oldest", cell=lambda row: _time(row["oldest"], row["messages"], call.output)),
+            Column("newest", cell=lambda row: _time(row["newest"], row["messages"], call.output)),
             "last_hour",
+            hidden("problem"),
         ),
         people=None if found else "no group has dead letters",
     )
-    end_in_part({one.group: one.problem for one in found if one.problem is not None})
+    call.silent.update({one.group: one.problem for one in found if one.problem is not None})
 
 
 async def _groups_with_dead_letters(admin: Admin) -> list[str]:
@@ -126,15 +99,9 @@ def _time(time: datetime | None, messages: int | None, output: Output) -> str:
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
 @_SINCE
 @_WHERE
-@local
-@client_options
-def export(
-    group: str,
-    directory: Path,
-    since: datetime | None,
-    where: str | None,
-    client: ClientOptions,
-    verbose: int,
+@saves
+async def export(
+    call: Call, group: str, directory: Path, since: datetime | None, where: str | None
 ) -> None:
     """Write the dead letters of GROUP to files in DIR, which must be empty or new; none is removed.
 
@@ -146,28 +113,25 @@ def export(
     Example:
       rocketrio dead-letters export billing ./billing-dead --where "TAGS = 'red'"
     """
+    from rocketrio.admin.resend import chooses
 
-    async def work() -> None:
-        chosen = None if where is None else chooses(where)
-        written = 0
-        async with open_admin(**client) as admin:
-            letters = admin.dead_letters(group)
-            if not await letters.count():
-                await admin.group(group)  # Fails if no broker knows the group.
-            bodies = _prepared(directory)
-            with (directory / "messages.ndjson").open("x", encoding="utf-8") as index:
-                async with (
-                    showing_progress(f"dead letters of {group}", lambda: written),
-                    aclosing(letters.pages(since=since)) as pages,
-                ):
-                    async for page in pages:
-                        for message in page:
-                            if chosen is None or chosen(message):
-                                written += 1
-                                _write(message, bodies / f"{written:06}.bin", index)
-        click.echo(f"wrote {counted(written, 'message')} to {directory}")
-
-    run(work, verbose=verbose)
+    chosen = None if where is None else chooses(where)
+    written = 0
+    letters = call.admin.dead_letters(group)
+    if not await letters.count():
+        await call.admin.group(group)  # Fails if no broker knows the group.
+    bodies = _prepared(directory)
+    with (directory / "messages.ndjson").open("x", encoding="utf-8") as index:
+        async with (
+            showing_progress(f"dead letters of {group}", lambda: written),
+            aclosing(letters.pages(since=since)) as pages,
+        ):
+            async for page in pages:
+                for message in page:
+                    if chosen is None or chosen(message):
+                        written += 1
+                        _write(message, bodies / f"{written:06}.bin", index)
+    click.echo(f"wrote {counted(written, 'message')} to {directory}")
 
 
 def _prepared(directory: Path) -> Path:
@@ -184,6 +148,7 @@ def _prepared(directory: Path) -> Path:
 
 
 def _write(message: MessageExt, path: Path, index: TextIO) -> None:
+
     problem = body_problem(message)
     path.write_bytes(message.body if problem is None else message.stored_body)
     index.write(
@@ -229,8 +194,8 @@ def _write(message: MessageExt, path: Path, index: TextIO) -> None:
     help="Remember in this file what was sent, and continue from it: nothing is sent twice.",
 )
 @changes
-@client_options
 def resend(
+    call: Call,
     group: str,
     message_ids: tuple[str, ...],
     is_all: bool,
@@ -239,10 +204,6 @@ def resend(
     to: ResendTo,
     rate: float | None,
     state: Path | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Send dead letters of GROUP again; they stay among the dead letters too.
 
@@ -256,6 +217,9 @@ def resend(
       rocketrio dead-letters resend billing --all --since 2026-11-21T08:00 --dry-run
       rocketrio dead-letters resend billing --all --rate 50/s --state billing.state
     """
+    from rocketrio.admin.resend import chooses, open_journal
+    from rocketrio.admin.resend import resend as resend_letters
+
     if bool(message_ids) == is_all:
         raise click.UsageError("name message ids, or give --all")
     if message_ids and state is not None:
@@ -272,42 +236,39 @@ def resend(
             doubtful.append(one.message.message_id)
         if one.outcome == "unreadable":
             unreadable.append(one.message)
-        if dry_run or not output.for_people:
+        if call.dry_run or not call.output.for_people:
             rows.append(_resent_row(one))
 
     async def work() -> None:
         chosen = None if where is None else chooses(where)
         with ExitStack() as stack:
             journal: Journal | None = None
-            if state is not None and (is_there or not dry_run):
+            if state is not None and (is_there or not call.dry_run):
                 journal = stack.enter_context(open_journal(state))
-            async with (
-                open_admin(**client) as admin,
-                showing_progress(f"dead letters of {group}", outcomes.total),
-            ):
-                letters = admin.dead_letters(group)
+            async with showing_progress(f"dead letters of {group}", outcomes.total):
+                letters = call.admin.dead_letters(group)
                 named = None
                 if not is_all:
                     named = await _named(letters, message_ids, since)
                 await resend_letters(
                     letters, named, report=report, to=to, since=since, where=chosen,
-                    rate=rate, journal=journal, dry_run=dry_run,
+                    rate=rate, journal=journal, dry_run=call.dry_run,
                 )  # fmt: skip
 
     try:
-        run(work, verbose=verbose)
+        call.run(work)
     except BaseException:
-        if (
-            outcomes
-        ):  # After a failure, or Ctrl-C, what was done until then; nothing was known before.
-            _summary(outcomes, doubtful, rows, output, dry_run=dry_run)
+        # After a failure, or Ctrl-C, what was done until then; nothing was known before.
+        if outcomes:
+            _summary(outcomes, doubtful, rows, call.output, dry_run=call.dry_run)
             warn_of_unreadable(unreadable)
         raise
-    _summary(outcomes, doubtful, rows, output, dry_run=dry_run)
+    _summary(outcomes, doubtful, rows, call.output, dry_run=call.dry_run)
     warn_of_unreadable(unreadable)
 
 
 def _resent_row(one: Resent) -> dict[str, object]:
+
     return {
         "message_id": one.message.message_id,
         "topic": one.message.topic,

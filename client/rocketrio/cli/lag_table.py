@@ -1,17 +1,22 @@
 """Formats the output of `rocketrio lag`: for people and for programs."""
 
+from __future__ import annotations
+
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.text import Text
 
-from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
 from rocketrio.cli.output import UNKNOWN
-from rocketrio.cli.tables import TEXT_WIDTH, Cell, Fitted, Head, text_of
 from rocketrio.counts import counted
 from rocketrio_protocol.lag import Judgement, Owner, Verdict, duration
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.text import Text
+
+    from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
+    from rocketrio.cli.tables import Cell
 
 _GROUP_COLUMNS: Final = (
     *("group", "topic", "lag", "oldest", "in/s", "out/s", "eta", "members", "verdict", "why"),
@@ -122,6 +127,8 @@ class GroupTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table for the width that there is."""
+        from rocketrio.cli.tables import TEXT_WIDTH, Fitted, Head
+
         rows = self.report.rows
         mark = " counted" if any(row.source == "counters" for row in rows) else ""
         heads = [
@@ -158,6 +165,11 @@ def _group_cells(row: GroupLag) -> list[Cell]:
 
 def queue_table(report: LagReport) -> RenderableType:
     """Return a table of queues for people, one for each group and topic."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from rocketrio.cli.tables import Fitted, Head
+
     parts: list[RenderableType] = []
     for row in report.rows:
         rows = [
@@ -182,6 +194,8 @@ def queue_table(report: LagReport) -> RenderableType:
 
 
 def _heading(row: GroupLag) -> Text:
+    from rocketrio.cli.tables import text_of
+
     return text_of(f"{row.group} {_topic(row)}: {row.verdict.value}: {row.judgement.why}")
 
 
@@ -190,6 +204,8 @@ def _topic(row: GroupLag) -> str:
 
 
 def _notes(report: LagReport) -> list[Text]:
+    from rich.text import Text
+
     notes = []
     if len(report.rows) < report.rows_in_all:
         notes.append(
@@ -231,4 +247,6 @@ def _owner(owner: str | Owner) -> str:
 
 
 def _verdict(verdict: Verdict) -> Text:
+    from rich.text import Text
+
     return Text(verdict.value, style=_STYLES.get(verdict, _BAD))

@@ -1,13 +1,19 @@
 """The commands `rocketrio message get|find|at|browse|tail`: they read, commit nothing, and make no group."""
 
+from __future__ import annotations
+
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.cli.asking import asking
+from rocketrio.cli.call import Call, reads, streams
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import (
+from rocketrio.cli.message_output import list_messages, print_message, show_message
+from rocketrio.cli.message_trace import deliver, show_id, status, trace
+from rocketrio.cli.numbers import Whole
+from rocketrio.cli.output import Output
+from rocketrio.cli.types import (
     PLACE,
     PLACE_HELP,
     QUEUE,
@@ -16,20 +22,13 @@ from rocketrio.cli.common import (
     TIME_HELP,
     TOPIC,
     Time,
-    client_options,
     range_to,
-    reads,
-    run,
-    streams,
 )
-from rocketrio.cli.message_output import list_messages, print_message, show_message
-from rocketrio.cli.message_trace import deliver, show_id, status, trace
-from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Output
-from rocketrio.connect import ClientOptions
 from rocketrio.places import Place, PlaceRange
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message import MessageExt
+
+if TYPE_CHECKING:
+    from rocketrio_protocol.message import MessageExt
 
 _COUNT = 20
 _BODY_BYTES = 4096
@@ -68,15 +67,8 @@ message.add_command(deliver)
     "--decode-only", is_flag=True, help="Only show what is inside the id, without a cluster."
 )
 @reads
-@client_options
-def get(
-    message_id: str,
-    topic: str | None,
-    max_body: int,
-    decode_only: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+async def get(
+    call: Call, message_id: str, topic: str | None, max_body: int, decode_only: bool
 ) -> None:
     """Show one message with all its properties.
 
@@ -90,21 +82,18 @@ def get(
       rocketrio message get AC1100020007... --decode-only
     """
     if decode_only:
-        show_id(message_id, output)
+        show_id(message_id, call.output)
         return
 
-    async def work() -> None:
-        async with asking("looking for the message", client) as admin:
-            if topic is None:
-                found = [await admin.view_message(message_id)]
-            else:
-                found = await admin.query_message(topic, message_id, is_unique_id=True)
-        if not found:
-            raise Error(f"no broker of {topic} knows the message {message_id}")
-        # A producer that sends again stores a message twice, under one id.
-        show_message(output, found, max_body)
-
-    run(work, verbose=verbose)
+    async with call.asking("looking for the message"):
+        if topic is None:
+            found = [await call.admin.view_message(message_id)]
+        else:
+            found = await call.admin.query_message(topic, message_id, is_unique_id=True)
+    if not found:
+        raise Error(f"no broker of {topic} knows the message {message_id}")
+    # A producer that sends again stores a message twice, under one id.
+    show_message(call.output, found, max_body)
 
 
 @message.command()
@@ -114,16 +103,8 @@ def get(
 @click.option("--to", "until", type=Time(), help=f"Stored then or earlier, {TIME_HELP}.")
 @click.option("-n", "--count", type=Whole(1), default=_COUNT, show_default=True, help="At most.")
 @reads
-@client_options
-def find(
-    topic: str,
-    key: str,
-    since: datetime | None,
-    until: datetime | None,
-    count: int,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+async def find(
+    call: Call, topic: str, key: str, since: datetime | None, until: datetime | None, count: int
 ) -> None:
     """List the messages of TOPIC that have a key.
 
@@ -133,19 +114,15 @@ def find(
     Example:
       rocketrio message find orders --key A-17 --from 2026-11-21T08:00
     """
-
-    async def work() -> None:
-        async with asking(f"looking in {topic}", client) as admin:
-            found = await admin.query_message(
-                topic, key, max_messages=count + 1, begin_time=since, end_time=until
-            )
-        list_messages(output, found[:count])
-        if not found:
-            click.echo(f"no broker finds a message of {topic} with the key {key!r}", err=True)
-        if len(found) > count:
-            click.echo(f"the first {count:,} of more; --count shows more", err=True)
-
-    run(work, verbose=verbose)
+    async with call.asking(f"looking in {topic}"):
+        found = await call.admin.query_message(
+            topic, key, max_messages=count + 1, begin_time=since, end_time=until
+        )
+    list_messages(call.output, found[:count])
+    if not found:
+        click.echo(f"no broker finds a message of {topic} with the key {key!r}", err=True)
+    if len(found) > count:
+        click.echo(f"the first {count:,} of more; --count shows more", err=True)
 
 
 @message.command()
@@ -154,36 +131,23 @@ def find(
 @click.argument("offset", type=Whole(0))
 @click.option("-n", "--count", type=Whole(1), default=1, show_default=True, help="At most.")
 @reads
-@client_options
-def at(
-    topic: str,
-    queue: tuple[str, int],
-    offset: int,
-    count: int,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def at(call: Call, topic: str, queue: tuple[str, int], offset: int, count: int) -> None:
     """List the messages at OFFSET of a queue, and after it.
 
     \b
     Example:
       rocketrio message at orders broker-a/3 1204 --count 5
     """
-
-    async def work() -> None:
-        async with asking(f"reading {topic}", client) as admin:
-            found = await admin.messages(topic, broker_name=queue[0], queue_id=queue[1]).at(
-                offset, count
-            )
-        if not found:
-            raise Error(f"queue {queue[1]} of {queue[0]} has no message at {offset} or after it")
-        if found[0].queue_offset > offset:
-            first = found[0].queue_offset
-            click.echo(f"the messages before {first} are deleted", err=True)
-        list_messages(output, found)
-
-    run(work, verbose=verbose)
+    async with call.asking(f"reading {topic}"):
+        found = await call.admin.messages(topic, broker_name=queue[0], queue_id=queue[1]).at(
+            offset, count
+        )
+    if not found:
+        raise Error(f"queue {queue[1]} of {queue[0]} has no message at {offset} or after it")
+    if found[0].queue_offset > offset:
+        first = found[0].queue_offset
+        click.echo(f"the messages before {first} are deleted", err=True)
+    list_messages(call.output, found)
 
 
 @message.command()
@@ -194,17 +158,14 @@ def at(
 @click.option("-n", "--count", type=Whole(1), default=_COUNT, show_default=True, help="At most.")
 @click.option("--last", is_flag=True, help="The newest instead of the oldest.")
 @reads
-@client_options
-def browse(
+async def browse(
+    call: Call,
     topic: str,
     since: PlaceRange,
     until: Place | None,
     queue: tuple[str, int] | None,
     count: int,
     last: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """List messages of TOPIC in the order of storing, the oldest first.
 
@@ -219,20 +180,17 @@ def browse(
     broker_name, queue_id = queue or (None, None)
     where = range_to(since, until)
 
-    async def work() -> None:
-        async with asking(f"reading {topic}", client) as admin:
-            messages = admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
-            read = messages.last if last else messages.first
-            found = await read(count, since=where.start, until=where.end)
-        list_messages(output, found.messages)
-        if found.in_all > len(found.messages):
-            which = "last" if last else "first"
-            click.echo(
-                f"the {which} {len(found.messages):,} of {found.in_all:,}; --count shows more",
-                err=True,
-            )
-
-    run(work, verbose=verbose)
+    async with call.asking(f"reading {topic}"):
+        messages = call.admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
+        read = messages.last if last else messages.first
+        found = await read(count, since=where.start, until=where.end)
+    list_messages(call.output, found.messages)
+    if found.in_all > len(found.messages):
+        which = "last" if last else "first"
+        click.echo(
+            f"the {which} {len(found.messages):,} of {found.in_all:,}; --count shows more",
+            err=True,
+        )
 
 
 @message.command()
@@ -240,32 +198,21 @@ def browse(
 @click.option("--from", "since", type=PLACE, help=f"Begin there: {PLACE_HELP}.")
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @streams
-@client_options
-def tail(
-    topic: str,
-    since: Place | None,
-    queue: tuple[str, int] | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def tail(call: Call, topic: str, since: Place | None, queue: tuple[str, int] | None) -> None:
     """Show the messages of TOPIC as they are stored, until Ctrl-C: a line each, the body last.
 
     \b
     Example:
       rocketrio message tail orders --json | jq .body
     """
+    call.is_endless = True
     broker_name, queue_id = queue or (None, None)
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            messages = admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
-            async with messages.follow(since=since) as pages:
-                async for page in pages:
-                    for one in page:
-                        print_message(output, one, _line(one, output))
-
-    run(work, verbose=verbose, interrupted_is_done=True)
+    messages = call.admin.messages(topic, broker_name=broker_name, queue_id=queue_id)
+    async with messages.follow(since=since) as pages:
+        async for page in pages:
+            for one in page:
+                print_message(call.output, one, _line(one, call.output))
 
 
 def _line(one: MessageExt, output: Output) -> str:

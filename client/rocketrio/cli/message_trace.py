@@ -1,27 +1,26 @@
 """The commands `rocketrio message trace|status|deliver`: what happened to one message, and its delivery to a member."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
-import trio
 
-from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.id_parts import id_parts
-from rocketrio.admin.message_admin import deliver as deliver_to
-from rocketrio.admin.message_admin import message_status, message_trace
-from rocketrio.admin.message_trace import MessageTrace, TraceStep
-from rocketrio.cli.asking import asking
-from rocketrio.cli.cells import dashed
+from rocketrio.cli.call import Call, changes, reads
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import GROUP, TOPIC, changes, client_options, reads, run
-from rocketrio.cli.output import Column, Output, Row
+from rocketrio.cli.output import Column, Output, Row, dashed
 from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import GROUP, TOPIC
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import Error, LocalProtocolError
-from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRACE_TOPIC
+
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
+    from rocketrio.admin.message_trace import MessageTrace, TraceStep
+    from rocketrio_protocol.message import MessageExt
 
 _WATCH_EVERY = 2.0
 """Seconds between two looks at a trace: clients send theirs within a second or five."""
@@ -39,15 +38,8 @@ _WATCH_EVERY = 2.0
 )
 @click.option("--watch", is_flag=True, help="Show what follows too, until Ctrl-C.")
 @reads
-@client_options
-def trace(
-    message_id: str,
-    topic: str | None,
-    trace_topic: str,
-    watch: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+async def trace(
+    call: Call, message_id: str, topic: str | None, trace_topic: str, watch: bool
 ) -> None:
     """Show what happened to a message: who sent it, who got it, how that ended, where it went then.
 
@@ -60,25 +52,25 @@ def trace(
       rocketrio message trace AC1100020007...
       rocketrio message trace AC1100020007... --topic orders --watch
     """
+    import trio
 
-    async def work() -> None:
-        async with asking("looking for traces", client, when=not watch) as admin:
+    from rocketrio.admin.message_admin import message_trace
 
-            async def look() -> MessageTrace:
-                return await message_trace(admin, message_id, topic=topic, trace_topic=trace_topic)
+    async def look() -> MessageTrace:
+        return await message_trace(call.admin, message_id, topic=topic, trace_topic=trace_topic)
 
+    call.is_endless = watch
+    async with call.asking("looking for traces", when=not watch):
+        found = await look()
+        shown: set[TraceStep] = set()
+        while watch:
+            for step in found.steps:
+                if step not in shown:
+                    call.output.line(_row(step), _line(step, call.output))
+                    shown.add(step)
+            await trio.sleep(_WATCH_EVERY)
             found = await look()
-            shown: set[TraceStep] = set()
-            while watch:
-                for step in found.steps:
-                    if step not in shown:
-                        output.line(_row(step), _line(step, output))
-                        shown.add(step)
-                await trio.sleep(_WATCH_EVERY)
-                found = await look()
-        _show_trace(found, output)
-
-    run(work, verbose=verbose, interrupted_is_done=watch)
+    _show_trace(found, call.output)
 
 
 def _show_trace(found: MessageTrace, output: Output) -> None:
@@ -148,15 +140,7 @@ def _line(step: TraceStep, output: Output) -> str:
 @click.option("--topic", type=TOPIC, help="The topic: ID is then the id that its producer gave.")
 @click.option("--group", type=GROUP, help="Only this group.")
 @reads
-@client_options
-def status(
-    message_id: str,
-    topic: str | None,
-    group: str | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def status(call: Call, message_id: str, topic: str | None, group: str | None) -> None:
     """Show what each group that reads its topic has done with a message, and why that is known.
 
     Without --topic, ID is the offset id. CONSUMED: the group has committed beyond it. NOT_CONSUME_YET: not so far.
@@ -168,27 +152,24 @@ def status(
       rocketrio message status 7F00000100002A9F0000000000000000
       rocketrio message status AC1100020007... --topic orders --group billing
     """
+    from rocketrio.admin.message_admin import message_status
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            message = await found_message(admin, message_id, topic)
-            tracks = await message_status(admin, message, group=group)
-        output.show(
-            [
-                {
-                    "group": one.group,
-                    "status": one.status,
-                    "committed_offset": one.committed_offset,
-                    "queue_offset": message.queue_offset,
-                    "why": one.why,
-                }
-                for one in tracks
-            ],
-            ("group", "status", "why"),
-            people=None if tracks else f"no group reads {message.topic}",
-        )
-
-    run(work, verbose=verbose)
+    message = await found_message(call.admin, message_id, topic)
+    tracks = await message_status(call.admin, message, group=group)
+    call.output.show(
+        [
+            {
+                "group": one.group,
+                "status": one.status,
+                "committed_offset": one.committed_offset,
+                "queue_offset": message.queue_offset,
+                "why": one.why,
+            }
+            for one in tracks
+        ],
+        ("group", "status", "why"),
+        people=None if tracks else f"no group reads {message.topic}",
+    )
 
 
 # ------------------------------------------------------------------------------------------ delivery
@@ -202,16 +183,8 @@ def status(
     "--client", "client_id", required=True, help="The member's client id; see `group members`."
 )
 @changes
-@client_options
-def deliver(
-    message_id: str,
-    topic: str | None,
-    group: str,
-    client_id: str,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+async def deliver(
+    call: Call, message_id: str, topic: str | None, group: str, client_id: str
 ) -> None:
     """Have one member of a group handle a message now, and show how its handler ended.
 
@@ -223,48 +196,47 @@ def deliver(
       rocketrio message deliver 7F00000100002A9F... --group billing --client 10.0.0.9@app-7 --dry-run
       rocketrio message deliver AC1100020007... --topic orders --group billing --client 10.0.0.9@app-7
     """
+    from rocketrio.admin.message_admin import deliver as deliver_to
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            message = await found_message(admin, message_id, topic)
-            where = f"{message.message_id} of {message.topic}"
-            if dry_run:
-                members = await admin.consumer_connections(group)
-                if client_id not in {one.client_id for one in members.connection_set}:
-                    raise Error(
-                        f"{group} has no member {client_id}",
-                        remedy=f"`rocketrio group members {group}` lists them",
-                    )
-                row = {"group": group, "client_id": client_id, "result": None, "milliseconds": None}
-                text = f"{client_id} of {group} would get {where}"
-                output.show([{**row, "remark": None}], people=text)
-                return
-            result = await deliver_to(admin, message, group, client_id)
-        output.show(
-            [
-                {
-                    "group": group,
-                    "client_id": client_id,
-                    "result": result.consume_result,
-                    "milliseconds": result.spent_time_mills,
-                    "remark": result.remark,
-                }
-            ],
-            (
-                "client_id",
-                "result",
-                Column("milliseconds", "ms"),
-                dashed("remark"),
-            ),
-        )
-        if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
-            fail(f"the handler of {client_id} did not end well")
-
-    run(work, verbose=verbose)
+    message = await found_message(call.admin, message_id, topic)
+    where = f"{message.message_id} of {message.topic}"
+    if call.dry_run:
+        members = await call.admin.consumer_connections(group)
+        if client_id not in {one.client_id for one in members.connection_set}:
+            raise Error(
+                f"{group} has no member {client_id}",
+                remedy=f"`rocketrio group members {group}` lists them",
+            )
+        row = {"group": group, "client_id": client_id, "result": None, "milliseconds": None}
+        text = f"{client_id} of {group} would get {where}"
+        call.output.show([{**row, "remark": None}], people=text)
+        return
+    result = await deliver_to(call.admin, message, group, client_id)
+    call.output.show(
+        [
+            {
+                "group": group,
+                "client_id": client_id,
+                "result": result.consume_result,
+                "milliseconds": result.spent_time_mills,
+                "remark": result.remark,
+            }
+        ],
+        (
+            "client_id",
+            "result",
+            Column("milliseconds", "ms"),
+            dashed("remark"),
+        ),
+    )
+    if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
+        fail(f"the handler of {client_id} did not end well")
 
 
 def show_id(message_id: str, output: Output) -> None:
     """Print what is inside an id: `message get --decode-only`."""
+    from rocketrio.admin.id_parts import id_parts
+
     try:
         parts = id_parts(message_id, datetime.now(UTC))
     except LocalProtocolError as error:

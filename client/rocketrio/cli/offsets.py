@@ -1,54 +1,40 @@
 """The commands `rocketrio offsets show`; `offsets_reset.py` has `reset`."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketrio.admin.admin import Admin
-from rocketrio.admin.admin_values import QueueOffsets
-from rocketrio.admin.offset_files import committed_offsets
-from rocketrio.cli.asking import asking
+from rocketrio.cli.call import Call, changes_with, without_bounds
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import (
-    GROUP,
-    TIME_EXAMPLE,
-    TIME_HELP,
-    TOPIC,
-    changes_with,
-    client_options,
-    run_in_part,
-    typed_time,
-    without_bounds,
-)
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.offsets_files import delete, export
 from rocketrio.cli.offsets_reset import reset
-from rocketrio.cli.output import UNKNOWN, Column, Output, Row
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.output import UNKNOWN, Column, Row, hidden
+from rocketrio.cli.types import GROUP, TIME_EXAMPLE, TIME_HELP, TOPIC, typed_time
 from rocketrio_protocol.errors import ConfigError, Error, GroupNotExistError
 from rocketrio_protocol.lag import ahead_text
-from rocketrio_protocol.message import MessageQueue
 
-COLUMNS: tuple[str | Column, ...] = (
-    "broker_name",
-    "queue_id",
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
+    from rocketrio.admin.admin_values import QueueOffsets
+    from rocketrio_protocol.message import MessageQueue
+
+COLUMNS: Final[tuple[str | Column, ...]] = (
+    Column("broker_name", value=lambda one: one.queue.broker_name),
+    Column("queue_id", value=lambda one: one.queue.queue_id),
     "min_offset",
     "max_offset",
     "committed_offset",
     Column("lag", cell=lambda row: _lag(row), right=True),
+    hidden("ahead"),
 )
 
 logger = logging.getLogger("rocketrio.cli")
-
-
-# Queues that are not reset have no target: it is not unknown.
-_TARGET = Column(
-    "target_offset",
-    cell=lambda row: "-" if row["target_offset"] is None else str(row["target_offset"]),
-    right=True,
-)
 
 
 class _ShowByDefault(Group):
@@ -96,16 +82,8 @@ offsets.add_command(delete)
 )
 @click.option("--queue-id", type=Whole(0), help="Reset only the queues of this number.")
 @changes_with("reset_to")
-@client_options
-def show(
-    topic: str,
-    group: str,
-    reset_to: str | None,
-    queue_id: int | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+async def show(
+    call: Call, topic: str, group: str, reset_to: str | None, queue_id: int | None
 ) -> None:
     """Show a group's progress in each queue of TOPIC, or reset it.
 
@@ -126,42 +104,37 @@ def show(
       rocketrio offsets orders --group billing --reset-to 120 --queue-id 3
       rocketrio offsets orders --group billing --reset-to 2026-11-21T08:00+01:00 --dry-run
     """
-    if dry_run and reset_to is None:
+    if call.dry_run and reset_to is None:
         raise click.UsageError("--dry-run shows what --reset-to would do; give that too")
 
-    async def work(silent: dict[str, str]) -> None:
-        async with asking(f"asking about {topic}", client) as admin:
-            found = await admin.offsets(topic, group)
-            await _refuse_unknown(admin, group)
-            targets: dict[MessageQueue, int] = {}
-            if reset_to is not None:
-                targets = await _targets(admin, topic, group, _chosen(found, queue_id), reset_to)
-            if targets and not dry_run:
-                await admin.reset_offsets(group, targets)
-                found = await admin.offsets(topic, group)
-        rows = [
-            {
-                "broker_name": queue.queue.broker_name,
-                "queue_id": queue.queue.queue_id,
-                "min_offset": queue.min_offset,
-                "max_offset": queue.max_offset,
-                "committed_offset": queue.committed_offset,
-                "lag": queue.lag,
-                "ahead": queue.ahead,
-            }
-            | ({"target_offset": targets.get(queue.queue)} if dry_run else {})
-            for queue in found
-        ]
-        output.show(
-            rows, (*COLUMNS, *([_TARGET] if dry_run else [])), notes=[*_ahead(found), _total(found)]
+    async with call.asking(f"asking about {topic}"):
+        found = await call.admin.offsets(topic, group)
+        await _refuse_unknown(call.admin, group)
+        targets: dict[MessageQueue, int] = {}
+        if reset_to is not None:
+            targets = await _targets(call.admin, topic, group, _chosen(found, queue_id), reset_to)
+        if targets and not call.dry_run:
+            await call.admin.reset_offsets(group, targets)
+            found = await call.admin.offsets(topic, group)
+    columns = COLUMNS
+    if call.dry_run:
+        columns += (
+            Column(
+                "target_offset",
+                # Queues that are not reset have no target: it is not unknown.
+                cell=lambda row: "-" if row["target_offset"] is None else str(row["target_offset"]),
+                right=True,
+                value=lambda one: targets.get(one.queue),
+            ),
         )
-        silent.update(without_bounds(found))
-
-    run_in_part(work, verbose=verbose)
+    call.output.show(found, columns, notes=[*_ahead(found), _total(found)])
+    call.silent.update(without_bounds(found))
 
 
 async def _refuse_unknown(admin: Admin, group: str) -> None:
     """Raise GroupNotExistError if all masters answer, and none knows the group."""
+    from rocketrio.admin.offset_files import committed_offsets
+
     try:
         await committed_offsets(admin, group)
     except GroupNotExistError:

@@ -1,50 +1,28 @@
 """The command `rocketrio offsets reset`."""
 
+from __future__ import annotations
+
 import csv
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.reset_plan import (
-    PlanChangedError,
-    QueueReset,
-    ResetPlan,
-    Target,
-    Way,
-    target_of,
-)
+from rocketrio.cli.call import Call, changes
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import (
-    GROUP,
-    QUEUE,
-    REFUSED,
-    TIME_HELP,
-    TOPIC,
-    changes,
-    client_options,
-    run,
-)
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output
-from rocketrio.cli.progress import showing_progress
-from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.output import Column, Output, hidden
+from rocketrio.cli.shell import REFUSED, fail
+from rocketrio.cli.types import GROUP, QUEUE, TIME_HELP, TOPIC
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.message import MessageQueue
 
-_COLUMNS: Final = (
-    *("topic", "broker_name", "queue_id", "from_offset", "to_offset"),
-    *("messages_again", "messages_skipped", "way", "after"),
-)
-
-
-# In a dry run nothing was done, so there is nothing after it: it is not unknown.
-_NOT_YET: Final = Column("after", cell=lambda row: "-")
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
+    from rocketrio.admin.reset_plan import ResetPlan, Target
+    from rocketrio_protocol.message import MessageQueue
 
 
 @click.command(cls=Command)
@@ -71,8 +49,8 @@ _NOT_YET: Final = Column("after", cell=lambda row: "-")
     "--offline", is_flag=True, help="Commit although the group has members, which may undo it."
 )
 @changes
-@client_options
-def reset(
+async def reset(
+    call: Call,
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
@@ -82,10 +60,6 @@ def reset(
     from_file: Path | None,
     queues: tuple[tuple[str, int], ...],
     offline: bool,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Set GROUP back or forward, by a plan, and read back what became of it.
 
@@ -103,37 +77,32 @@ def reset(
       rocketrio offsets reset billing --all-topics --to last
       rocketrio offsets reset billing --topic orders --shift -100 --queue broker-a/3
     """
+    from rocketrio.admin.reset_plan import PlanChangedError
+    from rocketrio_protocol.message import MessageQueue
+
     given = [one for one in (place, shift, to_group, from_file) if one is not None]
     if len(given) != 1:
         raise click.UsageError("give one of --to, --shift, --to-group and --from-file")
     if (len(topics) > 0) == all_topics and from_file is None:
         raise click.UsageError("give --topic or --all-topics")
-    results: list[ResetPlan] = []
-    changed: list[str] = []
-
-    async def work() -> None:
-        async with open_admin(**client) as admin, showing_progress(f"resetting {group}"):
-            named: list[str] = [*topics]
-            if all_topics:
-                named = await admin.topics_of_group(group)
-            target = await _target(admin, named, place, shift, to_group, from_file)
-            if not named:
-                named = sorted({queue.topic for queue in target.offsets or ()})
-            chosen = None
-            if queues:
-                chosen = {MessageQueue(topic, *queue) for topic in named for queue in queues}
-            plan = await admin.plan_reset(group, named, target, queues=chosen, offline=offline)
+    async with call.asking(f"resetting {group}"):
+        named: list[str] = [*topics]
+        if all_topics:
+            named = await call.admin.topics_of_group(group)
+        target = await _target(call.admin, named, place, shift, to_group, from_file)
+        if not named:
+            named = sorted({queue.topic for queue in target.offsets or ()})
+        chosen = None
+        if queues:
+            chosen = {MessageQueue(topic, *queue) for topic in named for queue in queues}
+        plan = await call.admin.plan_reset(group, named, target, queues=chosen, offline=offline)
+        if not call.dry_run:
             try:
-                results.append(plan if dry_run else await admin.apply_reset(plan))
+                plan = await call.admin.apply_reset(plan)
             except PlanChangedError as error:
-                changed.append(str(error))
-
-    run(work, verbose=verbose)
-    if changed:
-        fail(changed[0], code=REFUSED)
-    [result] = results
-    _show(result, output, dry_run=dry_run)
-    if not dry_run and not all(one.has_arrived for one in result.queues):
+                fail(str(error), code=REFUSED)
+    _show(plan, call.output, dry_run=call.dry_run)
+    if not call.dry_run and not all(one.has_arrived for one in plan.queues):
         sys.exit(1)
 
 
@@ -145,6 +114,8 @@ async def _target(
     to_group: str | None,
     from_file: Path | None,
 ) -> Target:
+    from rocketrio.admin.reset_plan import Target, target_of
+
     if place is not None:
         return target_of(place, admin.client.wall_clock.now_ms())
     if shift is not None:
@@ -165,6 +136,8 @@ async def _target(
 
 def _read(path: Path) -> dict[MessageQueue, int]:
     """Return the offsets in a file that `offsets export` wrote, as CSV or as JSON."""
+    from rocketrio_protocol.message import MessageQueue
+
     text = path.read_text()
     try:
         rows = (
@@ -183,9 +156,17 @@ def _read(path: Path) -> dict[MessageQueue, int]:
 
 
 def _show(plan: ResetPlan, output: Output, *, dry_run: bool) -> None:
+    from rocketrio.admin.reset_plan import Way
+
     output.show(
-        [_row(one) | {"has_arrived": None if dry_run else one.has_arrived} for one in plan.queues],
-        (*_COLUMNS[:-1], _NOT_YET if dry_run else _COLUMNS[-1]),
+        plan.queues,
+        (
+            *(_of_queue(key) for key in ("topic", "broker_name", "queue_id")),
+            *("from_offset", "to_offset", "messages_again", "messages_skipped", "way"),
+            # In a dry run nothing was done, so there is nothing after it: it is not unknown.
+            Column("after", cell=(lambda row: "-") if dry_run else None),
+            hidden("has_arrived", lambda one: None if dry_run else one.has_arrived),
+        ),
         document=lambda queues: {
             "group": plan.group,
             "members": plan.members,
@@ -214,15 +195,5 @@ def _show(plan: ResetPlan, output: Output, *, dry_run: bool) -> None:
         )
 
 
-def _row(one: QueueReset) -> dict[str, Any]:
-    return {
-        "topic": one.queue.topic,
-        "broker_name": one.queue.broker_name,
-        "queue_id": one.queue.queue_id,
-        "from_offset": one.from_offset,
-        "to_offset": one.to_offset,
-        "messages_again": one.messages_again,
-        "messages_skipped": one.messages_skipped,
-        "way": one.way.value,
-        "after": one.after,
-    }
+def _of_queue(key: str) -> Column:
+    return Column(key, value=lambda one: getattr(one.queue, key))

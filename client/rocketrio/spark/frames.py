@@ -86,7 +86,7 @@ def _frame(
     arguments: Mapping[str, object],
     parse: Callable[[Mapping[str, str]], "ReadOptions"],
 ) -> "DataFrame":
-    from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE
+    from rocketrio.cluster.variables import NAME_SERVERS_VARIABLE
 
     options = option_texts(arguments)
     if "nameServer" not in options and os.environ.get(NAME_SERVERS_VARIABLE):

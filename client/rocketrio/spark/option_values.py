@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from rocketrio.arguments import similar_name
-from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
+from rocketrio.cluster.name_servers import name_server_addresses
+from rocketrio.cluster.variables import NAME_SERVERS_VARIABLE
 from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.errors import ConfigError

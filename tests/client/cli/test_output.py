@@ -168,7 +168,7 @@ def test_narrow_terminal_gets_the_fields_below_each_other(
     columns = ("group", Column("lag", "behind"), "topics")
     for width, expected in ((23, "group    behind  topics"), (22, "group   billing")):
         monkeypatch.setattr(
-            "rocketrio.cli.output.console",
+            "rocketrio.cli.console.console",
             lambda width=width: Console(width=width, force_terminal=False),
         )
         Output().show(ROWS[:1], columns)
