@@ -13,8 +13,9 @@ from rocketrio.cli.acl_common import at_brokers, known_user, plain_option, show_
 from rocketrio.cli.acl_users import RIGHTS, account, user
 from rocketrio.cli.call import Call, changes, changes_with, reads
 from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import row_of
 from rocketrio.cli.commands import CallableT, Group
-from rocketrio.cli.output import Output, row_of
+from rocketrio.cli.output import Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import say
 from rocketrio.cli.shell import fail

@@ -16,8 +16,8 @@ from rocketrio.cli.acl_common import (
 )
 from rocketrio.cli.call import Call, changes, reads
 from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column, row_of
 from rocketrio.cli.commands import Group
-from rocketrio.cli.output import Column, row_of
 from rocketrio.cli.say import say
 from rocketrio.cli.shell import fail
 from rocketrio.counts import counted

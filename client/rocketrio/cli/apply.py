@@ -10,8 +10,9 @@ import click
 
 from rocketrio.cli.call import Call, changes
 from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import Command
-from rocketrio.cli.output import Column, Output
+from rocketrio.cli.output import Output
 from rocketrio.cli.say import warn
 from rocketrio.cli.shell import DONE_IN_PART, REFUSED, fail
 from rocketrio.counts import counted

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketrio.cli.call import Call, changes, whole_timeout
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import Command
-from rocketrio.cli.output import Column
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import say
 from rocketrio.cli.shell import fail

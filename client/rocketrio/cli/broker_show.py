@@ -10,8 +10,8 @@ import click
 from rocketrio.cli.addresses import address_of, addresses_of
 from rocketrio.cli.call import Call, changes, reads
 from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import Command
-from rocketrio.cli.output import Column
 from rocketrio.cli.types import BROKER_OR_ADDRESS
 from rocketrio_protocol.times import nearest_time
 

@@ -7,8 +7,8 @@ from typing import Final
 import click
 
 from rocketrio.cli.call import Call, reads
+from rocketrio.cli.columns import Column, dashed, hidden
 from rocketrio.cli.commands import Command
-from rocketrio.cli.output import Column, dashed, hidden
 from rocketrio_protocol.codes import LanguageCode
 from rocketrio_protocol.versions import version_name, version_number
 

@@ -11,10 +11,11 @@ import click
 from rocketrio.cli.call import Call, reads
 from rocketrio.cli.cluster_events import events
 from rocketrio.cli.cluster_rtt import rtt
-from rocketrio.cli.cluster_table import STATUS_KEYS, status_rows, status_table
+from rocketrio.cli.cluster_table import STATUS, status_table
+from rocketrio.cli.columns import UNKNOWN, Column, Row
 from rocketrio.cli.commands import Group
 from rocketrio.cli.numbers import Duration
-from rocketrio.cli.output import UNKNOWN, Column, Output, Row
+from rocketrio.cli.output import Output
 from rocketrio.cli.types import ADDRESS
 from rocketrio.counts import counted
 from rocketrio_protocol.lag import duration
@@ -120,7 +121,7 @@ async def status(call: Call, watch: bool, every: float | None, also: tuple[str, 
         if watch:
             await _watch(call, also, WATCH_INTERVAL if every is None else every)
         statuses = await call.admin.status(also=also)
-    call.output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
+    call.output.show(statuses, STATUS, people=status_table(statuses))
 
 
 @cluster.command()
@@ -183,7 +184,7 @@ async def _watch(call: Call, also: tuple[str, ...], interval: float) -> None:
     if not (call.output.is_plain and sys.stdout.isatty()):
         while True:
             statuses = await call.admin.status(also=also)
-            call.output.show(status_rows(statuses), STATUS_KEYS, people=status_table(statuses))
+            call.output.show(statuses, STATUS, people=status_table(statuses))
             await trio.sleep(interval)
     # No refresh thread: each status is shown when it arrives.
     with Live(console=console(), auto_refresh=False) as live:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketrio.cli.call import Call, changes
+from rocketrio.cli.columns import Column, dashed
 from rocketrio.cli.commands import Command
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, dashed
 
 if TYPE_CHECKING:
     pass

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from rocketrio.cli.call import Call, local, reads_files
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import CallableT, Group
 from rocketrio.cli.contexts import (
     COLORS,
@@ -20,7 +21,6 @@ from rocketrio.cli.contexts import (
     read_contexts,
     write_contexts,
 )
-from rocketrio.cli.output import Column
 from rocketrio_protocol.errors import ConfigError, Error
 
 if TYPE_CHECKING:

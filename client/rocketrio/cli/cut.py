@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketrio.cli.call import Call, changes, reads_files
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import Group
 from rocketrio.cli.message_output import body_problem, body_size
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail

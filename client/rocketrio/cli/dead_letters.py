@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketrio.cli.call import Call, reads
+from rocketrio.cli.columns import Column, hidden
 from rocketrio.cli.commands import Group
 from rocketrio.cli.dead_letters_tools import count, export, resend
 from rocketrio.cli.message_output import body_problem, body_size
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, hidden
 from rocketrio.cli.types import GROUP, TIME_HELP, Time
 from rocketrio.limits import VIEW_MAX_MESSAGES
 

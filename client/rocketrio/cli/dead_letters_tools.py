@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rocketrio.cli.call import Call, changes, reads, saves
+from rocketrio.cli.columns import Column, hidden
 from rocketrio.cli.commands import Command
 from rocketrio.cli.json_values import json_text
 from rocketrio.cli.message_output import body_problem, body_size, warn_of_unreadable
 from rocketrio.cli.numbers import Rate
-from rocketrio.cli.output import Column, Output, hidden
+from rocketrio.cli.output import Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import say
 from rocketrio.cli.types import GROUP, TIME_HELP, Time

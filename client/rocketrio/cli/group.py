@@ -11,9 +11,10 @@ import click
 
 from rocketrio.cli.call import Call, changes, reads
 from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column, Row, dashed, model_column
 from rocketrio.cli.commands import Group
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output, Row, dashed, model_column
+from rocketrio.cli.output import Output
 from rocketrio.cli.types import GROUP, TOPIC
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConsumerNotOnlineError, Error

@@ -11,8 +11,8 @@ import click
 from rocketrio.cli.call import Call, reads
 from rocketrio.cli.commands import Command
 from rocketrio.cli.lag_table import (
-    GROUP_KEYS,
-    QUEUE_KEYS,
+    GROUPS,
+    QUEUES,
     GroupTable,
     queue_rows,
     queue_table,
@@ -144,7 +144,7 @@ def _show(report: LagReport, output: Output, *, queues: bool) -> None:
     document = report_json(report, queues=queues)
     output.show(
         queue_rows(document) if queues and output.form != "json" else document["rows"],
-        QUEUE_KEYS if queues else GROUP_KEYS,
+        ("group", "topic", *QUEUES) if queues else GROUPS,
         document=lambda rows: {**document, "rows": rows},
         people=_table(report, queues=queues),
     )

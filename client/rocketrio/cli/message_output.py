@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rocketrio.cli.columns import Column, Row
 from rocketrio.cli.format_strings import has_body, message_printer
 from rocketrio.cli.json_values import utc_text
-from rocketrio.cli.output import Column, Output, Row
+from rocketrio.cli.output import Output
 from rocketrio.cli.say import say, warn
 from rocketrio.counts import counted
 from rocketrio_protocol.log_lines import visible

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketrio.cli.call import Call, changes, reads
+from rocketrio.cli.columns import Column, Row, dashed
 from rocketrio.cli.commands import Command
-from rocketrio.cli.output import Column, Output, Row, dashed
+from rocketrio.cli.output import Output
 from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
 from rocketrio.cli.types import GROUP, TOPIC

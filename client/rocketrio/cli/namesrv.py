@@ -9,8 +9,8 @@ import click
 
 from rocketrio.cli.call import Call, changes, reads
 from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column, dashed, hidden
 from rocketrio.cli.commands import Group
-from rocketrio.cli.output import Column, dashed, hidden
 from rocketrio_protocol.errors import Error
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketrio.cli.call import Call, changes_with, without_bounds
+from rocketrio.cli.columns import UNKNOWN, Column, Row, hidden
 from rocketrio.cli.commands import Group
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.offsets_files import delete, export
 from rocketrio.cli.offsets_reset import reset
-from rocketrio.cli.output import UNKNOWN, Column, Row, hidden
 from rocketrio.cli.types import GROUP, TIME_EXAMPLE, TIME_HELP, TOPIC, typed_time
 from rocketrio_protocol.errors import ConfigError, Error, GroupNotExistError
 from rocketrio_protocol.lag import ahead_text

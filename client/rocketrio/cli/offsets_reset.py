@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketrio.cli.call import Call, changes
+from rocketrio.cli.columns import Column, hidden
 from rocketrio.cli.commands import Command
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output, hidden
+from rocketrio.cli.output import Output
 from rocketrio.cli.shell import REFUSED, fail
 from rocketrio.cli.types import GROUP, QUEUE, TIME_HELP, TOPIC
 from rocketrio.counts import counted

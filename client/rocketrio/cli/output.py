@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 import click
 
+from rocketrio.cli.columns import UNKNOWN, Column, Row, columns_of, in_places, row_of
+from rocketrio.cli.format_strings import row_printer
 from rocketrio.cli.json_values import json_text, plain
-from rocketrio.cli.numbers import rate_text
 from rocketrio.cli.say import say
 from rocketrio.counts import counted
 
@@ -34,79 +35,10 @@ if TYPE_CHECKING:
 
     from rocketrio.cli.tables import Cell
 
-UNKNOWN: Final = "unknown"
 FORMS: Final = ("table", "json", "ndjson", "csv")
 
-Row: TypeAlias = Mapping[str, Any]
 Shown: TypeAlias = "RenderableType | list[str]"
 """What people see in place of a table, or below it: a line, several, or what rich draws."""
-
-
-@attrs.frozen
-class Column:
-    """A column: what programs see of a thing under a key, and how a table shows that."""
-
-    key: str
-    heading: str = ""
-    """The key itself if this is empty."""
-    cell: Callable[[Row], Cell] | None = None
-    """What a table shows of a row, if that is not simply the value."""
-    right: bool = False
-    """Align to the right, and never fold; numbers do that anyway."""
-    value: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
-    """Takes the value from a thing, if it is not simply its attribute of this name."""
-    in_table: bool = attrs.field(default=True, kw_only=True)
-    """Whether a table has the column if --columns does not say which it has."""
-
-    def of(self, thing: Any) -> Any:
-        """Return the value of a thing."""
-        value = getattr(thing, self.key) if self.value is None else self.value(thing)
-        return list(value) if isinstance(value, tuple) else value
-
-
-def dashed(key: str, heading: str = "", *, unknown: bool = False, **more: Any) -> Column:
-    """Return a column that shows `-` for an empty text or list, and for None unless None means `unknown`."""
-
-    def cell(row: Row) -> str:
-        value = row.get(key)
-        if value is None:
-            return UNKNOWN if unknown else "-"
-        if isinstance(value, list | tuple):
-            return ", ".join(map(str, value)) or "-"
-        return str(value) or "-"
-
-    return Column(key, heading, cell, **more)
-
-
-def rate_column(key: str, heading: str, **more: Any) -> Column:
-    """Return a column of rates, of which a table shows one digit after the point."""
-    return Column(key, heading, lambda row: rate_text(row[key]), right=True, **more)
-
-
-def model_column() -> Column:
-    """Return the column of a group's model, CLUSTERING or BROADCASTING, which a group without members has not."""
-
-    def cell(row: Row) -> str:
-        if row["model"] is None:
-            return "-" if row["members"] == 0 else UNKNOWN
-        return str(row["model"]).lower()
-
-    return Column("model", cell=cell)
-
-
-def hidden(key: str, value: Callable[[Any], Any] | None = None) -> Column:
-    """Return a column that no table has unless --columns names it."""
-    return Column(key, value=value, in_table=False)
-
-
-def columns_of(columns: Iterable[str | Column]) -> list[Column]:
-    """Return columns of which some are given by their key alone."""
-    return [each if isinstance(each, Column) else Column(each) for each in columns]
-
-
-def row_of(thing: Any, columns: Iterable[Column]) -> dict[str, Any]:
-    """Return what programs see of a thing."""
-    return {column.key: column.of(thing) for column in columns}
 
 
 def _as_row(one: Any, columns: Iterable[Column]) -> Row:
@@ -177,8 +109,6 @@ class Output:
         elif self.form == "csv":
             click.echo(self._csv(shown, chosen), nl=False)
         elif self.template is not None:
-            from rocketrio.cli.format_strings import row_printer
-
             show = row_printer(self.template)
             for number, row in enumerate(shown, 1):
                 click.echo(show(row, number), nl=False)
@@ -198,8 +128,6 @@ class Output:
     def line(self, row: Row, text: str) -> None:
         """Print one row of a stream at once: `text` for people, and for programs the row."""
         if self.template is not None:
-            from rocketrio.cli.format_strings import row_printer
-
             show = row_printer(self.template)
             self.raw(lambda number: show(row, number))
             return
@@ -234,7 +162,7 @@ class Output:
         for column in known:
             by_name.setdefault(column.heading or column.key, column)
         wanted = self.columns or (
-            [column.key for column in known if column.in_table]
+            [column.key for column in in_places(known) if column.in_table]
             if known and self.for_people
             else keys
         )

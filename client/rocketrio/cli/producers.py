@@ -8,8 +8,8 @@ import click
 
 from rocketrio.cli.call import Call, reads
 from rocketrio.cli.clients import CLIENTS
+from rocketrio.cli.columns import hidden
 from rocketrio.cli.commands import Command
-from rocketrio.cli.output import hidden
 from rocketrio.cli.types import GROUP, TOPIC
 
 if TYPE_CHECKING:

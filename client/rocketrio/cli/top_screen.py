@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from rocketrio.cli.output import UNKNOWN
+from rocketrio.cli.columns import UNKNOWN
 from rocketrio_protocol.log_lines import printable
 
 if TYPE_CHECKING:

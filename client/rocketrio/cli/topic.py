@@ -9,10 +9,11 @@ import click
 
 from rocketrio.cli.call import Call, changes, reads, without_bounds
 from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column, dashed, hidden, model_column, rate_column
 from rocketrio.cli.commands import Group
 from rocketrio.cli.namesrv import change_text
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output, dashed, hidden, model_column, rate_column
+from rocketrio.cli.output import Output
 from rocketrio.cli.say import say
 from rocketrio.cli.types import TOPIC
 from rocketrio.counts import counted, plural

@@ -1,4 +1,4 @@
-"""How a command gets its account (`cli/cluster_options.py`): by a file, an option and the environment, never by an argument."""
+"""How a command gets its account (`cli/cluster_options.py`): by a file, an option, the environment, not an argument."""
 
 import re
 from pathlib import Path

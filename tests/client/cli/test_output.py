@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from rocketrio.cli.output import Column, Output
+from rocketrio.cli.columns import Column
+from rocketrio.cli.output import Output
 
 ROWS = [
     {"group": "billing", "lag": 7, "when": datetime(2026, 11, 21, 8, tzinfo=UTC), "topics": ["a"]},
