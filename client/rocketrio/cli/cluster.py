@@ -1,26 +1,28 @@
-"""The commands `rocketrio cluster list|status|health`; `cluster_events.py` has `events`."""
+"""The commands `rocketrio cluster ...`; `cluster_table.py` has the table of `status`."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
 
-from rocketrio.cli.call import Call, reads
-from rocketrio.cli.cluster_events import events
-from rocketrio.cli.cluster_rtt import rtt
+from rocketrio.cli.call import Call, changes, reads, streams
 from rocketrio.cli.cluster_table import STATUS, status_table
-from rocketrio.cli.columns import UNKNOWN, Column, Row
+from rocketrio.cli.columns import UNKNOWN, Column, Row, dashed
 from rocketrio.cli.commands import Group
-from rocketrio.cli.numbers import Duration
+from rocketrio.cli.numbers import Duration, Whole
 from rocketrio.cli.output import Output
-from rocketrio.cli.types import ADDRESS
+from rocketrio.cli.say import say
+from rocketrio.cli.types import ADDRESS, TIME_HELP, Time
 from rocketrio.counts import counted
 from rocketrio_protocol.lag import duration
+from rocketrio_protocol.log_lines import quoted
 
 if TYPE_CHECKING:
+    from rocketrio.admin.events import BrokerEvent, EventFeed
     from rocketrio.admin.health import Health
 
 _BROKERS: Final = (
@@ -42,6 +44,8 @@ _SINCE = Column(
 _GROUPS_NOTE: Final = "groups were not looked at: see `rocketrio doctor`"
 WATCH_INTERVAL: Final = 2.0
 """Seconds between two updates."""
+FOLLOW_INTERVAL: Final = 2.0
+"""Seconds between two polls."""
 
 
 @click.group(cls=Group, most_used=("status", "health", "list"))
@@ -55,10 +59,6 @@ def cluster() -> None:
       rocketrio cluster health
       rocketrio cluster events --since -1h
     """
-
-
-cluster.add_command(events)
-cluster.add_command(rtt)
 
 
 @cluster.command(name="list")
@@ -191,3 +191,134 @@ async def _watch(call: Call, also: tuple[str, ...], interval: float) -> None:
         while True:
             live.update(status_table(await call.admin.status(also=also)), refresh=True)
             await trio.sleep(interval)
+
+
+@cluster.command()
+@click.option("--since", type=Time(), help=f"Only from then on, {TIME_HELP}.")
+@click.option("--follow", is_flag=True, help="Then show each new event, until Ctrl-C.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only events of this kind: role, replication, log, disk, clock, offsets, groups, topics, messages, "
+    "registration, access, process. May be repeated.",
+)
+@streams
+async def events(call: Call, since: datetime | None, follow: bool, kinds: tuple[str, ...]) -> None:
+    """Show what happened lately in rocketrio brokers, the oldest first; each keeps its last 1,000 events.
+
+    Apache's brokers keep no events and are named on standard error. With --json each event is one line.
+
+    \b
+    Examples:
+      rocketrio cluster events --since -1h
+      rocketrio cluster events --kind role --kind replication --follow
+      rocketrio cluster events --since 2026-11-21T08:00 --json
+    """
+    import trio
+
+    call.is_endless = follow
+
+    feed = call.admin.events(since=since, kinds=kinds)
+    without: set[str] = set()
+    while True:
+        for event in await feed.poll():
+            call.output.line(_event_row(event), _event_line(event, call.output))
+        _name_without(feed, without)
+        if not follow:
+            call.silent.update(feed.silent)
+            return
+        await trio.sleep(FOLLOW_INTERVAL)
+
+
+def _name_without(feed: EventFeed, without: set[str]) -> None:
+    """Name each broker that keeps no events once."""
+    for addr in sorted(set(feed.without) - without):
+        say(
+            f"note: {addr} keeps no events: it is not a rocketrio broker, or an older one", err=True
+        )
+    without.update(feed.without)
+
+
+def _event_row(event: BrokerEvent) -> dict[str, Any]:
+    return {
+        "time": event.time,
+        "level": event.level,
+        "kind": event.kind,
+        "event": event.event,
+        "values": event.values,
+        "cluster": event.cluster,
+        "broker_name": event.broker_name,
+        "broker_id": event.broker_id,
+        "address": event.address,
+    }
+
+
+def _event_line(event: BrokerEvent, output: Output) -> str:
+    values = " ".join(f"{key}={_event_text(value)}" for key, value in event.values.items())
+    place = f"{event.broker_name}:{event.broker_id}"
+    text = f"{output.time(event.time)} {event.level:7} {place} {event.kind}: {event.event} {values}"
+    return text.rstrip()
+
+
+def _event_text(value: object) -> str:
+    return "unknown" if value is None else quoted(str(value))
+
+
+@cluster.command()
+@click.option(
+    "-n", "--count", type=Whole(1), default=50, show_default=True, help="Sends to each broker."
+)
+@click.option(
+    "--size",
+    type=Whole(0, 4 << 20),
+    default=128,
+    show_default=True,
+    help="Bytes of a message.",
+)
+@click.option("--broker", help="Only to the master of this name.")
+@changes
+async def rtt(call: Call, count: int, size: int, broker: str | None) -> None:
+    """Measure how long each master takes to store a message: it sends some, one after the other.
+
+    The messages go to the topic that each broker has under its own name, which no group reads; retention deletes them.
+    The exit code is 1 if a send failed.
+
+    \b
+    Examples:
+      rocketrio cluster rtt
+      rocketrio cluster rtt --broker broker-a --count 200 --size 1024
+    """
+    from rocketrio.admin.round_trips import round_trips
+
+    if call.dry_run:
+        names = sorted(await call.admin.masters())
+        call.output.show(
+            [
+                {"broker_name": name, "sends": count, "bytes": size}
+                for name in names
+                if broker in (None, name)
+            ],
+            notes=["nothing was sent"],
+        )
+        return
+    found = await round_trips(call.admin, broker_name=broker, count=count, size=size)
+    call.output.show(
+        found,
+        (
+            "broker_name",
+            "sends",
+            Column("median_ms", "p50 ms", value=lambda one: _milliseconds(one.median)),
+            Column("p99_ms", "p99 ms", value=lambda one: _milliseconds(one.p99)),
+            "failures",
+            "unsafe",
+            dashed("problem"),
+        ),
+    )
+    if any(one.failures for one in found):
+        sys.exit(1)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 2)

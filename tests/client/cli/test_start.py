@@ -14,7 +14,7 @@ from rocketrio import TransactionState
 from rocketrio.admin import declared
 from rocketrio.admin.broker_upkeep import Cleaning
 from rocketrio.cli import export, main
-from rocketrio.cli.broker_show import CLEANINGS
+from rocketrio.cli.broker import CLEANINGS
 from rocketrio.cli.produce import ANSWERS
 
 HEAVY = {"msgspec", "numpy", "pyarrow", "pyspark", "rich", "trio"}
