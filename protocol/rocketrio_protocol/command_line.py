@@ -23,7 +23,9 @@ def help_text(function: Callable[..., Any] | None) -> str | None:
     except OSError:  # Only the compiled file is there.
         return None
     (definition,) = ast.parse(textwrap.dedent(source)).body
-    return ast.get_docstring(definition) if isinstance(definition, ast.FunctionDef) else None
+    if isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ast.get_docstring(definition)
+    return None
 
 
 class Command(click.Command):

@@ -92,8 +92,8 @@ from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.consuming.offset_store import check_offset
 from rocketrio.counts import counted
+from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS, MAX_QUEUES
 from rocketrio.live import Live
-from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
@@ -142,7 +142,6 @@ from rocketrio_protocol.remoting.ports import join_addr
 from rocketrio_protocol.remoting.tasks import every, ungrouped
 
 QUERY_MAX_MESSAGES: Final = 32  # defaultQueryMaxNum
-MAX_QUEUES: Final = 65_535
 CHECK_POLL_INTERVAL: Final = 1.0
 """Seconds between two requests for the progress of a log check."""
 HAND_OVER_TIMEOUT: Final = 20.0

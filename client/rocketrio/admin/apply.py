@@ -37,7 +37,7 @@ from rocketrio.admin.declared import (
 )
 from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, delete_text, put_text, texts
 from rocketrio.admin.reset_plan import PlanChangedError
-from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import MASTER_ID

@@ -18,6 +18,7 @@ from rocketrio.admin.cluster_questions import readable_queues, registered_broker
 from rocketrio.client import ClientInstance
 from rocketrio.consuming.hand_out import check_batch
 from rocketrio.consuming.redelivered import redelivered
+from rocketrio.limits import VIEW_MAX_MESSAGES
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.producer import send_copy
 from rocketrio.producing.send_result import SendResult
@@ -42,7 +43,6 @@ from rocketrio_protocol.times import nearest_time
 
 ResendTo: TypeAlias = Literal["group", "topic"]
 
-VIEW_MAX_MESSAGES: Final = 1000
 OF_THE_LAST_TIME: Final = frozenset(
     {
         *FIELD_PROPERTIES,

@@ -21,14 +21,13 @@ from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.transactions import ask_transactions
 from rocketrio.client import ClientInstance
+from rocketrio.limits import QUIET_SECONDS
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error, RouteNotFoundError
 from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.names import DEAD_LETTER_PREFIX, SCHEDULE_TOPIC
 from rocketrio_protocol.record.properties import decimal_value
 
-QUIET_SECONDS: Final = 35.0
-"""Producers read routes every 30 seconds; a log that has not grown for this long gets no more messages from them."""
 CHECK_EVERY: Final = 1.0
 """Seconds between two checks of the log's end."""
 

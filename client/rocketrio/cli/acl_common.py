@@ -3,95 +3,64 @@
 Invariant: a password is no argument of a command, and is never printed.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import attrs
 import click
 
-from rocketrio.admin.access_admin import AccessAdmin, AccessUser
-from rocketrio.admin.admin import open_admin
-from rocketrio.cli.common import ADDRESS, FunctionT, client_options, run
-from rocketrio.cli.output import Output
+from rocketrio.cli.call import Call, Callback
+from rocketrio.cli.commands import CallableT
 from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import ADDRESS
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.private_files import read_private
+
+if TYPE_CHECKING:
+    from rocketrio.admin.access_admin import AccessAdmin, AccessUser
 
 PASSWORD_SIZE_MAX: Final = 4096
 """Bytes of a file with a password."""
 
 
-@attrs.frozen
-class AclCall:
-    """What each of these commands is given: the brokers that it concerns, and where its results go."""
-
-    cluster: str | None
-    broker_addr: str | None
-    output: Output
-    client: ClientOptions
-    verbose: int
-    dry_run: bool = False
-
-    @asynccontextmanager
-    async def access(self, *, plain_passwords: bool = False) -> AsyncGenerator[AccessAdmin]:
-        """Open the administration of the rights at these brokers."""
-        async with open_admin(**self.client) as admin:
-            yield admin.access(
-                cluster=self.cluster,
-                broker_addr=self.broker_addr,
-                plain_passwords=plain_passwords,
-            )
-
-    def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run the command's work to its end."""
-        run(work, verbose=self.verbose)
-
-    async def changed(
-        self,
-        access: AccessAdmin,
-        subject: str,
-        done: str,
-        change: Callable[[], Awaitable[Sequence[str]]],
-        **fields: Any,
-    ) -> None:
-        """Await a change and print which brokers took it; in a dry run print which ones would be asked."""
-        dry_run = self.dry_run
-        addrs = await access.broker_addrs() if dry_run else await change()
-        self.output.show(
-            [{**fields, "broker": addr, "dry_run": dry_run} for addr in addrs],
-            document=lambda rows: {**fields, "brokers": list(addrs), "dry_run": dry_run},
-            people=f"{subject} {'would be ' if dry_run else ''}{done} at {', '.join(addrs)}",
-        )
+Rest: TypeAlias = "Callable[[AccessAdmin], Awaitable[None]]"
+"""What a command does after it has asked for a password."""
 
 
-def acl_options(
-    effect: Callable[[Callable[..., None]], Callable[..., None]],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options for brokers, output and cluster: the function gets them as one `AclCall`, its argument `call`.
+def at_brokers(
+    effect: Callable[[Callback], Callback],
+) -> Callable[[Callable[..., Any]], Callback]:
+    """Make a command about the rights at brokers, with options that choose these.
 
-    `effect` is `reads`, `changes` or `changes_with(...)` of common.py.
+    It is an async function of the `Call` and the administration of the rights. One that asks for a password first is a
+    plain function of the `Call`, and returns the rest, an async function of that administration. `effect` is `reads`,
+    `changes` or `changes_with(...)` of call.py.
     """
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @client_options
+    def decorate(function: Callable[..., Any]) -> Callback:
         @functools.wraps(function)
         def command(
-            *args: Any,
+            call: Call,
+            *,
             cluster: str | None,
             broker_addr: str | None,
-            output: Output,
-            client: ClientOptions,
-            verbose: int,
-            dry_run: bool = False,
+            plain_passwords: bool = False,
             **options: Any,
         ) -> None:
-            call = AclCall(cluster, broker_addr, output, client, verbose, dry_run)
-            function(*args, call=call, **options)
+            rest = None if iscoroutinefunction(function) else function(call, **options)
+
+            async def work() -> None:
+                access = call.admin.access(
+                    cluster=cluster, broker_addr=broker_addr, plain_passwords=plain_passwords
+                )
+                await (function(call, access, **options) if rest is None else rest(access))
+
+            call.run(work)
 
         only_cluster = click.option("--cluster", help="Only the brokers of this cluster.")
         only_broker = click.option(
@@ -102,8 +71,25 @@ def acl_options(
     return decorate
 
 
-def plain_option(function: FunctionT) -> FunctionT:
-    """Add the option `--plain`; the function gets `plain_passwords`."""
+async def show_change(
+    call: Call,
+    access: AccessAdmin,
+    subject: str,
+    done: str,
+    change: Callable[[], Awaitable[Sequence[str]]],
+    **fields: Any,
+) -> None:
+    """Await a change and print which brokers took it; in a dry run print which ones would be asked."""
+    addrs = await access.broker_addrs() if call.dry_run else await change()
+    call.output.show(
+        [{**fields, "broker": addr, "dry_run": call.dry_run} for addr in addrs],
+        document=lambda rows: {**fields, "brokers": list(addrs), "dry_run": call.dry_run},
+        people=f"{subject} {'would be ' if call.dry_run else ''}{done} at {', '.join(addrs)}",
+    )
+
+
+def plain_option(function: CallableT) -> CallableT:
+    """Add the option `--plain`, for `at_brokers`."""
     return click.option(
         "--plain",
         "plain_passwords",
@@ -112,7 +98,7 @@ def plain_option(function: FunctionT) -> FunctionT:
     )(function)
 
 
-def password_option(function: FunctionT) -> FunctionT:
+def password_option(function: CallableT) -> CallableT:
     """Add the options `--password-file` and `--plain`."""
     return click.option(
         "--password-file",

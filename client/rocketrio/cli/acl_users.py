@@ -1,29 +1,36 @@
-"""The commands `rocketrio acl user list|show|create|update|delete`."""
+"""The groups of commands `rocketrio acl user` and `rocketrio acl account`, the latter for brokers of RocketMQ 4."""
 
-from typing import Any, Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketrio.admin.access_admin import AccessRight, AccessUser
 from rocketrio.cli.acl_common import (
-    AclCall,
-    acl_options,
+    Rest,
+    at_brokers,
     known_user,
     password_option,
     read_password,
+    show_change,
 )
+from rocketrio.cli.call import Call, changes, reads
+from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column, row_of
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, may_be_lost, reads
-from rocketrio.cli.output import Column
 from rocketrio.cli.say import say
 from rocketrio.cli.shell import fail
 from rocketrio.counts import counted
 
+if TYPE_CHECKING:
+    from rocketrio.admin.access_admin import AccessAdmin, AccessUser
+
+_PERMISSIONS: Final = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB"])
 _BROKERS: Final = Column("brokers", "BROKERS", lambda row: " ".join(row["brokers"]))
 _USERS: Final = (
-    Column("user", "USER"),
-    Column("type", "TYPE"),
-    Column("status", "STATUS"),
+    Column("user", "USER", value=lambda one: one.name),
+    Column("type", "TYPE", value=lambda one: _type(one)),
+    Column("status", "STATUS", value=lambda one: _status(one)),
     _BROKERS,
 )
 RIGHTS: Final = (
@@ -32,10 +39,10 @@ RIGHTS: Final = (
     Column("resource", "RESOURCE"),
     Column("actions", "ACTIONS", lambda row: ",".join(row["actions"])),
     Column("source_ips", "FROM", lambda row: ",".join(row["source_ips"]) or "any"),
-    Column("decision", "DECISION"),
+    Column("decision", "DECISION", value=lambda one: "allow" if one.is_allowed else "deny"),
     _BROKERS,
 )
-"""The columns of a table of rights."""
+"""What programs see of a right, and a table."""
 
 
 @click.group(cls=Group, most_used=("list", "create producer1", "show producer1"))
@@ -52,66 +59,64 @@ def user() -> None:
 
 @user.command(name="list")
 @click.option("--filter", "name_part", default="", help="Only names that contain this text.")
-@acl_options(reads)
-def list_users(name_part: str, call: AclCall) -> None:
+@at_brokers(reads)
+async def list_users(
+    call: Call,
+    access: AccessAdmin,
+    name_part: str,
+) -> None:
     """List the users that masters have; one that they have differently appears more than once."""
 
-    async def work() -> None:
-        async with call.access() as access:
-            users = await access.users(name_part)
-        call.output.show(map(user_as_json, users), _USERS)
-
-    call.run(work)
+    users = await access.users(name_part)
+    call.output.show(users, _USERS)
 
 
 @user.command()
 @click.argument("name", metavar="USER")
-@acl_options(reads)
-def show(name: str, call: AclCall) -> None:
+@at_brokers(reads)
+async def show(
+    call: Call,
+    access: AccessAdmin,
+    name: str,
+) -> None:
     """Show USER and its rights."""
 
-    async def work() -> None:
-        async with call.access() as access:
-            users = await known_user(access, name)
-            rights = await access.rights_of(name)
-        if call.output.for_people:
-            for each in users:
-                say(f"{each.name}: {_type(each)}, {_status(each)} at {', '.join(each.brokers)}")
-            if not rights:
-                return
-        call.output.show(
-            map(right_as_json, rights),
-            RIGHTS,
-            document=lambda rows: {"users": [user_as_json(each) for each in users], "rights": rows},
-        )
-
-    call.run(work)
+    users = await known_user(access, name)
+    rights = await access.rights_of(name)
+    if call.output.for_people:
+        for each in users:
+            say(f"{each.name}: {_type(each)}, {_status(each)} at {', '.join(each.brokers)}")
+        if not rights:
+            return
+    call.output.show(
+        rights,
+        RIGHTS,
+        document=lambda rows: {"users": [row_of(each, _USERS) for each in users], "rights": rows},
+    )
 
 
 @user.command()
 @click.argument("name", metavar="USER")
 @click.option("--super", "is_super", is_flag=True, help="May do everything.")
 @password_option
-@acl_options(changes)
-def create(
-    name: str, is_super: bool, password_file: str | None, plain_passwords: bool, call: AclCall
-) -> None:
+@at_brokers(changes)
+def create(call: Call, name: str, is_super: bool, password_file: str | None) -> Rest:
     """Create USER, without rights: `rocketrio acl grant` gives them. The password is asked for."""
     password = "" if call.dry_run and password_file is None else read_password(password_file, name)
 
-    async def work() -> None:
-        async with call.access(plain_passwords=plain_passwords) as access:
-            if call.dry_run and (known := await access.user(name)):
-                fail(f"{name} exists already at {', '.join(known[0].brokers)}")
-            await call.changed(
-                access,
-                name,
-                "created",
-                lambda: access.create_user(name, password, is_super=is_super),
-                user=name,
-            )
+    async def rest(access: AccessAdmin) -> None:
+        if call.dry_run and (known := await access.user(name)):
+            fail(f"{name} exists already at {', '.join(known[0].brokers)}")
+        await show_change(
+            call,
+            access,
+            name,
+            "created",
+            lambda: access.create_user(name, password, is_super=is_super),
+            user=name,
+        )
 
-    call.run(work)
+    return rest
 
 
 @user.command()
@@ -120,16 +125,15 @@ def create(
 @click.option("--enable/--disable", "is_enabled", default=None, help="Whether it may log in.")
 @click.option("--password", "asks", is_flag=True, help="Ask for a new password.")
 @password_option
-@acl_options(changes)
+@at_brokers(changes)
 def update(
+    call: Call,
     name: str,
     is_super: bool | None,
     is_enabled: bool | None,
     asks: bool,
     password_file: str | None,
-    plain_passwords: bool,
-    call: AclCall,
-) -> None:
+) -> Rest:
     """Change the password, type or status of USER.
 
     At a rocketrio broker the former password remains valid, so that clients can change over, until the new one is set a
@@ -141,71 +145,175 @@ def update(
     if not asks and (is_super, is_enabled, password) == (None, None, None):
         raise click.UsageError("give one of --password, --password-file, --super, --enable ...")
 
-    async def work() -> None:
-        async with call.access(plain_passwords=plain_passwords) as access:
-            if call.dry_run and not await access.user(name):
-                fail(f"no master has the user {name}")
-            await call.changed(
-                access,
-                name,
-                "changed",
-                lambda: access.update_user(
-                    name, password=password, is_super=is_super, is_enabled=is_enabled
-                ),
-                user=name,
-            )
+    async def rest(access: AccessAdmin) -> None:
+        if call.dry_run and not await access.user(name):
+            fail(f"no master has the user {name}")
+        await show_change(
+            call,
+            access,
+            name,
+            "changed",
+            lambda: access.update_user(
+                name, password=password, is_super=is_super, is_enabled=is_enabled
+            ),
+            user=name,
+        )
 
-    call.run(work)
+    return rest
 
 
 @user.command()
 @click.argument("name", metavar="USER")
-@acl_options(changes)
-def delete(name: str, call: AclCall) -> None:
+@at_brokers(changes)
+async def delete(
+    call: Call,
+    access: AccessAdmin,
+    name: str,
+) -> None:
     """Delete USER and its rights; its next request is refused."""
 
-    async def work() -> None:
-        async with call.access() as access:
-            await known_user(access, name)
-            if not call.dry_run:
-                rights = counted(len(await access.rights_of(name)), "right")
-                await may_be_lost(f"{name} is lost with its password and {rights}")
-            await call.changed(
-                access,
-                name,
-                "deleted",
-                lambda: access.delete_user(name),
-                user=name,
-            )
-
-    call.run(work)
+    await known_user(access, name)
+    if not call.dry_run:
+        rights = counted(len(await access.rights_of(name)), "right")
+        await may_be_lost(f"{name} is lost with its password and {rights}")
+    await show_change(
+        call,
+        access,
+        name,
+        "deleted",
+        lambda: access.delete_user(name),
+        user=name,
+    )
 
 
-def user_as_json(user: AccessUser) -> dict[str, Any]:
-    """Return a user as commands print it."""
-    return {
-        "user": user.name,
-        "type": _type(user),
-        "status": _status(user),
-        "brokers": list(user.brokers),
-    }
+@click.group(
+    cls=Group,
+    most_used=(
+        "versions",
+        "update producer1 --topic-perm orders=PUB --password-file secret",
+        "delete producer1 --dry-run",
+    ),
+)
+def account() -> None:
+    """Change the accounts of RocketMQ 4's brokers (plain_acl.yml), which have no users and policies.
+
+    \b
+    Examples:
+      rocketrio acl account update producer1 --topic-perm orders=PUB --password-file secret
+      rocketrio acl account delete producer1
+      rocketrio acl account versions
+    """
 
 
-def right_as_json(right: AccessRight) -> dict[str, Any]:
-    """Return a right as commands print it."""
-    return {
-        "user": right.user,
-        "policy": right.policy,
-        "resource": right.resource,
-        "actions": list(right.actions),
-        "source_ips": list(right.source_ips),
-        "decision": _decision(right),
-        "brokers": list(right.brokers),
-    }
+@account.command("update")
+@click.argument("name", metavar="ACCESS_KEY")
+@password_option
+@click.option("--admin/--no-admin", "is_admin", default=None, help="May do everything, or not.")
+@click.option("--default-topic-perm", type=_PERMISSIONS, help="For topics without a permission.")
+@click.option("--default-group-perm", type=_PERMISSIONS, help="For groups without a permission.")
+@click.option("--topic-perm", "topic_perms", multiple=True, metavar="TOPIC=PERM")
+@click.option("--group-perm", "group_perms", multiple=True, metavar="GROUP=PERM")
+@at_brokers(changes)
+def update_account(
+    call: Call,
+    name: str,
+    password_file: str | None,
+    is_admin: bool | None,
+    default_topic_perm: str | None,
+    default_group_perm: str | None,
+    topic_perms: tuple[str, ...],
+    group_perms: tuple[str, ...],
+) -> Rest:
+    """Create the account ACCESS_KEY, or change what is given of it.
+
+    Apache's brokers need the secret key for any change. PERM is DENY, PUB, SUB or PUB|SUB.
+    """
+    from rocketrio_protocol.commands.access import UpdateAccessConfigRequestHeader
+
+    for text in topic_perms + group_perms:
+        if text.partition("=")[2] not in _PERMISSIONS.choices:
+            raise click.UsageError(f"{text!r} is not NAME=PUB, SUB, PUB|SUB or DENY")
+    secret_key = None if call.dry_run else read_password(password_file, name)
+    wanted = UpdateAccessConfigRequestHeader(
+        name,
+        secret_key,
+        admin=is_admin,
+        default_topic_perm=default_topic_perm,
+        default_group_perm=default_group_perm,
+        topic_perms=",".join(topic_perms) or None,
+        group_perms=",".join(group_perms) or None,
+    )
+
+    async def rest(access: AccessAdmin) -> None:
+        await show_change(
+            call,
+            access,
+            f"account {name}",
+            "changed",
+            lambda: access.update_account(wanted),
+            account=name,
+        )
+
+    return rest
 
 
-def _decision(right: AccessRight) -> str:
-    return "allow" if right.is_allowed else "deny"
+@account.command("delete")
+@click.argument("name", metavar="ACCESS_KEY")
+@at_brokers(changes)
+async def delete_account(
+    call: Call,
+    access: AccessAdmin,
+    name: str,
+) -> None:
+    """Delete the account ACCESS_KEY."""
+
+    if not call.dry_run:
+        await may_be_lost(f"the account {name} is lost with its secret and permissions")
+    await show_change(
+        call,
+        access,
+        f"account {name}",
+        "deleted",
+        lambda: access.delete_account(name),
+        account=name,
+    )
+
+
+@account.command()
+@at_brokers(reads)
+async def versions(
+    call: Call,
+    access: AccessAdmin,
+) -> None:
+    """Show the version of each broker's accounts: equal ones were changed alike."""
+
+    found = await access.account_versions()
+    call.output.show(
+        [{"address": addr, "version": text} for addr, text in found.items()],
+        (Column("address", "BROKER"), Column("version", "VERSION")),
+    )
+
+
+@account.command("white-addresses")
+@click.argument("addresses", nargs=-1)
+@click.option("--file", help="The file at the brokers that holds them; by default their first one.")
+@at_brokers(changes)
+async def white_addresses(
+    call: Call,
+    access: AccessAdmin,
+    addresses: tuple[str, ...],
+    file: str | None,
+) -> None:
+    """Replace the ADDRESSES from which requests need neither a signature nor rights: 10.0.0.1, 10.0.0.* ..."""
+
+    await show_change(
+        call,
+        access,
+        "addresses",
+        "changed",
+        lambda: access.set_white_addresses(addresses, file=file),
+        addresses=list(addresses),
+    )
 
 
 def _type(user: AccessUser) -> str:

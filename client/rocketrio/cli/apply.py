@@ -1,24 +1,25 @@
 """The command `rocketrio apply`: make a cluster have what files say, by a plan that can be shown first."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.admin.apply import apply_plan, plan_apply
-from rocketrio.admin.declared import EXISTS, ApplyPlan, Change, Field, from_toml
-from rocketrio.admin.reset_plan import PlanChangedError
+from rocketrio.cli.call import Call, changes
+from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import DONE_IN_PART, REFUSED, changes, client_options, may_be_lost, run
-from rocketrio.cli.output import Column, Output
-from rocketrio.cli.progress import showing_progress
+from rocketrio.cli.output import Output
 from rocketrio.cli.say import warn
-from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.shell import DONE_IN_PART, REFUSED, fail
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rocketrio.admin.declared import ApplyPlan, Change, Field
 
 
 @click.command(cls=Command)
@@ -41,16 +42,7 @@ from rocketrio_protocol.errors import ConfigError
     help="The plan that --dry-run showed: with any other nothing is changed, exit code 4.",
 )
 @changes
-@client_options
-def apply(
-    files: tuple[Path, ...],
-    prune: bool,
-    digest: str | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+def apply(call: Call, files: tuple[Path, ...], prune: bool, digest: str | None) -> None:
     """Make the cluster have what FILEs say, as `rocketrio export` writes them, and show each change.
 
     FILE may be a folder, with all its .toml files, or - for standard input. A field that the files omit stays as it is,
@@ -66,6 +58,10 @@ def apply(
       rocketrio apply topics.toml --plan 3f0c2a71b9d4
       rocketrio apply cluster/ --prune --dry-run
     """
+    from rocketrio.admin.apply import apply_plan, plan_apply
+    from rocketrio.admin.declared import EXISTS, from_toml
+    from rocketrio.admin.reset_plan import PlanChangedError
+
     wanted: dict[Any, dict[str, Field]] = {}
     for path in _all(files):
         name = "standard input" if str(path) == "-" else str(path)
@@ -78,20 +74,15 @@ def apply(
             if wanted.get(place, fields) != fields:
                 raise click.UsageError(f"{name}: another file says something else of {place.name}")
             wanted[place] = fields
-    plans: list[ApplyPlan] = []
-    failed: dict[Change, str] = {}
-    refused: list[str] = []
 
     async def work() -> None:
-        async with (
-            open_admin(**client) as admin,
-            showing_progress("comparing and changing the cluster"),
-        ):
-            plan = await plan_apply(admin, wanted, prune=prune)
-            plans.append(plan)
+        failed: dict[Change, str] = {}
+        refused: str | None = None
+        async with call.asking("comparing and changing the cluster"):
+            plan = await plan_apply(call.admin, wanted, prune=prune)
             if digest is not None and plan.digest != digest:
-                refused.append(f"the plan is {plan.digest} now, not {digest}: nothing was changed")
-            elif not dry_run:
+                refused = f"the plan is {plan.digest} now, not {digest}: nothing was changed"
+            elif not call.dry_run:
                 removed = [
                     f"{one.place.kind} {one.place.name}"
                     for one in plan.changes
@@ -100,21 +91,20 @@ def apply(
                 if removed:
                     await may_be_lost(f"{', '.join(dict.fromkeys(removed))}: these are removed")
                 try:
-                    failed.update(await apply_plan(admin, plan))
+                    failed = await apply_plan(call.admin, plan)
                 except PlanChangedError as error:
-                    refused.append(str(error))
+                    refused = str(error)
+        _show(plan, failed, call.output, dry_run=call.dry_run, is_refused=refused is not None)
+        for name in plan.unknown_brokers:
+            warn(f"{name} is not registered: nothing is changed there")
+        if refused is not None:
+            fail(refused, code=REFUSED)
+        if failed:
+            fail(f"{len(failed)} of {counted(len(plan.changes), 'change')} were not done")
+        if plan.unknown_brokers:
+            sys.exit(DONE_IN_PART)
 
-    run(work, verbose=verbose)
-    [plan] = plans
-    _show(plan, failed, output, dry_run=dry_run, is_refused=bool(refused))
-    for name in plan.unknown_brokers:
-        warn(f"{name} is not registered: nothing is changed there")
-    if refused:
-        fail(refused[0], code=REFUSED)
-    if failed:
-        fail(f"{len(failed)} of {counted(len(plan.changes), 'change')} were not done")
-    if plan.unknown_brokers:
-        sys.exit(DONE_IN_PART)
+    call.run(work)
 
 
 def _all(files: tuple[Path, ...]) -> list[Path]:
@@ -182,6 +172,8 @@ def _show(
 
 
 def _change(one: Change) -> str:
+    from rocketrio.admin.declared import EXISTS
+
     if one.field == EXISTS:
         return "create" if one.is_new else "remove"
     return f"create: {one.field}" if one.is_new else one.field

@@ -1,5 +1,7 @@
 """The commands `rocketrio bench produce|consume|pingpong|replication`: measure a cluster from here."""
 
+from __future__ import annotations
+
 import csv
 import functools
 import io
@@ -7,33 +9,29 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
-import trio
 
-from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.bench.figures import Figures, Recorder
-from rocketrio.bench.runs import (
-    Load,
-    fill,
-    measure_receives,
-    measure_replication,
-    measure_round_trips,
-    measure_sends,
-)
+from rocketrio.cli.call import Call, sends
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import TOPIC, client_options, print_json, run, sends
+from rocketrio.cli.json_values import json_text
 from rocketrio.cli.numbers import Duration, Rate, Whole
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
-from rocketrio.client import ClientInstance
-from rocketrio.connect import ClientOptions, open_client
+from rocketrio.cli.types import TOPIC
 from rocketrio.counts import counted
-from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
+from rocketrio.limits import MAX_MESSAGE_SIZE
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
+
+if TYPE_CHECKING:
+    from rocketrio.client import ClientInstance
+
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
+    from rocketrio.bench.figures import Figures, Recorder
 
 CLEANUP_TIMEOUT: Final = 15.0
 QUEUES: Final = 8
@@ -78,9 +76,9 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
     )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
     @sends
-    @client_options
     @functools.wraps(function)
     def command(
+        call: Call,
         *,
         topic: str | None,
         also: str | None,
@@ -91,10 +89,10 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
         keep: bool,
         as_csv: bool,
         as_json: bool,
-        client: ClientOptions,
-        verbose: int,
         **options: Any,
     ) -> None:
+        from rocketrio.bench.figures import Recorder
+
         if as_csv and as_json:
             raise click.UsageError("give --csv or --json, not both")
         if topic is not None and also is not None:
@@ -106,21 +104,20 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
         measure = function(messages=messages, duration=duration, size=size, **options)
 
         async def work() -> None:
-            async with open_admin(**client) as admin:
-                try:
-                    async with _places(admin, topic, queues, keep=keep) as (used, group):
-                        line = showing_progress(
-                            f"bench {recorder.what}",
-                            lambda: recorder.messages + recorder.errors,
-                            total=messages,
-                            share=lambda: _part_of(recorder, duration),
-                        )
-                        await measure(_Bench(admin, client, used, group, recorder, line))
-                finally:
-                    if recorder.began is not None:
-                        _show(recorder.figures(), as_csv=as_csv, as_json=as_json)
+            try:
+                async with _places(call.admin, topic, queues, keep=keep) as (used, group):
+                    line = showing_progress(
+                        f"bench {recorder.what}",
+                        lambda: recorder.messages + recorder.errors,
+                        total=messages,
+                        share=lambda: _part_of(recorder, duration),
+                    )
+                    await measure(_Bench(call, used, group, recorder, line))
+            finally:
+                if recorder.began is not None:
+                    _show(recorder.figures(), as_csv=as_csv, as_json=as_json)
 
-        run(work, verbose=verbose)
+        call.run(work)
         if recorder.errors:
             fail(
                 f"{recorder.errors:,} of {counted(recorder.errors + recorder.messages, 'message')} failed"
@@ -134,24 +131,25 @@ class _Bench:
 
     def __init__(
         self,
-        admin: Admin,
-        client: ClientOptions,
+        call: Call,
         topic: str,
         group: str,
         recorder: Recorder,
         progress: AbstractAsyncContextManager[None],
     ) -> None:
-        self.admin = admin
+        self.admin = call.admin
         self.topic = topic
         self.group = group
         self.recorder = recorder
         self.progress = progress
         """Shows how far the measurement itself is."""
-        self._client = client
+        self._client = call.client
 
     @asynccontextmanager
     async def clients(self, count: int) -> AsyncIterator[list[ClientInstance]]:
         """Open clients with connections of their own; the first one is the admin's."""
+        from rocketrio.connect import open_client
+
         async with AsyncExitStack() as stack:
             yield [
                 self.admin.client,
@@ -167,6 +165,8 @@ async def _places(
     admin: Admin, topic: str | None, queues: int, *, keep: bool
 ) -> AsyncIterator[tuple[str, str]]:
     """Make a topic and name a group for a measurement, and remove both afterwards."""
+    import trio
+
     name = f"rocketrio-bench-{secrets.token_hex(4)}"
     try:
         if topic is None:
@@ -191,7 +191,7 @@ async def _remove(admin: Admin, topic: str | None, group: str) -> None:
         warn(f"{names} may still be there: {error}")
 
 
-Measure = Callable[[_Bench], Awaitable[Figures]]
+Measure: TypeAlias = "Callable[[_Bench], Awaitable[Figures]]"
 _in_flight = functools.partial(click.option, "--in-flight", type=Whole(1, 10_000))
 _clients = click.option(
     "--clients",
@@ -234,6 +234,7 @@ def produce(
       rocketrio bench produce --size 1024 --batch 32 --clients 4
       rocketrio bench produce --rate 500 --duration 30s --csv
     """
+    from rocketrio.bench.runs import Load, measure_sends
 
     async def measure(on: _Bench) -> Figures:
         wanted = Load(in_flight=in_flight, batch=batch, rate=rate, **load)
@@ -257,6 +258,7 @@ def consume(*, clients: int, **load: Any) -> Measure:
       rocketrio bench consume --messages 200000
       rocketrio bench consume orders --duration 10s
     """
+    from rocketrio.bench.runs import Load, fill, measure_receives
 
     async def measure(on: _Bench) -> Figures:
         wanted = Load(**load)
@@ -284,6 +286,7 @@ def pingpong(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
       rocketrio bench pingpong --messages 1000
       rocketrio bench pingpong --rate 100 --in-flight 32 --duration 30s
     """
+    from rocketrio.bench.runs import Load, measure_round_trips
 
     async def measure(on: _Bench) -> Figures:
         wanted = Load(in_flight=in_flight, rate=rate, **load)
@@ -310,6 +313,7 @@ def replication(*, in_flight: int, rate: float | None, **load: Any) -> Measure:
       rocketrio bench replication --messages 1000
       rocketrio bench replication --rate 200 --in-flight 16 --duration 30s
     """
+    from rocketrio.bench.runs import Load, measure_replication
 
     async def measure(on: _Bench) -> Figures:
         wanted = Load(in_flight=in_flight, rate=rate, **load)
@@ -339,7 +343,7 @@ def _show(found: Figures, *, as_csv: bool, as_json: bool) -> None:
         "errors": found.errors,
     }
     if as_json:
-        print_json({**row, "statuses": found.statuses, "is_whole": found.is_whole})
+        click.echo(json_text({**row, "statuses": found.statuses, "is_whole": found.is_whole}))
         return
     if as_csv:
         text = io.StringIO()
@@ -371,6 +375,8 @@ def _show(found: Figures, *, as_csv: bool, as_json: bool) -> None:
 
 
 def _part_of(recorder: Recorder, duration: float | None) -> float | None:
+    import trio
+
     if duration is None or recorder.began is None:
         return None
     return (trio.current_time() - recorder.began) / duration

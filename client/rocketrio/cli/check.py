@@ -8,6 +8,7 @@ import functools
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -23,20 +24,12 @@ from rocketrio.admin.diagnosis.probes import certificate_ends
 from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.diagnosis.snapshot import Snapshot, completed
 from rocketrio.admin.lag import lag_report
-from rocketrio.cli.commands import CallableT, Effect, Group, mark
-from rocketrio.cli.common import (
-    ADDRESS,
-    GROUP,
-    TOPIC,
-    client_options,
-    replace_file,
-    run,
-    sends,
-    whole_timeout,
-)
+from rocketrio.cli.call import Call, Callback, reads_alone, sends, whole_timeout
+from rocketrio.cli.commands import CallableT, Group
 from rocketrio.cli.json_values import json_text
 from rocketrio.cli.refining import refined, seconds_of, window_options
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.replaced_file import replace_file
+from rocketrio.cli.types import ADDRESS, GROUP, TOPIC
 from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import Message
@@ -106,9 +99,12 @@ def check() -> None:
     """
 
 
-def check_options(function: Check) -> Callable[..., None]:
+def check_options(
+    function: Check, *, effect: Callable[[Callback], Callback] = reads_alone
+) -> Callback:
     """Add the options of all checks, and make a command of a check, which gets an open admin."""
 
+    @effect
     @click.option(
         "--format",
         "form",
@@ -122,26 +118,24 @@ def check_options(function: Check) -> Callable[..., None]:
         type=click.Path(dir_okay=False, path_type=Path),
         help="Write the result to this file, which is replaced when it is whole.",
     )
-    @client_options
     @functools.wraps(function)
-    def command(
-        *, form: Form, outfile: Path | None, client: ClientOptions, verbose: int, **options: Any
-    ) -> None:
+    def command(call: Call, *, form: Form, outfile: Path | None, **options: Any) -> None:
         name = click.get_current_context().info_name or ""
         found: list[CheckResult] = []
 
         async def ask() -> None:
             timeout = whole_timeout()
+            call.limit.deadline = inf  # A check that takes longer is unknown, and no error.
             try:
                 with trio.fail_after(timeout):
-                    async with open_admin(**client) as admin:
+                    async with open_admin(**call.client) as admin:
                         found.append(await function(admin, **options))
             except Error as error:
                 found.append(CheckResult(name, Status.UNKNOWN, str(error)))
             except trio.TooSlowError:
                 found.append(CheckResult(name, Status.UNKNOWN, f"not done within {timeout:g} s"))
 
-        run(ask, verbose=verbose, is_timed=False)
+        call.run(ask, with_admin=False)
         text = _shown(found[0], form)
         if outfile is None:
             click.echo(text)
@@ -149,7 +143,7 @@ def check_options(function: Check) -> Callable[..., None]:
             replace_file(outfile, f"{text}\n")
         sys.exit(Status.OK if form == "prometheus" else found[0].status)
 
-    return mark(command, Effect.READS)
+    return command
 
 
 def _timed(function: Check) -> Check:
@@ -342,8 +336,7 @@ async def dead_letters(
 @check.command()
 @click.option("--topic", type=TOPIC, required=True, help="The topic that gets the message.")
 @_limits("--milliseconds", checks.ROUNDTRIP_MS, "The time that it takes.", "limits")
-@sends
-@check_options
+@functools.partial(check_options, effect=sends)
 async def roundtrip(admin: Admin, topic: str, limits: Limits) -> CheckResult:
     """Send a message, and read it again where it was stored; no group is needed.
 

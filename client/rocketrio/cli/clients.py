@@ -1,22 +1,27 @@
 """The command `rocketrio clients`."""
 
+from __future__ import annotations
+
+from typing import Final
+
 import click
 
-from rocketrio.admin.clients import (
-    ConnectedClient,
-    ConnectedClients,
-    connected_clients,
-)
-from rocketrio.cli.asking import asking
-from rocketrio.cli.cells import dashed
+from rocketrio.cli.call import Call, reads
+from rocketrio.cli.columns import Column, dashed, hidden
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import client_options, end_in_part, reads, run
-from rocketrio.cli.output import Output
-from rocketrio.connect import ClientOptions
 from rocketrio_protocol.codes import LanguageCode
 from rocketrio_protocol.versions import version_name, version_number
 
 _LANGUAGES = [code.name.lower() for code in LanguageCode]
+CLIENTS: Final = (
+    "client_id",
+    "address",
+    "language",
+    Column("version", value=lambda one: version_name(one.version)),
+    hidden("version_number", lambda one: one.version),
+    dashed("produces"),
+    dashed("consumes"),
+)
 
 
 class _Version(click.ParamType[int]):
@@ -42,14 +47,7 @@ class _Version(click.ParamType[int]):
 )
 @click.option("--older-than", type=_Version(), help="Only of versions before this one, as 4.9.7.")
 @reads
-@client_options
-def clients(
-    language: str | None,
-    older_than: int | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def clients(call: Call, language: str | None, older_than: int | None) -> None:
     """List all clients that are connected to brokers: producers, and members of groups.
 
     `version` is that of the protocol, which every client reports; 4.9.7 is what rocketrio's report.
@@ -59,34 +57,15 @@ def clients(
       rocketrio clients
       rocketrio clients --language java --older-than 4.9.0
     """
-    found: list[ConnectedClients] = []
+    from rocketrio.admin.clients import connected_clients
 
-    async def work() -> None:
-        async with asking("asking brokers", client) as admin:
-            found.append(await connected_clients(admin))
-
-    run(work, verbose=verbose)
+    async with call.asking("asking brokers"):
+        found = await connected_clients(call.admin)
     shown = [
         one
-        for one in found[0].clients
+        for one in found.clients
         if language in (None, one.language.lower())
         and (older_than is None or one.version < older_than)
     ]
-    output.show(
-        [client_row(one) for one in shown],
-        ("client_id", "address", "language", "version", dashed("produces"), dashed("consumes")),
-    )
-    end_in_part(found[0].silent)
-
-
-def client_row(one: ConnectedClient) -> dict[str, object]:
-    """Return a row of the tables of clients and producers."""
-    return {
-        "client_id": one.client_id,
-        "address": one.address,
-        "language": one.language,
-        "version": version_name(one.version),
-        "version_number": one.version,
-        "produces": list(one.produces),
-        "consumes": list(one.consumes),
-    }
+    call.output.show(shown, CLIENTS)
+    call.silent.update(found.silent)

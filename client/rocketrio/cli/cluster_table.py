@@ -1,29 +1,21 @@
 """Formats the output of `rocketrio cluster status`: a table of brokers, and notes on problems and waiting sends."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from __future__ import annotations
 
-import msgspec
-from rich.console import Group, RenderableType
-from rich.text import Text
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from rocketrio.admin.cluster_status import TAKES_WRITES, BrokerStatus
-from rocketrio.cli.output import UNKNOWN
-from rocketrio.cli.tables import Cell, Fitted, Head
-from rocketrio_protocol.ha.status import LastWait
+from rocketrio.cli.columns import UNKNOWN, Column, Drawn, drawn_table, hidden
 from rocketrio_protocol.log_lines import printable
 
-_COLUMNS: Final = (
-    *("broker", "id", "role", "address", "log end", "follows"),
-    *("behind", "seconds", "state"),
-)
-STATUS_KEYS: Final = (
-    *("broker_name", "broker_id", "role", "address", "max_physical_offset", "follows"),
-    *("bytes_behind", "seconds_behind", "state", "problem"),
-)
-"""The columns of a table that --columns, --sort and the like ask for."""
-_RIGHT: Final = frozenset({"id", "log end", "behind", "seconds"})
-_WELL: Final = frozenset({TAKES_WRITES, "following", "connected"})
+if TYPE_CHECKING:
+    from msgspec import Struct
+    from rich.console import RenderableType
+
+    from rocketrio.admin.cluster_status import BrokerStatus
+    from rocketrio.cli.tables import Cell
+    from rocketrio_protocol.ha.status import LastWait
+
 _COPYING_LEFT: Final = 1.0
 """Seconds: a slave that has at least this much time left is shown as copying."""
 _NOT_THERE: Final = "-"
@@ -36,57 +28,66 @@ _SHOWN_BY: Final = {
 """Why readers see less than is stored."""
 
 
-def status_rows(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
-    """Return the statuses for programs: stable names, null for unknown, times in seconds, sizes in bytes."""
-    return [
-        {
-            "cluster": one.cluster,
-            "broker_name": one.broker_name,
-            "broker_id": one.broker_id,
-            "role": one.role,
-            "address": one.address,
-            "state": one.state,
-            "min_physical_offset": one.min_physical_offset,
-            "max_physical_offset": one.max_physical_offset,
-            "follows": one.follows,
-            "bytes_behind": one.bytes_behind,
-            "seconds_behind": one.seconds_behind,
-            "seconds_since_report": one.seconds_since_report,
-            "bytes_per_second": one.bytes_per_second,
-            "seconds_left": one.seconds_left,
-            "acknowledges": one.acknowledges,
-            "problem": one.problem,
-            "last_wait": None if one.last_wait is None else _wait_json(one.last_wait),
-            "shown_physical_offset": one.shown_physical_offset,
-            "shown_by": one.shown_by,
-            "configured": one.configured,
-            "epoch": one.epoch,
-            "beyond": None if one.beyond is None else msgspec.structs.asdict(one.beyond),
-            "answered": None if one.answered is None else dict(one.answered),
-        }
-        for one in statuses
-    ]
+def _of_slave(heading: str, cell: Callable[[BrokerStatus], str], *, right: bool = False) -> Drawn:
+    return Drawn(heading, lambda one: cell(one) if one.role == "slave" else _NOT_THERE, right)
+
+
+STATUS: Final = (
+    hidden("cluster"),
+    Column("broker_name", drawn=Drawn("broker", lambda one: one.broker_name)),
+    Column("broker_id", drawn=Drawn("id", lambda one: str(one.broker_id), right=True)),
+    Column("role", drawn=Drawn("role", lambda one: one.role)),
+    Column("address", drawn=Drawn("address", lambda one: one.address)),
+    Column("state", place=1, drawn=Drawn("state", lambda one: _state(one.state))),
+    hidden("min_physical_offset"),
+    Column(
+        "max_physical_offset",
+        drawn=Drawn("log end", lambda one: _number(one.max_physical_offset), right=True),
+    ),
+    Column("follows", drawn=_of_slave("follows", lambda one: one.follows or UNKNOWN)),
+    Column(
+        "bytes_behind", drawn=_of_slave("behind", lambda one: _size(one.bytes_behind), right=True)
+    ),
+    Column(
+        "seconds_behind",
+        drawn=_of_slave("seconds", lambda one: _seconds(one.seconds_behind), right=True),
+    ),
+    hidden("seconds_since_report"),
+    hidden("bytes_per_second"),
+    hidden("seconds_left"),
+    hidden("acknowledges"),
+    Column("problem", place=2),
+    hidden("last_wait", lambda one: None if one.last_wait is None else _wait_json(one.last_wait)),
+    hidden("shown_physical_offset"),
+    hidden("shown_by"),
+    hidden("configured"),
+    hidden("epoch"),
+    hidden("beyond", lambda one: None if one.beyond is None else _beyond_json(one.beyond)),
+    hidden("answered", lambda one: None if one.answered is None else dict(one.answered)),
+)
+"""What programs see of a broker's status: stable names, null for unknown, times in seconds, sizes in bytes."""
 
 
 def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
     """Return the statuses as a table, with notes."""
+    from rich.console import Group
+    from rich.text import Text
+
     notes = [Text(printable(line), style=style) for line, style in _notes(statuses)]
-    heads = [Head(column, is_number=column in _RIGHT) for column in _COLUMNS]
-    table = Fitted(heads, [list(_cells(one)) for one in statuses])
-    return Group(table, *([Text("")] if notes else []), *notes)
+    return Group(drawn_table(STATUS, statuses), *([Text("")] if notes else []), *notes)
 
 
-def _cells(one: BrokerStatus) -> Iterator[Cell]:
-    is_slave = one.role == "slave"
-    yield one.broker_name
-    yield str(one.broker_id)
-    yield one.role
-    yield one.address
-    yield UNKNOWN if one.max_physical_offset is None else f"{one.max_physical_offset:,}"
-    yield (one.follows or UNKNOWN) if is_slave else _NOT_THERE
-    yield _size(one.bytes_behind) if is_slave else _NOT_THERE
-    yield _seconds(one.seconds_behind) if is_slave else _NOT_THERE
-    yield Text(one.state or UNKNOWN, style="green" if one.state in _WELL else "bold yellow")
+def _state(state: str | None) -> Cell:
+    from rich.text import Text
+
+    from rocketrio.admin.cluster_status import TAKES_WRITES
+
+    is_well = state in (TAKES_WRITES, "following", "connected")
+    return Text(state or UNKNOWN, style="green" if is_well else "bold yellow")
+
+
+def _number(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"
 
 
 def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
@@ -133,6 +134,12 @@ def wait_text(wait: LastWait) -> str:
         parts.append(f"{wait.slave_seconds * 1000:,.1f} ms for slaves{slave}")
     waited = f"after {' and '.join(parts)}" if parts else "at once"
     return f"the last send that had to wait got {wait.status} {waited}"
+
+
+def _beyond_json(beyond: Struct) -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.structs.asdict(beyond)
 
 
 def _wait_json(wait: LastWait) -> dict[str, Any]:

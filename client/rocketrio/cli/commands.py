@@ -1,6 +1,6 @@
 """The classes of all commands and groups: each command says in its help whether it changes the cluster.
 
-`reads`, `changes` and `sends` of `common.py` mark a command; tests and protected contexts read the mark.
+`reads`, `changes` and `sends` of `call.py` mark a command; tests and protected contexts read the mark.
 """
 
 from collections.abc import Callable, Sequence

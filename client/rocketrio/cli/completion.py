@@ -3,8 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from rocketrio.cli.call import local
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import local
 
 
 @click.command(cls=Command)

@@ -1,49 +1,37 @@
 """The command `rocketrio consume`."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
 
 import click
-import trio
 from click.core import ParameterSource
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.admin.browse import TopicMessages
-from rocketrio.admin.cluster_questions import committed_in, readable_queues
+from rocketrio.cli.call import Call, sends
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import (
-    GROUP,
-    PLACE,
-    RANGE,
-    RANGE_HELP,
-    TOPIC,
-    Template,
-    body_fields,
-    client_options,
-    range_to,
-    run,
-    sends,
-)
 from rocketrio.cli.format_strings import Printer, message_printer
 from rocketrio.cli.json_values import json_text
-from rocketrio.cli.message_output import message_row, warn_of_unreadable
+from rocketrio.cli.message_output import body_fields, message_row, warn_of_unreadable
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.progress import showing_progress, writes_to_file
-from rocketrio.client import ClientInstance
-from rocketrio.connect import ClientOptions, open_client
-from rocketrio.consuming.consume import open_consumer
-from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
-from rocketrio.consuming.consumer_parts import COMMIT_GRACE
-from rocketrio.consuming.fetch import StartFrom
-from rocketrio.consuming.redelivered import RedeliveredMessage
+from rocketrio.cli.types import GROUP, PLACE, RANGE, RANGE_HELP, TOPIC, Template, range_to
 from rocketrio.counts import counted
 from rocketrio.places import FIRST, LAST, AtTime, Place, PlaceRange
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.log_lines import visible
-from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.times import nearest_time
+
+if TYPE_CHECKING:
+    from rocketrio.client import ClientInstance
+
+if TYPE_CHECKING:
+    from rocketrio.consuming.consumer import Consumer
+    from rocketrio.consuming.fetch import StartFrom
+    from rocketrio_protocol.message import MessageExt, MessageQueue
 
 
 @click.command(cls=Command)
@@ -81,8 +69,8 @@ from rocketrio_protocol.times import nearest_time
     help="Print each message so, as '%d{iso} %t %k %v\\n'; docs/commands.md has the letters.",
 )
 @sends
-@client_options
-def consume(
+async def consume(
+    call: Call,
     topic: str,
     group: str,
     tags: str | None,
@@ -92,8 +80,6 @@ def consume(
     until_caught_up: bool,
     as_json: bool,
     template: str | None,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Print the messages of TOPIC, one body per line, and commit what was printed.
 
@@ -111,6 +97,10 @@ def consume(
       rocketrio consume orders --group billing --from -1h -f '%d{strftime[%T]} %k %v\\n'
       rocketrio consume orders --group audit --from @2026-11-21:2026-11-22
     """
+    from rocketrio.admin.browse import TopicMessages
+    from rocketrio.admin.cluster_questions import readable_queues
+    from rocketrio.connect import open_client
+
     if as_json and template is not None:
         raise click.UsageError("give --json or --format, not both")
     where = range_to(start, until)
@@ -120,39 +110,36 @@ def consume(
     is_given = source is not ParameterSource.DEFAULT
     goal = LAST if until_caught_up else where.end
     to_file = writes_to_file()
-
-    async def work() -> None:
-        async with (
-            open_client(**client) as shared,
-            _opened(shared, topic, group, tags, where.start, is_given=is_given) as consumer,
-        ):
-            printer = _Printer(_json_line if as_json else _body_line, template)
-            shows_count = to_file
-            try:
-                # For a topic that may not be read the consumer would wait for ever, or find nothing and end.
-                queues = await readable_queues(consumer.client, topic)
-                async with (
-                    reporting_outages(consumer.client, topic, writes=False),
-                    showing_progress(
-                        f"consuming {topic}", lambda: printer.printed, total=count, when=to_file
-                    ),
-                ):
-                    if goal is None:
-                        await _forever(consumer, printer, count)
-                    else:
-                        messages = TopicMessages(shared, topic)
-                        ends = {queue: await messages.offset_of(queue, goal) for queue in queues}
-                        await _until(consumer, printer, count, ends)
-                consumer._settle()
-            except OSError:  # The output: there is nothing to count.
-                shows_count = False
-                raise
-            finally:
-                await _commit(consumer)
-                if shows_count:
-                    click.echo(f"consumed {counted(printer.printed, 'message')}", err=True)
-
-    run(work, verbose=verbose, interrupted_is_done=goal is None and count is None)
+    call.is_endless = goal is None and count is None
+    async with (
+        open_client(**call.client) as shared,
+        _opened(shared, topic, group, tags, where.start, is_given=is_given) as consumer,
+    ):
+        printer = _Printer(_json_line if as_json else _body_line, template)
+        shows_count = to_file
+        try:
+            # For a topic that may not be read the consumer would wait for ever, or find nothing and end.
+            queues = await readable_queues(consumer.client, topic)
+            async with (
+                reporting_outages(consumer.client, topic, writes=False),
+                showing_progress(
+                    f"consuming {topic}", lambda: printer.printed, total=count, when=to_file
+                ),
+            ):
+                if goal is None:
+                    await _forever(consumer, printer, count)
+                else:
+                    messages = TopicMessages(shared, topic)
+                    ends = {queue: await messages.offset_of(queue, goal) for queue in queues}
+                    await _until(consumer, printer, count, ends)
+            consumer._settle()
+        except OSError:  # The output: there is nothing to count.
+            shows_count = False
+            raise
+        finally:
+            await _commit(consumer)
+            if shows_count:
+                click.echo(f"consumed {counted(printer.printed, 'message')}", err=True)
 
 
 @asynccontextmanager
@@ -166,6 +153,9 @@ async def _opened(
     is_given: bool,
 ) -> AsyncGenerator[Consumer]:
     """Open a consumer that begins at a place where its group never committed; report where a given one is not used."""
+    from rocketrio.admin.cluster_questions import committed_in, readable_queues
+    from rocketrio.consuming.consume import open_consumer
+
     start_from: StartFrom = "earliest"
     if isinstance(start, AtTime):
         start_from = nearest_time(start.time_ms)
@@ -195,6 +185,8 @@ async def _commit_start(
     start: Place,
 ) -> None:
     """Commit a place where nothing is committed: members know only the first message and times as beginnings."""
+    from rocketrio.admin.admin import open_admin
+
     for answer in committed.values():
         if isinstance(answer, Error):  # Its queue may have an offset, which must not be replaced.
             raise answer
@@ -210,6 +202,10 @@ async def _commit_start(
 
 async def _commit(consumer: Consumer) -> None:
     # Leaving the consumer's block commits too, but only logs a failure.
+    import trio
+
+    from rocketrio.consuming.consumer_parts import COMMIT_GRACE
+
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         errors = await consumer._commit_done()
         if not errors:
@@ -229,6 +225,7 @@ class _Printer:
     """
 
     def __init__(self, line: Callable[[MessageExt], bytes], template: str | None) -> None:
+
         self.printed = 0
         self._template = template
         self._warns = line is not _json_line
@@ -237,6 +234,8 @@ class _Printer:
             self._line = message_printer(template, message_row)
 
     async def write(self, messages: list[MessageExt]) -> None:
+        import trio
+
         first = self.printed + 1
         data = b"".join(
             [self._line(message, number) for number, message in enumerate(messages, first)]
@@ -274,6 +273,8 @@ def _json_line(message: MessageExt) -> bytes:
 
 
 def _room(printer: _Printer, count: int | None) -> int:
+    from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES
+
     return BATCH_MAX_MESSAGES if count is None else min(BATCH_MAX_MESSAGES, count - printer.printed)
 
 
@@ -286,6 +287,7 @@ async def _until(
     consumer: Consumer, printer: _Printer, count: int | None, ends: Mapping[MessageQueue, int]
 ) -> None:
     """Print what lies below the ends; what was received beyond them is given back, for the group's next run."""
+    from rocketrio.consuming.redelivered import RedeliveredMessage
 
     queues = {(queue.broker_name, queue.queue_id): queue for queue in ends}
 

@@ -1,17 +1,18 @@
 """The commands `rocketrio context add|edit|list|show|use|unuse|rename|copy|remove|check`."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
-import trio
 
-from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.cli.call import Call, local, reads_files
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import CallableT, Group
-from rocketrio.cli.common import local, reads, run
 from rocketrio.cli.contexts import (
     COLORS,
     Context,
@@ -20,8 +21,10 @@ from rocketrio.cli.contexts import (
     read_contexts,
     write_contexts,
 )
-from rocketrio.cli.output import Column, Output
 from rocketrio_protocol.errors import ConfigError, Error
+
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 T = TypeVar("T")
@@ -132,11 +135,11 @@ def edit(name: str, **fields: Any) -> None:
 
 
 @context.command(name="list")
-@reads
-def list_contexts(output: Output) -> None:
+@reads_files
+def list_contexts(call: Call) -> None:
     """List the contexts."""
     contexts = _read()
-    output.show(
+    call.output.show(
         [
             one.shown(name, selected=name == contexts.selected)
             for name, one in contexts.by_name.items()
@@ -156,8 +159,8 @@ def list_contexts(output: Output) -> None:
 
 @context.command()
 @click.argument("name", type=_NAME_TYPE, required=False)
-@reads
-def show(name: str | None, output: Output) -> None:
+@reads_files
+def show(call: Call, name: str | None) -> None:
     """Show the context NAME, or the selected one, without its secret."""
     contexts = _read()
     if name is None and contexts.selected is None:
@@ -166,7 +169,7 @@ def show(name: str | None, output: Output) -> None:
     one = _named(contexts, name)
     row = one.shown(name, selected=name == contexts.selected)
     width = max(map(len, row))
-    output.show(
+    call.output.show(
         [row],
         document=lambda rows: rows[0],
         people=[f"{key:<{width}}  {_text(value)}" for key, value in row.items()],
@@ -234,26 +237,25 @@ def remove(name: str) -> None:
 
 @context.command()
 @click.argument("names", type=_NAME_TYPE, nargs=-1, metavar="[NAME]...")
-@reads
-def check(names: tuple[str, ...], output: Output) -> None:
+@reads_files
+async def check(call: Call, names: tuple[str, ...]) -> None:
     """Ask every name server and broker of contexts, all or those named; exit with 1 if one does not answer.
 
     \b
     Example:
       rocketrio context check prod
     """
+    import trio
+
     contexts = _read()
     chosen = {name: _named(contexts, name) for name in names or contexts.by_name}
     if not chosen:
         raise click.UsageError("there is no context; `rocketrio context add` makes one")
     rows: list[dict[str, Any]] = []
 
-    async def work() -> None:
-        async with trio.open_nursery() as nursery:
-            for name, one in chosen.items():
-                nursery.start_soon(_check, name, one, rows)
-
-    run(work, verbose=0)
+    async with trio.open_nursery() as nursery:
+        for name, one in chosen.items():
+            nursery.start_soon(_check, name, one, rows)
     rows.sort(key=lambda row: (list(chosen).index(row["context"]), row["what"] != "name server"))
     milliseconds = Column(
         "milliseconds",
@@ -261,12 +263,16 @@ def check(names: tuple[str, ...], output: Output) -> None:
         right=True,
     )
     problem = Column("problem", cell=lambda row: row["problem"] or "")
-    output.show(rows, ("context", "what", "address", milliseconds, problem))
+    call.output.show(rows, ("context", "what", "address", milliseconds, problem))
     if any(row["problem"] for row in rows):
         sys.exit(1)
 
 
 async def _check(name: str, one: Context, rows: list[dict[str, Any]]) -> None:
+    import trio
+
+    from rocketrio.admin.admin import open_admin
+
     def row(what: str, address: str, began: float, problem: Error | None) -> None:
         spent = (trio.current_time() - began) * 1000
         rows.append(
@@ -316,10 +322,12 @@ async def _check(name: str, one: Context, rows: list[dict[str, Any]]) -> None:
 
 
 def _read() -> Contexts:
+
     return _made(lambda: read_contexts(contexts_path()))
 
 
 def _write(contexts: Contexts, by_name: Mapping[str, Context], selected: str | None) -> None:
+
     write_contexts(contexts_path(), Contexts(by_name, selected))
 
 

@@ -23,25 +23,20 @@ import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from rocketrio.arguments import similar_name
-from rocketrio.cluster.account import GivenCredentials, Provider, file_provider
-from rocketrio.cluster.name_servers import (
-    DEFAULT_NAME_SERVER,
-    NAME_SERVERS_VARIABLE,
-    name_server_addresses,
-)
-from rocketrio.cluster.tls import GivenTls
-from rocketrio.connect import ClientOptions
-from rocketrio_protocol.credentials import Credentials
+from rocketrio.cluster.variables import CONTEXT_VARIABLE, DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.private_files import read_private
-from rocketrio_protocol.remoting.tls_files import TlsOptions
 
-CONTEXT_VARIABLE: Final = "ROCKETRIO_CONTEXT"
+if TYPE_CHECKING:
+    from rocketrio.cluster.account import GivenCredentials, Provider
+    from rocketrio.cluster.tls import GivenTls
+    from rocketrio.connect import ClientOptions
+
 COLORS: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 SECRET_COMMAND_TIMEOUT: Final = 8.0
 """Seconds; less than a client waits for its credentials."""
@@ -70,6 +65,8 @@ class Context:
     description: str = ""
 
     def __attrs_post_init__(self) -> None:
+        from rocketrio.cluster.name_servers import name_server_addresses
+
         name_server_addresses(self.namesrv)
         if self.color and self.color not in COLORS:
             raise ConfigError(f"color={self.color!r} is not one of {', '.join(COLORS)}")
@@ -90,9 +87,11 @@ class Context:
         if self.tls_key_file and not self.tls_certificate_file:
             raise ConfigError("tls_key_file needs tls_certificate_file")
 
-    def client_options(self) -> ClientOptions:
+    def client_options(self) -> "ClientOptions":
         """Return the arguments of `open_client` and the like."""
-        options = ClientOptions(name_servers=name_server_addresses(self.namesrv))
+        from rocketrio.cluster.name_servers import name_server_addresses
+
+        options: ClientOptions = {"name_servers": name_server_addresses(self.namesrv)}
         if self.namespace:
             options["namespace"] = self.namespace
         if self.credentials is not None:
@@ -102,15 +101,19 @@ class Context:
         return options
 
     @property
-    def credentials(self) -> GivenCredentials:
+    def credentials(self) -> "GivenCredentials":
         """The account; None for that of the environment."""
+        from rocketrio.cluster.account import file_provider
+
         if self.credentials_file:
             return file_provider(self.credentials_file)
         return self._provider() if self.access_key else None
 
     @property
-    def given_tls(self) -> GivenTls:
+    def given_tls(self) -> "GivenTls":
         """How to use TLS; None for what the environment says."""
+        from rocketrio_protocol.remoting.tls_files import TlsOptions
+
         files = (self.tls_authority_file, self.tls_certificate_file, self.tls_key_file)
         if any(files):
             authority, certificate, key = (name or None for name in files)
@@ -124,7 +127,9 @@ class Context:
         secret = "file" if self.secret_file else "command" if self.secret_command else None
         return {"name": name, **fields, "secret": secret, "selected": selected}
 
-    def _provider(self) -> Provider:
+    def _provider(self) -> "Provider":
+        from rocketrio_protocol.credentials import Credentials
+
         return lambda: Credentials(self.access_key, self._secret())
 
     def _secret(self) -> str:
@@ -190,6 +195,8 @@ def choose(
     The order is `--namesrv`, `--context`, ROCKETRIO_CONTEXT, NAMESRV_ADDR, the selected context, 127.0.0.1:9876. With
     both options the context gives the account, TLS and protection.
     """
+    from rocketrio.cluster.name_servers import name_server_addresses
+
     if context is not None:
         found = contexts.named(context)
         return Choice(name_server_addresses(namesrv or found.namesrv), context, found)

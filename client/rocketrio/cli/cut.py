@@ -1,32 +1,26 @@
 """The commands `rocketrio broker cut list|show|resend`."""
 
+from __future__ import annotations
+
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketrio.admin.cut_log import (
-    CutDamage,
-    CutFile,
-    CutRecord,
-    cut_file,
-    cut_files,
-    message_again,
-    read_records,
-)
+from rocketrio.cli.call import Call, changes, reads_files
+from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import changes, client_options, reads, run
 from rocketrio.cli.message_output import body_problem, body_size
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
-from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import ConfigError, Error
+
+if TYPE_CHECKING:
+    from rocketrio.admin.cut_log import CutDamage, CutFile, CutRecord
 
 _DIRECTORY: Final = click.Path(path_type=Path)
 
@@ -56,8 +50,8 @@ def cut() -> None:
 
 @cut.command("list")
 @click.argument("directory", type=_DIRECTORY)
-@reads
-def list_command(directory: Path, output: Output) -> None:
+@reads_files
+def list_command(call: Call, directory: Path) -> None:
     """List the saved ends of the log in DIRECTORY."""
     rows: list[dict[str, Any]] = []
     for file in _files(directory):
@@ -78,25 +72,25 @@ def list_command(directory: Path, output: Output) -> None:
         "topics",
         cell=lambda row: ", ".join(f"{name} {count}" for name, count in row["topics"].items()),
     )
-    output.show(rows, ("file", "cut_at", "size", "messages", "damaged", topics_column))
+    call.output.show(rows, ("file", "cut_at", "size", "messages", "damaged", topics_column))
 
 
 @cut.command("show")
 @click.argument("directory", type=_DIRECTORY)
 @click.argument("file")
-@reads
-def show_command(directory: Path, file: str, output: Output) -> None:
+@reads_files
+def show_command(call: Call, directory: Path, file: str) -> None:
     """Show the messages in FILE, a name that `list` shows; exit code 1 if part of it is damaged."""
     records, damage = _read(_file(directory, file))
     stored = Column(
-        "store_time", cell=lambda row: output.time(row["store_time"], timespec="milliseconds")
+        "store_time", cell=lambda row: call.output.time(row["store_time"], timespec="milliseconds")
     )
     keys = Column("keys", cell=lambda row: row["keys"] or "")
     columns = (
         *("physical_offset", "topic", "queue_id", "queue_offset"),
         *(keys, stored, "body_size"),
     )
-    output.show(map(_record_row, records), columns, lines=True)
+    call.output.show(map(_record_row, records), columns, lines=True)
     _report_damage(damage)
 
 
@@ -108,22 +102,16 @@ def show_command(directory: Path, file: str, output: Output) -> None:
     help="Begin at this physical offset, where an earlier resend ended.",
 )  # fmt: skip
 @changes
-@client_options
-def resend_command(
-    directory: Path,
-    file: str,
-    first: int,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def resend_command(call: Call, directory: Path, file: str, first: int) -> None:
     """Send the messages in FILE again, one after the other, in the order of the log.
 
     Each keeps its id, keys, tags and properties, and gets `rocketrioCutFrom`: FILE and its address. Messages that
     brokers wrote for themselves (retries, delays, transactions) are skipped and counted. A message that is sent twice
     is stored twice: if this command ends early, it prints the --from with which to continue.
     """
+    from rocketrio.admin.cut_log import message_again
+    from rocketrio.producing.produce import open_producer
+
     cut_off = _file(directory, file)
     records, damage = _read(cut_off)
     chosen = [record for record in records if record.physical_offset >= first]
@@ -131,41 +119,38 @@ def resend_command(
     wanted = [record for record in ours if record.message.body_error is None]
     passed_over = len(chosen) - len(ours)
 
-    async def work() -> None:
-        sent, problem = 0, None
-        if not dry_run:
-            async with (
-                open_producer(**client) as producer,
-                showing_progress(f"sending {file}", lambda: sent, total=len(wanted)),
-            ):
-                for record in wanted:
-                    try:
-                        await producer.send(message_again(cut_off, record))
-                    except Error as error:
-                        problem = (
-                            f"the message at {record.physical_offset} was not sent again: {error}"
-                        )
-                        break
-                    sent += 1
-        if problem is not None:
-            left = wanted[sent].physical_offset
-            fail(f"sent again: {sent}; {problem}. Go on with --from {left}")
-        verb = f"would be sent: {len(wanted)}" if dry_run else f"sent again: {sent}"
-        output.show(
-            map(_record_row, wanted),
-            lines=True,
-            people=f"{verb}; passed over, as they are brokers' own: {passed_over}",
-        )
-        for record in ours:
-            if record.message.body_error is not None:
-                where = f"the message at {record.physical_offset} is not sent again"
-                warn(f"{where}: {record.message.body_error}")
-        _report_damage(damage)
-
-    run(work, verbose=verbose)
+    sent, problem = 0, None
+    if not call.dry_run:
+        async with (
+            open_producer(client=call.admin.client) as producer,
+            showing_progress(f"sending {file}", lambda: sent, total=len(wanted)),
+        ):
+            for record in wanted:
+                try:
+                    await producer.send(message_again(cut_off, record))
+                except Error as error:
+                    problem = f"the message at {record.physical_offset} was not sent again: {error}"
+                    break
+                sent += 1
+    if problem is not None:
+        left = wanted[sent].physical_offset
+        fail(f"sent again: {sent}; {problem}. Go on with --from {left}")
+    verb = f"would be sent: {len(wanted)}" if call.dry_run else f"sent again: {sent}"
+    call.output.show(
+        map(_record_row, wanted),
+        lines=True,
+        people=f"{verb}; passed over, as they are brokers' own: {passed_over}",
+    )
+    for record in ours:
+        if record.message.body_error is not None:
+            where = f"the message at {record.physical_offset} is not sent again"
+            warn(f"{where}: {record.message.body_error}")
+    _report_damage(damage)
 
 
 def _files(directory: Path) -> list[CutFile]:
+    from rocketrio.admin.cut_log import cut_files
+
     try:
         return cut_files(directory)
     except ConfigError as error:
@@ -173,6 +158,8 @@ def _files(directory: Path) -> list[CutFile]:
 
 
 def _file(directory: Path, name: str) -> CutFile:
+    from rocketrio.admin.cut_log import cut_file
+
     try:
         return cut_file(directory, name)
     except ConfigError as error:
@@ -180,6 +167,8 @@ def _file(directory: Path, name: str) -> CutFile:
 
 
 def _read(file: CutFile) -> tuple[list[CutRecord], list[CutDamage]]:
+    from rocketrio.admin.cut_log import CutRecord, read_records
+
     records: list[CutRecord] = []
     damage: list[CutDamage] = []
     try:
@@ -206,6 +195,7 @@ def _report_damage(damage: list[CutDamage]) -> None:
 
 
 def _record_row(record: CutRecord) -> dict[str, Any]:
+
     message = record.message
     return {
         "physical_offset": record.physical_offset,

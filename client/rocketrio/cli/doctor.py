@@ -19,7 +19,6 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rocketrio.admin.admin import open_admin
 from rocketrio.admin.diagnosis import CODES, Diagnosis, diagnosis_of
 from rocketrio.admin.diagnosis.bundle import bundle_of, more_for_bundle, write_bundle
 from rocketrio.admin.diagnosis.probes import compare_clocks
@@ -28,13 +27,13 @@ from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent
 from rocketrio.admin.lag import lag_report
 from rocketrio.admin.lag_window import LagWindow
+from rocketrio.cli.call import Call, reads
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import DONE_IN_PART, GROUP, TOPIC, client_options, reads, run
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import Output
 from rocketrio.cli.refining import refined, seconds_of, window_options
-from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.shell import DONE_IN_PART, fail
+from rocketrio.cli.types import GROUP, TOPIC
 from rocketrio.counts import plural
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import LineFormatter, printable
@@ -99,8 +98,8 @@ class _Doctor(Command):
     help="Write what was asked to this archive (tar.gz), without secrets and messages.",
 )
 @reads
-@client_options
-def doctor(
+async def doctor(
+    call: Call,
     groups: tuple[str, ...],
     slaves: int | None,
     probe: str | None,
@@ -109,9 +108,6 @@ def doctor(
     ignored: tuple[str, ...],
     as_list: bool,
     bundle: Path | None,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Find what is wrong with a cluster: name servers, brokers, replication, storage, groups, settings.
 
@@ -132,23 +128,14 @@ def doctor(
         rows = [
             {"code": code, "meaning": what, "link": link_of(code)} for code, what in CODES.items()
         ]
-        output.show(rows)
+        call.output.show(rows)
         return
     for code in ignored:
         if code not in CODES:
             raise click.UsageError(f"there is no code {code!r}; --list shows them")
-    if bundle is not None and bundle.exists():
-        raise click.UsageError(f"{bundle} exists; name another file")
-    length = seconds_of(window, once=once, output=output)
-    found: list[Diagnosis] = []
-
-    async def work() -> None:
-        try:
-            await ask()
-        except ConfigError:
-            raise
-        except Error as error:
-            fail(str(error), code=DONE_IN_PART)
+    if bundle is not None:
+        _must_be_new(bundle)
+    length = seconds_of(window, once=once, output=call.output)
 
     async def watched(samples: LagWindow, seen: Snapshot) -> Snapshot:
         async def answer() -> Snapshot:
@@ -161,32 +148,42 @@ def doctor(
         except Error as error:  # What was found before stays found.
             return seen.without_later_lag(error)
 
-    async def ask() -> None:
+    async def ask() -> Diagnosis:
         events: Sequence[BrokerEvent] = ()
         more: dict[str, Any] = {}
         with _kept_log(wanted=bundle is not None) as log:
-            async with open_admin(**client) as admin:
-                seen = await admin.whole_snapshot(*groups, seconds=0, slaves=slaves)
-                if probe is not None:
-                    seen = seen.with_clocks(await compare_clocks(admin, probe))
-                if length and seen.lag is not None:
-                    seen = await watched(admin.lag_window(*groups, seconds=length), seen)
-                if bundle is not None:
-                    events = await admin.events().poll()
-                    more.update(await more_for_bundle(admin, seen))
-            found.append(_without(diagnosis_of(seen), ignored))
+            seen = await call.admin.whole_snapshot(*groups, seconds=0, slaves=slaves)
+            if probe is not None:
+                seen = seen.with_clocks(await compare_clocks(call.admin, probe))
+            if length and seen.lag is not None:
+                seen = await watched(call.admin.lag_window(*groups, seconds=length), seen)
+            if bundle is not None:
+                events = await call.admin.events().poll()
+                more.update(await more_for_bundle(call.admin, seen))
+            found = _without(diagnosis_of(seen), ignored)
         if bundle is not None:
-            files = bundle_of(seen, found[0], events=events, log=log.getvalue(), more=more)
+            files = bundle_of(seen, found, events=events, log=log.getvalue(), more=more)
             await trio.to_thread.run_sync(write_bundle, bundle, files)
+        return found
 
-    run(work, verbose=verbose)
-    _show(found[0], output)
+    try:
+        found = await ask()
+    except ConfigError:
+        raise
+    except Error as error:
+        fail(str(error), code=DONE_IN_PART)
+    _show(found, call.output)
     if bundle is not None:
         click.echo(
             f"{bundle} holds names of topics, groups and hosts: look through it first", err=True
         )
-    exit_code = _EXIT[found[0].worst]
-    sys.exit(DONE_IN_PART if exit_code == 0 and found[0].unknown else exit_code)
+    exit_code = _EXIT[found.worst]
+    sys.exit(DONE_IN_PART if exit_code == 0 and found.unknown else exit_code)
+
+
+def _must_be_new(path: Path) -> None:
+    if path.exists():
+        raise click.UsageError(f"{path} exists; name another file")
 
 
 @contextmanager

@@ -1,17 +1,22 @@
 """The command `rocketrio export`: topics, groups, settings and texts of a cluster as TOML files."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.admin.apply import read_state
-from rocketrio.admin.declared import KINDS, Field, Kind, Place, to_toml
+from rocketrio.cli.call import Call, reads
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import client_options, reads, replace_file, run
-from rocketrio.cli.output import Output
-from rocketrio.cli.progress import showing_progress
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.replaced_file import replace_file
+
+if TYPE_CHECKING:
+    from rocketrio.admin.declared import Field, Kind, Place
+
+KINDS: Final[tuple[Kind, ...]] = ("topics", "groups", "settings", "kv")
+"""As `rocketrio.admin.declared`, which is imported only to export."""
 
 
 @click.command(cls=Command)
@@ -30,14 +35,8 @@ from rocketrio.connect import ClientOptions
     help="A further namespace of kv: name servers do not list them.  [default: ORDER_TOPIC_CONFIG]",
 )
 @reads
-@client_options
-def export(
-    folder: Path | None,
-    kinds: tuple[Kind, ...],
-    namespaces: tuple[str, ...],
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
+async def export(
+    call: Call, folder: Path | None, kinds: tuple[Kind, ...], namespaces: tuple[str, ...]
 ) -> None:
     """Write topics, groups, settings and the texts of name servers as TOML, for `rocketrio apply`.
 
@@ -51,26 +50,32 @@ def export(
       rocketrio export --kind topics > topics.toml
       rocketrio export --kind groups --json
     """
+    from rocketrio.admin.apply import read_state
+    from rocketrio.admin.declared import to_toml
+
     chosen = kinds or KINDS
-    state: dict[Place, dict[str, Field]] = {}
-
-    async def work() -> None:
-        async with open_admin(**client) as admin, showing_progress("reading the cluster"):
-            state.update(await read_state(admin, chosen, namespaces=namespaces))
-
-    run(work, verbose=verbose)
+    async with call.asking("reading the cluster"):
+        state = await read_state(call.admin, chosen, namespaces=namespaces)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for kind in chosen:
-            replace_file(folder / f"{kind}.toml", to_toml(state, kind))
-            count = len({place.name for place in state if place.kind == kind})
-            click.echo(f"{folder / f'{kind}.toml'}: {count} {kind}", err=True)
-    elif output.for_people:
+        _write(state, folder, chosen)
+    elif call.output.for_people:
         click.echo("\n".join(filter(None, (to_toml(state, kind) for kind in chosen))), nl=False)
     else:
-        output.show(
+        call.output.show(
             [
                 {"kind": one.kind, "name": one.name, "at": one.at or None, "fields": fields}
                 for one, fields in state.items()
             ]
         )
+
+
+def _write(
+    state: Mapping[Place, Mapping[str, Field]], folder: Path, kinds: tuple[Kind, ...]
+) -> None:
+    from rocketrio.admin.declared import to_toml
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in kinds:
+        replace_file(folder / f"{kind}.toml", to_toml(state, kind))
+        count = len({place.name for place in state if place.kind == kind})
+        click.echo(f"{folder / f'{kind}.toml'}: {count} {kind}", err=True)

@@ -1,17 +1,16 @@
 """The command `rocketrio exporter`."""
 
+from __future__ import annotations
+
 import re
-from functools import partial
 from typing import Any, Final, get_args
 
 import click
 
-from rocketrio.cli.commands import Command, Effect, mark
-from rocketrio.cli.common import client_options, run
+from rocketrio.cli.call import Call, reads_alone
+from rocketrio.cli.commands import Command
 from rocketrio.cli.numbers import Duration
-from rocketrio.connect import ClientOptions
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.log_lines import LogFormat
 
 NAMES: Final = ("native", "exporter", "own")
@@ -70,9 +69,9 @@ class _Pattern(click.ParamType[str]):
     show_default=True,
     help="How to write warnings to standard error: as text, or as one JSON object a line.",
 )
-@partial(mark, effect=Effect.READS)
-@client_options
+@reads_alone
 def exporter(
+    call: Call,
     listen: str,
     every: float,
     names: str,
@@ -80,8 +79,6 @@ def exporter(
     sizes: bool,
     members: bool,
     log_format: LogFormat,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Serve metrics of a whole cluster to Prometheus, for Apache's brokers of any version.
 
@@ -94,6 +91,8 @@ def exporter(
       rocketrio exporter
       rocketrio exporter --listen 0.0.0.0:5557 --names exporter --include-groups '^billing'
     """
+    from rocketrio_protocol.extras import how_to_install
+
     chosen = [name.strip() for name in names.split(",")]
     if unknown := sorted(set(chosen) - set(NAMES)):
         raise click.UsageError(f"--names {unknown[0]} is none of {', '.join(NAMES)}")
@@ -105,14 +104,13 @@ def exporter(
             raise ConfigError(
                 f"the package {error.name} is not installed", remedy=how_to_install("metrics")
             ) from error
-        from rocketrio.admin.admin import open_admin
         from rocketrio.exporter.rounds import Rounds
         from rocketrio_protocol.remoting.tcp import listen_tcp
 
         listener = await listen_tcp(f"127.0.0.1{listen}" if listen.startswith(":") else listen)
-        async with open_admin(**client) as admin:
-            click.echo(f"ready role=exporter address={listener.addr}")
-            rounds = Rounds(admin, include_groups=include_groups, sizes=sizes, members=members)
-            await Exporter(rounds, names=chosen, period=every).run(listener)
+        click.echo(f"ready role=exporter address={listener.addr}")
+        rounds = Rounds(call.admin, include_groups=include_groups, sizes=sizes, members=members)
+        await Exporter(rounds, names=chosen, period=every).run(listener)
 
-    run(work, verbose=verbose, interrupted_is_done=True, service_log=log_format)
+    call.is_endless = True
+    call.run(work, service_log=log_format)

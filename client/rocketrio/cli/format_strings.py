@@ -16,6 +16,8 @@ nothing.
 Invariant: what a format prints, the same format reads, if no value contains the text that follows it in the format.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import json
@@ -23,16 +25,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
 from rocketrio.cli.json_values import json_text
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.log_lines import printable
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.nesting import MESSAGE_DEPTH_LIMIT, check_depth
 from rocketrio_protocol.record.properties import PROPERTY_UNIQUE_KEY
+
+if TYPE_CHECKING:
+    from rocketrio_protocol.message import MessageExt
 
 FORMS: Final = ("json", "hex", "base64", "text")
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
@@ -137,7 +140,7 @@ _VALUES: Final[Mapping[str, Callable[[MessageExt], Value]]] = {
 }
 _PROPERTY_LETTERS: Final = {"k": "name", "v": "value"}
 
-Printer: TypeAlias = Callable[[MessageExt, int], bytes]
+Printer: TypeAlias = "Callable[[MessageExt, int], bytes]"
 """Prints a message, of which the number is given."""
 
 
@@ -352,6 +355,8 @@ class RecordReader:
             )
 
     def _decoded(self, field: Field, data: bytes) -> bytes:
+        from rocketrio_protocol.nesting import MESSAGE_DEPTH_LIMIT, check_depth
+
         try:
             if field.argument == "hex":
                 return bytes.fromhex(data.decode())

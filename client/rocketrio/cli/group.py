@@ -1,38 +1,42 @@
-"""The commands `rocketrio group create|list|show|members|check|stacks|delete`."""
+"""The commands `rocketrio group ...`."""
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
-import msgspec
 
-from rocketrio.admin.admin import Admin, GroupSettings, open_admin
-from rocketrio.admin.diagnosis import GroupCheck
-from rocketrio.admin.group_overview import group_members, group_overviews
-from rocketrio.cli.asking import asking
+from rocketrio.cli.call import Call, changes, reads
+from rocketrio.cli.cluster_options import may_be_lost
+from rocketrio.cli.columns import Column, Row, dashed, model_column
 from rocketrio.cli.commands import Group
-from rocketrio.cli.common import (
-    GROUP,
-    changes,
-    client_options,
-    end_in_part,
-    may_be_lost,
-    reads,
-    run,
-    run_in_part,
-)
-from rocketrio.cli.group_mode import mode
-from rocketrio.cli.group_tables import LONG, MEMBERS, member_columns, member_row, overview_row
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Column, Output, Row
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.output import Output
+from rocketrio.cli.types import GROUP, TOPIC
 from rocketrio.counts import counted
-from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.errors import ConsumerNotOnlineError, Error
+from rocketrio_protocol.names import RETRY_PREFIX
 from rocketrio_protocol.versions import version_name
 
-_SETTINGS = (
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin, GroupSettings
+    from rocketrio.admin.group_overview import GroupMember, Mode
+    from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
+
+_OVERVIEW: Final = (
+    "group", model_column(), "members", dashed("topics"), "lag", "verdict", "why",
+)  # fmt: skip
+"""The columns of `group list --long`."""
+_MEMBERS: tuple[Column, ...] = (
+    Column("client_id"),
+    Column("address"),
+    Column("language"),
+    Column("version", value=lambda one: version_name(one.version)),
+)
+_SETTINGS: Final = (
     ("consume", "consume_enable"),
     ("broadcast", "consume_broadcast_enable"),
     ("max_retries", "retry_max_times"),
@@ -57,9 +61,6 @@ def group() -> None:
     """
 
 
-group.add_command(mode)
-
-
 @group.command()
 @click.argument("name", type=GROUP, metavar="GROUP")
 @click.option("--cluster", help="Only on the masters of this cluster; by default on all.")
@@ -77,8 +78,8 @@ group.add_command(mode)
 )
 @click.option("--consume/--no-consume", default=None, help="Whether members get messages.")
 @changes
-@client_options
-def create(
+async def create(
+    call: Call,
     name: str,
     cluster: str | None,
     max_retries: int | None,
@@ -86,10 +87,6 @@ def create(
     reads_from: int | None,
     slow_reads_from: int | None,
     consume: bool | None,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Create GROUP, or change only the given settings of it.
 
@@ -110,23 +107,16 @@ def create(
     if consume is not None:
         settings["consume_enable"] = consume
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            brokers = await admin.create_group(name, cluster=cluster, dry_run=dry_run, **settings)
-        done = f"{name} would be created or changed" if dry_run else f"created {name}"
-        _show_brokers(output, name, brokers, f"{done} on {', '.join(brokers)}")
-
-    run(work, verbose=verbose)
+    brokers = await call.admin.create_group(name, cluster=cluster, dry_run=call.dry_run, **settings)
+    done = f"{name} would be created or changed" if call.dry_run else f"created {name}"
+    _show_brokers(call.output, name, brokers, f"{done} on {', '.join(brokers)}")
 
 
 @group.command(name="list")
 @click.option("--all", "include_system", is_flag=True, help="Include system groups.")
 @click.option("--long", "is_long", is_flag=True, help="With members, topics, lag and verdict.")
 @reads
-@client_options
-def list_groups(
-    include_system: bool, is_long: bool, output: Output, client: ClientOptions, verbose: int
-) -> None:
+async def list_groups(call: Call, include_system: bool, is_long: bool) -> None:
     """List the groups that brokers know; with --long how they keep up, the worst first.
 
     The verdicts are those of the brokers' last minute; `rocketrio lag` looks for longer.
@@ -136,48 +126,40 @@ def list_groups(
       rocketrio group list
       rocketrio group list --long --sort -lag
     """
+    from rocketrio.admin.group_overview import group_overviews
 
-    async def work(silent: dict[str, str]) -> None:
-        rows: list[dict[str, object]]
-        async with asking("asking about groups", client) as admin:
-            if is_long:
-                found, without = await group_overviews(admin, include_system=include_system)
-                silent.update(without)
-                rows = [overview_row(one) for one in found]
-            else:
-                names, failed = await admin.groups_and_failures(include_system=include_system)
-                silent.update((name, error.what) for name, error in failed.items())
-                rows = [{"group": name} for name in names]
-        output.show(rows, LONG if is_long else ("group",))
-
-    run_in_part(work, verbose=verbose)
+    if is_long:
+        async with call.asking("asking about groups"):
+            found, without = await group_overviews(call.admin, include_system=include_system)
+        call.silent.update(without)
+        call.output.show(found, _OVERVIEW)
+        return
+    async with call.asking("asking about groups"):
+        names, failed = await call.admin.groups_and_failures(include_system=include_system)
+    call.silent.update((name, error.what) for name, error in failed.items())
+    call.output.show([{"group": name} for name in names], ("group",))
 
 
 @group.command()
 @click.argument("name", type=GROUP, metavar="GROUP")
 @reads
-@client_options
-def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None:
+async def show(call: Call, name: str) -> None:
     """Show the settings of GROUP on each broker.
 
     The columns are named like the options of `group create`. With --json the settings have RocketMQ's names in
     snake_case, as in Python.
     """
-
-    async def work(silent: dict[str, str]) -> None:
-        async with asking(f"asking about {name}", client) as admin:
-            found, failed = await admin.group_and_failures(name)
-        silent.update((broker, error.what) for broker, error in failed.items())
-        output.show(
-            [
-                {"broker_name": broker_name, "group": name, **_as_json(settings)}
-                for broker_name, settings in sorted(found.items())
-            ],
-            [Column("broker_name"), *(Column(field, option) for option, field in _SETTINGS)],
-            document=lambda rows: [_nested(row) for row in rows],
-        )
-
-    run_in_part(work, verbose=verbose)
+    async with call.asking(f"asking about {name}"):
+        found, failed = await call.admin.group_and_failures(name)
+    call.silent.update((broker, error.what) for broker, error in failed.items())
+    call.output.show(
+        [
+            {"broker_name": broker_name, "group": name, **_as_json(settings)}
+            for broker_name, settings in sorted(found.items())
+        ],
+        [Column("broker_name"), *(Column(field, option) for option, field in _SETTINGS)],
+        document=lambda rows: [_nested(row) for row in rows],
+    )
 
 
 @group.command()
@@ -185,15 +167,7 @@ def show(name: str, output: Output, client: ClientOptions, verbose: int) -> None
 @click.option("--subscription", is_flag=True, help="What each member subscribes to.")
 @click.option("--queues", is_flag=True, help="The queues that each member owns.")
 @reads
-@client_options
-def members(
-    name: str,
-    subscription: bool,
-    queues: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def members(call: Call, name: str, subscription: bool, queues: bool) -> None:
     """List the clients connected for GROUP.
 
     For --subscription and --queues each member is asked; what a silent one does not report is unknown.
@@ -203,20 +177,24 @@ def members(
       rocketrio group members billing
       rocketrio group members billing --subscription --queues
     """
+    from rocketrio.admin.group_overview import group_members
 
-    async def work(silent: dict[str, str]) -> None:
-        async with asking(f"asking about {name}", client) as admin:
-            if subscription or queues:
-                members, without = await group_members(admin, name)
-                silent.update(without)
-                rows = [member_row(one) for one in members]
-            else:
-                rows = await _connected(admin, name)
-            if not rows:
-                await admin.group(name)  # Fails if no broker knows the group.
-        output.show(rows, member_columns(subscription=subscription, queues=queues))
-
-    run_in_part(work, verbose=verbose)
+    columns = _MEMBERS
+    found: Sequence[Any]
+    async with call.asking(f"asking about {name}"):
+        if subscription or queues:
+            found, without = await group_members(call.admin, name)
+            call.silent.update(without)
+            columns += (
+                Column("since"),
+                Column("subscriptions", value=_subscriptions, in_table=subscription),
+                Column("queues", value=_owned, in_table=queues),
+            )
+        else:
+            found = await _connected(call.admin, name)
+        if not found:
+            await call.admin.group(name)  # Fails if no broker knows the group.
+    call.output.show(found, columns)
 
 
 async def _connected(admin: Admin, name: str) -> list[dict[str, object]]:
@@ -227,14 +205,34 @@ async def _connected(admin: Admin, name: str) -> list[dict[str, object]]:
     rows = sorted(
         (one.client_id, one.client_addr, one.language, version_name(one.version)) for one in found
     )
-    return [dict(zip(MEMBERS, row, strict=True)) for row in rows]
+    return [dict(zip((column.key for column in _MEMBERS), row, strict=True)) for row in rows]
+
+
+def _subscriptions(one: GroupMember) -> dict[str, str] | None:
+    if one.subscriptions is None:
+        return None
+    # Each member has a retry topic of its own.
+    return {
+        each.topic: each.sub_string
+        for each in one.subscriptions
+        if not each.topic.startswith(RETRY_PREFIX)
+    }
+
+
+def _owned(one: GroupMember) -> list[str] | None:
+    if one.queues is None:
+        return None
+    return [
+        f"{each.topic} {each.broker_name}/{each.queue_id}"
+        for each in one.queues
+        if not each.topic.startswith(RETRY_PREFIX)
+    ]
 
 
 @group.command()
 @click.argument("name", type=GROUP, metavar="GROUP")
 @reads
-@client_options
-def check(name: str, output: Output, client: ClientOptions, verbose: int) -> None:
+async def check(call: Call, name: str) -> None:
     """Show what is wrong with the members of GROUP, with advice; exit with 1 if anything is.
 
     It compares subscriptions, looks for queues without an owner or with several, and for members that get nothing.
@@ -244,14 +242,8 @@ def check(name: str, output: Output, client: ClientOptions, verbose: int) -> Non
     Example:
       rocketrio group check billing
     """
-    found: list[GroupCheck] = []
-
-    async def work() -> None:
-        async with asking(f"asking about {name}", client) as admin:
-            found.append(await admin.check_group(name))
-
-    run(work, verbose=verbose)
-    (result,) = found
+    async with call.asking(f"asking about {name}"):
+        result = await call.admin.check_group(name)
     members = sorted(result.answers.members)
     well = None
     if not result.findings:
@@ -260,8 +252,8 @@ def check(name: str, output: Output, client: ClientOptions, verbose: int) -> Non
             if result.answers.silent
             else f"nothing is wrong with {counted(len(members), 'member')}"
         )
-    output.show(
-        [attrs.asdict(one) for one in result.findings],
+    call.output.show(
+        map(attrs.asdict, result.findings),
         ("severity", "code", "where", "what", "advice"),
         document=lambda rows: {
             "group": name,
@@ -274,65 +266,46 @@ def check(name: str, output: Output, client: ClientOptions, verbose: int) -> Non
     )
     if result.findings:
         sys.exit(1)
-    end_in_part(result.answers.silent)
+    call.silent.update(result.answers.silent)
 
 
 @group.command()
 @click.argument("name", type=GROUP, metavar="GROUP")
 @click.argument("client_id", metavar="CLIENT")
 @reads
-@client_options
-def stacks(name: str, client_id: str, output: Output, client: ClientOptions, verbose: int) -> None:
+async def stacks(call: Call, name: str, client_id: str) -> None:
     """Print what all tasks and threads of a member are doing; `group members` lists the members.
 
     \b
     Example:
       rocketrio group stacks billing 10.0.0.9@app-7
     """
-
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            text = await admin.member_stacks(name, client_id)
-        if not text:
-            raise Error(f"{client_id} reported no stacks")
-        output.show(
-            [{"group": name, "client_id": client_id, "stacks": text}], people=text.splitlines()
-        )
-
-    run(work, verbose=verbose)
+    text = await call.admin.member_stacks(name, client_id)
+    if not text:
+        raise Error(f"{client_id} reported no stacks")
+    call.output.show(
+        [{"group": name, "client_id": client_id, "stacks": text}], people=text.splitlines()
+    )
 
 
 @group.command()
 @click.argument("name", type=GROUP, metavar="GROUP")
 @click.option("--keep-offsets", is_flag=True, help="Keep the group's committed offsets.")
 @changes
-@client_options
-def delete(
-    name: str,
-    keep_offsets: bool,
-    dry_run: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
-) -> None:
+async def delete(call: Call, name: str, keep_offsets: bool) -> None:
     """Delete GROUP and its commits. Stop its members first: their heartbeats create it again.
 
     In a terminal it asks first, and says what is lost.
     """
-
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            if dry_run:
-                brokers = sorted(await admin.group(name))
-            else:
-                if not keep_offsets:
-                    topics = await _committed_topics(admin, name)
-                    await may_be_lost(f"{name} loses its settings, and its progress in {topics}")
-                brokers = await admin.delete_group(name, with_offsets=not keep_offsets)
-        done = f"{name} would be deleted" if dry_run else f"deleted {name}"
-        _show_brokers(output, name, brokers, f"{done} from {', '.join(brokers)}")
-
-    run(work, verbose=verbose)
+    if call.dry_run:
+        brokers = sorted(await call.admin.group(name))
+    else:
+        if not keep_offsets:
+            topics = await _committed_topics(call.admin, name)
+            await may_be_lost(f"{name} loses its settings, and its progress in {topics}")
+        brokers = await call.admin.delete_group(name, with_offsets=not keep_offsets)
+    done = f"{name} would be deleted" if call.dry_run else f"deleted {name}"
+    _show_brokers(call.output, name, brokers, f"{done} from {', '.join(brokers)}")
 
 
 async def _committed_topics(admin: Admin, name: str) -> str:
@@ -357,6 +330,41 @@ def _nested(row: Row) -> Row:
 
 
 def _as_json(settings: SubscriptionGroupConfig) -> dict[str, object]:
+    import msgspec
+
     shown = msgspec.structs.asdict(settings)
     del shown["group_name"]
     return shown
+
+
+@group.command()
+@click.argument("name", type=GROUP, metavar="GROUP")
+@click.argument("topic", type=TOPIC)
+@click.argument("mode", type=click.Choice(["pull", "pop"]), metavar="pull|pop")
+@click.option(
+    "--share-queues",
+    type=Whole(0),
+    default=0,
+    show_default=True,
+    help="In pop mode: how many more members share the queues of one.",
+)
+@changes
+async def mode(call: Call, name: str, topic: str, mode: Mode, share_queues: int) -> None:
+    """Have the members of GROUP ask for the messages of TOPIC by pull or by pop, at Apache's brokers of 5.0 and later.
+
+    Java's members that leave the sharing of queues to brokers follow it within 20 seconds; others pull. Rocketrio
+    brokers, and Apache's before 5.0, know pull only.
+
+    \b
+    Example:
+      rocketrio group mode billing orders pop --dry-run
+    """
+    from rocketrio.admin.group_overview import set_mode
+
+    found = await set_mode(
+        call.admin, name, topic, mode, share_queues=share_queues, dry_run=call.dry_run
+    )
+    call.output.show(
+        found,
+        ("broker_name", Column("before", cell=lambda row: row["before"] or "pull"), "after"),
+    )

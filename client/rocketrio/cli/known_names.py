@@ -3,6 +3,8 @@
 Invariant: it prints nothing and raises nothing. Whatever goes wrong, there are no names.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -10,16 +12,16 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-import trio
 
-from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.cli.commands import Kind
 from rocketrio.cli.contexts import Choice, choose, contexts_path, read_contexts, replace_private
-from rocketrio.connect import ClientOptions
-from rocketrio_protocol.remoting.tasks import ungrouped
+
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
+    from rocketrio.connect import ClientOptions
 
 ASK_TIMEOUT: Final = 0.3
 """Seconds for the question, while a person waits behind the Tab key."""
@@ -40,6 +42,7 @@ def known_names(context: click.Context, kind: Kind) -> list[str]:
 
 
 def _known(context: click.Context, kind: Kind) -> list[str]:
+
     choice = choose(
         read_contexts(contexts_path()),
         namesrv=context.params.get("namesrv"),
@@ -52,6 +55,7 @@ def _known(context: click.Context, kind: Kind) -> list[str]:
 
 
 def _kept_or_asked(choice: Choice, kind: Kind) -> list[str]:
+    import trio
     from platformdirs import user_cache_path
 
     path = user_cache_path("rocketrio") / "names.json"
@@ -80,7 +84,12 @@ def _read(path: Path) -> dict[str, tuple[float, list[str]]]:
 
 async def _asked(choice: Choice, kind: Kind) -> list[str] | None:
     """Return the names; None if the cluster does not answer in time."""
-    options = ClientOptions() if choice.context is None else choice.context.client_options()
+    import trio
+
+    from rocketrio.admin.admin import open_admin
+    from rocketrio_protocol.remoting.tasks import ungrouped
+
+    options: ClientOptions = {} if choice.context is None else choice.context.client_options()
     options["name_servers"] = choice.name_servers
     with trio.move_on_after(ASK_TIMEOUT), ungrouped():
         async with open_admin(**options) as admin:

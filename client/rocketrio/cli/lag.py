@@ -1,39 +1,34 @@
 """The command `rocketrio lag`."""
 
+from __future__ import annotations
+
 import sys
 from contextlib import nullcontext
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
-import trio
-from rich.console import RenderableType
-from rich.live import Live
 
-from rocketrio.admin.admin import open_admin
-from rocketrio.admin.lag import lag_report
-from rocketrio.admin.lag_values import LagReport
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.cli.call import Call, reads
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import (
-    GROUP,
-    TOPIC,
-    client_options,
-    reads,
-    run_in_part,
-)
 from rocketrio.cli.lag_table import (
-    GROUP_KEYS,
-    QUEUE_KEYS,
+    GROUPS,
+    QUEUES,
     GroupTable,
     queue_rows,
     queue_table,
     report_json,
 )
 from rocketrio.cli.numbers import Whole
-from rocketrio.cli.output import Output, console
+from rocketrio.cli.output import Output
 from rocketrio.cli.refining import refined, seconds_of, window_options
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import GROUP, TOPIC
 from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from rocketrio.admin.lag_values import LagReport
+    from rocketrio.admin.lag_window import LagWindow
 
 WORST_ROWS: Final = 20
 """The rows that a table has if neither --worst nor --all is given."""
@@ -53,8 +48,8 @@ WORST_ROWS: Final = 20
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--queues", is_flag=True, help="A row for each queue, with its owner.")
 @reads
-@client_options
-def lag(
+async def lag(
+    call: Call,
     groups: tuple[str, ...],
     topic: str | None,
     worst: int | None,
@@ -63,9 +58,6 @@ def lag(
     once: bool,
     watch: bool,
     queues: bool,
-    output: Output,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Show how far behind groups are, the worst first, and whether that is a problem.
 
@@ -95,38 +87,45 @@ def lag(
       rocketrio lag --topic orders --watch
       rocketrio lag --all --json
     """
+    from rocketrio.admin.lag import lag_report
+
+    call.is_endless = watch
     if once and watch:
         raise click.UsageError("--once is one sample, and --watch repeats: give one of them")
     if every and worst is not None:
         raise click.UsageError("give --worst or --all, not both")
     if queues and not groups:
         raise click.UsageError("--queues needs a GROUP")
-    if worst is None and not (every or groups) and output.is_plain:
+    if worst is None and not (every or groups) and call.output.is_plain:
         worst = WORST_ROWS
-    length = WINDOW if watch and window is None else seconds_of(window, once=once, output=output)
+    length = (
+        WINDOW if watch and window is None else seconds_of(window, once=once, output=call.output)
+    )
 
-    async def work(silent: dict[str, str]) -> None:
-        async with open_admin(**client) as admin:
-            samples = admin.lag_window(
-                *groups, topic=topic, seconds=length, include_system=every or bool(groups)
-            )
-            if watch:
-                await _watch(samples, worst, output, queues=queues)
-            report = await refined(
-                samples,
-                lambda: lag_report(samples, worst=worst, owners=queues),
-                lambda found: _table(found, queues=queues),
-            )
-        _show(report, output, queues=queues)
-        silent.update(report.silent)
-
-    run_in_part(work, verbose=verbose, interrupted_is_done=watch)
+    samples = call.admin.lag_window(
+        *groups, topic=topic, seconds=length, include_system=every or bool(groups)
+    )
+    if watch:
+        await _watch(samples, worst, call.output, queues=queues)
+    report = await refined(
+        samples,
+        lambda: lag_report(samples, worst=worst, owners=queues),
+        lambda found: _table(found, queues=queues),
+    )
+    _show(report, call.output, queues=queues)
+    call.silent.update(report.silent)
 
 
 async def _watch(
     samples: LagWindow, worst: int | None, output: Output, *, queues: bool
 ) -> NoReturn:
     # No refresh thread: each report is shown when it arrives.
+    import trio
+    from rich.live import Live
+
+    from rocketrio.admin.lag import lag_report
+    from rocketrio.cli.console import console
+
     is_screen = output.is_plain and sys.stdout.isatty()
     screen = Live(console=console(), auto_refresh=False) if is_screen else nullcontext()
     with screen as live:
@@ -141,14 +140,16 @@ async def _watch(
 
 
 def _show(report: LagReport, output: Output, *, queues: bool) -> None:
+
     document = report_json(report, queues=queues)
     output.show(
         queue_rows(document) if queues and output.form != "json" else document["rows"],
-        QUEUE_KEYS if queues else GROUP_KEYS,
+        ("group", "topic", *QUEUES) if queues else GROUPS,
         document=lambda rows: {**document, "rows": rows},
         people=_table(report, queues=queues),
     )
 
 
 def _table(report: LagReport, *, queues: bool) -> RenderableType:
+
     return queue_table(report) if queues else GroupTable(report)

@@ -1,42 +1,25 @@
 """Formats the output of `rocketrio lag`: for people and for programs."""
 
+from __future__ import annotations
+
 import math
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.text import Text
 
-from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
-from rocketrio.cli.output import UNKNOWN
-from rocketrio.cli.tables import TEXT_WIDTH, Cell, Fitted, Head, text_of
+from rocketrio.cli.columns import UNKNOWN, Column, Drawn, drawn_table, hidden, in_places, row_of
 from rocketrio.counts import counted
 from rocketrio_protocol.lag import Judgement, Owner, Verdict, duration
 
-_GROUP_COLUMNS: Final = (
-    *("group", "topic", "lag", "oldest", "in/s", "out/s", "eta", "members", "verdict", "why"),
-)
-_SPARE: Final = {
-    "why": 5, "eta": 4, "in/s": 3, "out/s": 3, "members": 2, "oldest": 1, "stands for": 3,
-}  # fmt: skip
-"""The columns that are dropped where they have no room, from the first to the last by their ranks."""
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.text import Text
+
+    from rocketrio.admin.lag_values import GroupLag, LagReport
+
 _WHY_WIDTH: Final = 50
 """With less room the reasons stand below the table."""
-_QUEUE_COLUMNS: Final = (
-    *("queue", "owner", "committed", "end", "lag", "oldest", "stands for", "verdict"),
-)
-GROUP_KEYS: Final = (
-    *("group", "topic", "lag", "oldest_seconds", "in_per_second", "out_per_second"),
-    *("eta_seconds", "members", "verdict", "why"),
-)
-"""The columns of a table that --columns, --sort and the like ask for."""
-QUEUE_KEYS: Final = (
-    *("group", "topic", "broker_name", "queue_id", "owner", "committed_offset", "max_offset"),
-    *("lag", "oldest_seconds", "stands_for_seconds", "verdict"),
-)
-_RIGHT: Final = frozenset(
-    {"lag", "oldest", "in/s", "out/s", "eta", "members", "committed", "end", "stands for"}
-)
 _STYLES: Final = {
     Verdict.OK: "green",
     Verdict.UNKNOWN: "magenta",
@@ -45,6 +28,98 @@ _STYLES: Final = {
 }
 _BAD: Final = "bold red"
 _NOT_MEASURED: Final = "-"
+
+
+def _judged(key: str, **more: Any) -> Column:
+    return Column(key, value=lambda one: getattr(one.judgement, key), **more)
+
+
+GROUPS: Final = (
+    Column("group", drawn=Drawn("group", lambda one: one.group)),
+    Column("topic", drawn=Drawn("topic", lambda one: _topic(one))),
+    _judged("verdict", place=4, drawn=Drawn("verdict", lambda one: _verdict(one.verdict))),
+    _judged(
+        "why",
+        place=5,
+        drawn=Drawn("why", lambda one: one.judgement.why, spare=5, least=_WHY_WIDTH),
+    ),
+    _judged("lag", drawn=Drawn("lag", lambda one: _lag(one), right=True)),
+    _judged(
+        "in_per_second",
+        place=2,
+        drawn=Drawn("in/s", lambda one: _rate(one.judgement.in_per_second), right=True, spare=3),
+    ),
+    _judged(
+        "out_per_second",
+        place=2,
+        drawn=Drawn("out/s", lambda one: _rate(one.judgement.out_per_second), right=True, spare=3),
+    ),
+    Column(
+        "eta_seconds",
+        place=2,
+        value=lambda one: _known_eta(one.judgement),
+        drawn=Drawn("eta", lambda one: _eta(one.judgement.eta), right=True, spare=4),
+    ),
+    hidden("lag_at_least"),
+    Column(
+        "oldest_seconds",
+        place=1,
+        drawn=Drawn("oldest", lambda one: _length(one.oldest_seconds), right=True, spare=1),
+    ),
+    hidden("catches_up"),
+    Column(
+        "members",
+        place=3,
+        drawn=Drawn("members", lambda one: _number(one.members), right=True, spare=2),
+    ),
+    hidden("source"),
+)
+"""What programs see of a group and topic: null for unknown, times in seconds."""
+_WHY: Final = [column.key for column in in_places(GROUPS) if column.drawn].index("why")
+QUEUES: Final = (
+    Column(
+        "broker_name",
+        value=lambda one: one.queue.broker_name,
+        drawn=Drawn("queue", lambda one: f"{one.queue.broker_name}/{one.queue.queue_id}"),
+    ),
+    Column("queue_id", value=lambda one: one.queue.queue_id),
+    Column(
+        "owner",
+        value=lambda one: None if isinstance(one.owner, Owner) else one.owner,
+        drawn=Drawn("owner", lambda one: _owner(one.owner)),
+    ),
+    hidden("is_owned", lambda one: _OWNED.get(one.owner, True)),
+    Column(
+        "committed_offset",
+        drawn=Drawn("committed", lambda one: _number(one.committed_offset), right=True),
+    ),
+    Column("max_offset", drawn=Drawn("end", lambda one: _number(one.max_offset), right=True)),
+    _judged(
+        "verdict", place=1, drawn=Drawn("verdict", lambda one: _verdict(one.judgement.verdict))
+    ),
+    hidden("why", lambda one: one.judgement.why),
+    _judged("lag", drawn=Drawn("lag", lambda one: _number(one.lag), right=True)),
+    hidden("in_per_second", lambda one: one.judgement.in_per_second),
+    hidden("out_per_second", lambda one: one.judgement.out_per_second),
+    hidden("eta_seconds", lambda one: _known_eta(one.judgement)),
+    Column(
+        "oldest_seconds",
+        drawn=Drawn("oldest", lambda one: _length(one.oldest_seconds), right=True, spare=1),
+    ),
+    Column(
+        "stands_for_seconds",
+        value=lambda one: one.judgement.stands_for,
+        drawn=Drawn(
+            "stands for",
+            lambda one: _length(one.judgement.stands_for, missing=_NOT_MEASURED),
+            right=True,
+            spare=3,
+        ),
+    ),
+)
+"""What programs see of a queue."""
+_OWNED: Final[Mapping[object, bool | None]] = {Owner.NO_MEMBER: False, Owner.A_MEMBER: None}
+"""Whether a queue has an owner, where its owner is not known by its id."""
 
 
 def report_json(report: LagReport, *, queues: bool) -> dict[str, Any]:
@@ -58,6 +133,11 @@ def report_json(report: LagReport, *, queues: bool) -> dict[str, Any]:
     }
 
 
+def _row_json(row: GroupLag, *, queues: bool) -> dict[str, Any]:
+    shown = row_of(row, GROUPS)
+    return shown | {"queues": [row_of(one, QUEUES) for one in row.queues]} if queues else shown
+
+
 def queue_rows(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each queue of a report with queues, each with its group and topic."""
     return [
@@ -65,50 +145,6 @@ def queue_rows(document: dict[str, Any]) -> list[dict[str, Any]]:
         for row in document["rows"]
         for queue in row["queues"]
     ]
-
-
-def _row_json(row: GroupLag, *, queues: bool) -> dict[str, Any]:
-    shown = {
-        "group": row.group,
-        "topic": row.topic,
-        **_judgement_json(row.judgement),
-        "lag_at_least": row.lag_at_least,
-        "oldest_seconds": row.oldest_seconds,
-        "catches_up": row.catches_up,
-        "members": row.members,
-        "source": row.source,
-    }
-    if queues:
-        shown["queues"] = [_queue_json(queue) for queue in row.queues]
-    return shown
-
-
-def _queue_json(one: QueueLag) -> dict[str, Any]:
-    owners = {Owner.NO_MEMBER: (None, False), Owner.A_MEMBER: (None, None)}
-    owner, is_owned = owners[one.owner] if isinstance(one.owner, Owner) else (one.owner, True)
-    return {
-        "broker_name": one.queue.broker_name,
-        "queue_id": one.queue.queue_id,
-        "owner": owner,
-        "is_owned": is_owned,
-        "committed_offset": one.committed_offset,
-        "max_offset": one.max_offset,
-        **_judgement_json(one.judgement),
-        "oldest_seconds": one.oldest_seconds,
-        "stands_for_seconds": one.judgement.stands_for,
-    }
-
-
-def _judgement_json(one: Judgement) -> dict[str, Any]:
-    is_number = one.eta is not None and one.eta < math.inf
-    return {
-        "verdict": one.verdict.value,
-        "why": one.why,
-        "lag": one.lag,
-        "in_per_second": one.in_per_second,
-        "out_per_second": one.out_per_second,
-        "eta_seconds": one.eta if is_number else None,
-    }
 
 
 @attrs.frozen
@@ -123,65 +159,35 @@ class GroupTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table for the width that there is."""
         rows = self.report.rows
-        mark = " counted" if any(row.source == "counters" for row in rows) else ""
-        heads = [
-            Head(
-                f"{name}{mark}" if name.endswith("/s") else name,
-                is_number=name in _RIGHT,
-                least=_WHY_WIDTH if name == "why" else TEXT_WIDTH,
-                spare=_SPARE.get(name, 0),
-            )
-            for name in _GROUP_COLUMNS
-        ]
-        table = Fitted(heads, map(_group_cells, rows))
+        marks = {}
+        if any(row.source == "counters" for row in rows):
+            marks = dict.fromkeys(("in_per_second", "out_per_second"), " counted")
+        table = drawn_table(GROUPS, rows, marks=marks)
         yield table
         kept = table.kept(options.max_width)
-        if kept is not None and _GROUP_COLUMNS.index("why") not in kept:
+        if kept is not None and _WHY not in kept:
             yield from (_heading(row) for row in rows if row.verdict != Verdict.OK)
         yield from _notes(self.report)
 
 
-def _group_cells(row: GroupLag) -> list[Cell]:
-    return [
-        row.group,
-        _topic(row),
-        _lag(row),
-        _length(row.oldest_seconds),
-        _rate(row.judgement.in_per_second),
-        _rate(row.judgement.out_per_second),
-        _eta(row.judgement.eta),
-        UNKNOWN if row.members is None else str(row.members),
-        _verdict(row.verdict),
-        row.judgement.why,
-    ]
-
-
 def queue_table(report: LagReport) -> RenderableType:
     """Return a table of queues for people, one for each group and topic."""
+    from rich.console import Group
+    from rich.text import Text
+
     parts: list[RenderableType] = []
     for row in report.rows:
-        rows = [
-            (
-                f"{one.queue.broker_name}/{one.queue.queue_id}",
-                _owner(one.owner),
-                _number(one.committed_offset),
-                _number(one.max_offset),
-                _number(one.lag),
-                _length(one.oldest_seconds),
-                _length(one.judgement.stands_for, missing=_NOT_MEASURED),
-                _verdict(one.judgement.verdict),
-            )
-            for one in row.queues
-        ]
-        heads = [
-            Head(name, is_number=name in _RIGHT, spare=_SPARE.get(name, 0))
-            for name in _QUEUE_COLUMNS
-        ]
-        parts += [_heading(row), Fitted(heads, rows), Text()]
+        parts += [_heading(row), drawn_table(QUEUES, row.queues), Text()]
     return Group(*parts[:-1], *_notes(report))
 
 
+def _known_eta(judgement: Judgement) -> float | None:
+    return None if judgement.eta is None or judgement.eta == math.inf else judgement.eta
+
+
 def _heading(row: GroupLag) -> Text:
+    from rocketrio.cli.tables import text_of
+
     return text_of(f"{row.group} {_topic(row)}: {row.verdict.value}: {row.judgement.why}")
 
 
@@ -190,6 +196,8 @@ def _topic(row: GroupLag) -> str:
 
 
 def _notes(report: LagReport) -> list[Text]:
+    from rich.text import Text
+
     notes = []
     if len(report.rows) < report.rows_in_all:
         notes.append(
@@ -231,4 +239,6 @@ def _owner(owner: str | Owner) -> str:
 
 
 def _verdict(verdict: Verdict) -> Text:
+    from rich.text import Text
+
     return Text(verdict.value, style=_STYLES.get(verdict, _BAD))

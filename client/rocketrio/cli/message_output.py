@@ -1,17 +1,23 @@
 """How commands print messages: as rows for `Output.show`, and one message with all its fields."""
 
+from __future__ import annotations
+
+import base64
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketrio.cli.common import body_fields
+from rocketrio.cli.columns import Column, Row
 from rocketrio.cli.format_strings import has_body, message_printer
-from rocketrio.cli.output import Column, Output, Row, utc_text
+from rocketrio.cli.json_values import utc_text
+from rocketrio.cli.output import Output
 from rocketrio.cli.say import say, warn
 from rocketrio.counts import counted
 from rocketrio_protocol.log_lines import visible
-from rocketrio_protocol.message import MessageExt
+
+if TYPE_CHECKING:
+    from rocketrio_protocol.message import MessageExt
 
 _ABSENT: Final = "-"
 BODY_SHOWN: Final = 40
@@ -136,3 +142,17 @@ def _show(one: MessageExt, max_body: int) -> None:
         click.echo(
             f"the first {len(shown):,} of {len(one.body):,} bytes; --max-body shows more", err=True
         )
+
+
+def body_fields(message: MessageExt) -> dict[str, object]:
+    """Return `body` for JSON as text, or as base64 with `encoding` if it is not UTF-8.
+
+    It is null, with the reason in `body_error`, if it cannot be read: that hides no other message.
+    """
+    problem = message.body_error
+    if problem is not None:
+        return {"body": None, "body_error": str(problem)}
+    try:
+        return {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(message.body).decode(), "encoding": "base64"}

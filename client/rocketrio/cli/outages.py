@@ -3,19 +3,23 @@
 The client itself retries silently. Here a queue of each broker is polled for its end.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-import trio
 
 from rocketrio.cli.say import one_line, say
-from rocketrio.client import ClientInstance, ask_each
-from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio_protocol.errors import Error, NotReachableError, RouteNotFoundError
-from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.remoting.tasks import background_nursery
+
+if TYPE_CHECKING:
+    from rocketrio.client import ClientInstance
+
+if TYPE_CHECKING:
+    from rocketrio.routing import FindBrokerResult
+    from rocketrio_protocol.message import MessageQueue
 
 POLL_INTERVAL: Final = 1.0
 """Seconds between two polls, and before the first; a shorter failure does not count as an outage."""
@@ -26,12 +30,16 @@ async def reporting_outages(
     client: ClientInstance, topic: str, *, writes: bool
 ) -> AsyncGenerator[None]:
     """Report outages while the body runs: for reads, of any broker of the topic; for writes, of all its masters."""
+    from rocketrio_protocol.remoting.tasks import background_nursery
+
     async with background_nursery() as nursery:
         nursery.start_soon(_report, client, topic, writes)
         yield
 
 
 async def _report(client: ClientInstance, topic: str, writes: bool) -> None:
+    import trio
+
     is_away = False
     while True:
         await trio.sleep(POLL_INTERVAL)
@@ -45,6 +53,8 @@ async def _report(client: ClientInstance, topic: str, writes: bool) -> None:
 
 async def _problem(client: ClientInstance, topic: str, writes: bool) -> Error | None:
     """Return why a part of the topic cannot be read, or why it cannot be written at all."""
+    from rocketrio.client import ask_each
+    from rocketrio.routing import subscribe_queues
 
     async def at_master(queue: MessageQueue) -> int:
         async def ask(found: FindBrokerResult) -> int:

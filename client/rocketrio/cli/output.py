@@ -1,13 +1,16 @@
 """Prints what commands found: tables for people; JSON, lines of JSON and CSV for programs.
 
-A command gives its rows once, as `output.show(rows, columns)`; the options of the user choose how they are printed.
-Rows are mappings with the keys that programs see. A value is text, a number, a bool, a time, an enum member, a list or
-mapping of these, or None if it is unknown.
+A command gives what it found once, as `output.show(found, columns)`; the options of the user choose how it is printed.
+A column says what a program sees of each thing, and how a table shows that. Without columns the rows are mappings with
+the keys that programs see. A value is text, a number, a bool, a time, an enum member, a list or mapping of these, or
+None if it is unknown.
 
 Invariant: unknown is null in JSON, an empty field in CSV and `unknown` in tables; times are ISO 8601 with a zone, in
 JSON and CSV in UTC, in tables local unless --utc. A key never changes its meaning.
 Invariant: a cut by --limit is named on standard error.
 """
+
+from __future__ import annotations
 
 import csv
 import io
@@ -16,54 +19,35 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
+from rocketrio.cli.columns import UNKNOWN, Column, Row, columns_of, in_places, row_of
 from rocketrio.cli.format_strings import row_printer
-from rocketrio.cli.json_values import json_text, plain, utc_text
-from rocketrio.cli.numbers import rate_text
-from rocketrio.cli.say import say, unguarded
-from rocketrio.cli.tables import Cell, Fitted, Head
+from rocketrio.cli.json_values import json_text, plain
+from rocketrio.cli.say import say
 from rocketrio.counts import counted
-from rocketrio_protocol.log_lines import visible
 
-__all__ = ["json_text", "utc_text"]  # for those who import them from here
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
-UNKNOWN: Final = "unknown"
-PIPED_WIDTH: Final = 1_000_000
-"""The width of what goes to a file or another program: nothing folds there."""
+    from rocketrio.cli.tables import Cell
+
 FORMS: Final = ("table", "json", "ndjson", "csv")
 
-Row: TypeAlias = Mapping[str, Any]
-Shown: TypeAlias = RenderableType | list[str]
+Shown: TypeAlias = "RenderableType | list[str]"
 """What people see in place of a table, or below it: a line, several, or what rich draws."""
 
 
-@attrs.frozen
-class Column:
-    """A column of a table: the key of the rows that it shows, its heading, and how it shows a row."""
-
-    key: str
-    heading: str = ""
-    """The key itself if this is empty."""
-    cell: Callable[[Row], Cell] | None = None
-    """What a table shows of a row, if that is not simply the value."""
-    right: bool = False
-    """Align to the right, and never fold; numbers do that anyway."""
-
-
-def rate_column(key: str, heading: str) -> Column:
-    """Return a column of rates, of which a table shows one digit after the point."""
-    return Column(key, heading, lambda row: rate_text(row[key]), right=True)
+def _as_row(one: Any, columns: Iterable[Column]) -> Row:
+    return one if isinstance(one, Mapping) else row_of(one, columns)
 
 
 @attrs.frozen(kw_only=True)
 class Output:
-    """How a command prints: the options that `reads` and `changes` of `common.py` add."""
+    """How a command prints: the options that `reads` and `changes` of `call.py` add."""
 
     form: str = "table"
     columns: tuple[str, ...] = ()
@@ -93,7 +77,7 @@ class Output:
 
     def show(
         self,
-        rows: Iterable[Row],
+        found: Iterable[Any],
         columns: Sequence[str | Column] = (),
         *,
         document: Callable[[list[Row]], Any] | None = None,
@@ -101,15 +85,17 @@ class Output:
         notes: Sequence[Shown] = (),
         lines: bool = False,
     ) -> None:
-        """Print rows in the form that the user chose.
+        """Print what was found in the form that the user chose.
 
-        `columns` are those of the table, by default all keys of the rows; --columns may name any key. `document` makes
-        the value of `--format json` from the rows, if that is not simply their list; with `lines` that format has a row
-        per line. `people` is printed instead of a plain table, unless --columns and the like ask for one. `notes`
-        follow a table.
+        `columns` say what programs see of each thing, and what a table has. If the things are rows already, `columns`
+        are those of the table alone, by default all keys. --columns may name any key. `document` makes the value of
+        `--format json` from the rows, if that is not simply their list; with `lines` that format has a row per line.
+        `people` is printed instead of a plain table, unless --columns and the like ask for one. `notes` follow a table.
         """
-        given = list(rows)
-        known = [each if isinstance(each, Column) else Column(each) for each in columns]
+        known = columns_of(columns)
+        given = [_as_row(one, known) for one in found]
+        if not given:  # There is no row that has the other keys.
+            known = [column for column in known if column.in_table]
         chosen = self._chosen(given, known)
         shown = self._ordered(given, known)
         if self.form == "json" and not lines:
@@ -176,7 +162,9 @@ class Output:
         for column in known:
             by_name.setdefault(column.heading or column.key, column)
         wanted = self.columns or (
-            [column.key for column in known] if known and self.for_people else keys
+            [column.key for column in in_places(known) if column.in_table]
+            if known and self.for_people
+            else keys
         )
         if self.sort:
             wanted = [*wanted, self.sort.removeprefix("-")]
@@ -204,6 +192,8 @@ class Output:
         return text.getvalue()
 
     def _table(self, rows: list[Row], columns: list[Column]) -> None:
+        from rocketrio.cli.tables import Fitted, Head
+
         right = {
             column.key: column.right or any(_is_number(row.get(column.key)) for row in rows)
             for column in columns
@@ -217,29 +207,6 @@ class Output:
             return column.cell(row)
         value = row.get(column.key)
         return self.time(value) if isinstance(value, datetime) else _shown(value)
-
-
-class _GuardedConsole(Console):
-    """A console on which no text is markup or steers the terminal, whatever is drawn."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Draw something; what is in it is drawn by this method too."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=visible(segment.text))
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return the console for people: as wide as the terminal, and so wide that nothing folds where there is none."""
-    stream = sys.stderr if stderr else sys.stdout
-    return _GuardedConsole(
-        file=unguarded(stream),
-        width=None if stderr or stream.isatty() else PIPED_WIDTH,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
 
 
 def _only(row: Row, columns: list[Column]) -> Row:
@@ -287,4 +254,6 @@ def _print(shown: Shown) -> None:
         for line in shown:
             say(line)
     else:
+        from rocketrio.cli.console import console
+
         console().print(shown)

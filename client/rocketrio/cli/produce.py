@@ -1,43 +1,38 @@
 """The command `rocketrio produce`."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
-import trio
 
+from rocketrio.cli.call import Call, sends
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import (
-    TOPIC,
-    Template,
-    client_options,
-    json_option,
-    print_json,
-    run,
-    sends,
-)
 from rocketrio.cli.format_strings import RecordReader
+from rocketrio.cli.json_values import json_text
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.outages import reporting_outages
-from rocketrio.cli.produce_transactions import ANSWERS, produce_half_messages
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.say import one_line, say
 from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import TOPIC, Template
 from rocketrio.counts import counted, plural
+from rocketrio.limits import MAX_MESSAGE_SIZE
 from rocketrio.producing.delays import DELAY_LEVELS
-from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
-from rocketrio.producing.pipeline import MessagesNotStoredError, SendPipeline
-from rocketrio.producing.produce import open_producer
-from rocketrio.producing.send_result import SendStatus
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import Message
 
+if TYPE_CHECKING:
+    from rocketrio.producing.pipeline import SendPipeline
+    from rocketrio.producing.send_result import SendStatus
+
 DEFAULT_SIZE: Final = 128
+ANSWERS: Final = ("commit", "rollback", "unknown")
+"""As the states of `TransactionState`, which is imported only to answer."""
 REASONS_SHOWN: Final = 10
 """The largest number of reasons that are printed: one for each queue, and a few more."""
 RANGES_SHOWN: Final = 20
@@ -79,13 +74,13 @@ DELAYS: Final = {_shown_delay(delay): level for level, delay in enumerate(DELAY_
 @click.option(
     "--transaction-check",
     "check_answer",
-    type=click.Choice(list(ANSWERS)),
+    type=click.Choice(ANSWERS),
     help="Send each message in a transaction without a decision, wait until the broker asks, and answer this.",
 )
 @click.option(
     "--no-create", is_flag=True, help="Fail if the topic does not exist, instead of creating it."
 )
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 @click.option(
     "-f",
     "--format",
@@ -94,8 +89,8 @@ DELAYS: Final = {_shown_delay(delay): level for level, delay in enumerate(DELAY_
     help="How records are written on standard input, as '%k %v\\n': %v body, %k keys, %g tag, %t topic.",
 )
 @sends
-@client_options
-def produce(
+async def produce(
+    call: Call,
     topic: str,
     count: int | None,
     size: int | None,
@@ -107,8 +102,6 @@ def produce(
     no_create: bool,
     as_json: bool,
     template: str | None,
-    client: ClientOptions,
-    verbose: int,
 ) -> None:
     """Send the lines of standard input to TOPIC, each as one message, or send --count generated messages.
 
@@ -129,6 +122,11 @@ def produce(
       echo paid | rocketrio produce orders --transaction-check commit
       rocketrio consume orders --group copy -f '%k %v{base64}\\n' | rocketrio produce copies -f '%k %v{base64}\\n'
     """
+    import trio
+
+    from rocketrio.producing.pipeline import MessagesNotStoredError
+    from rocketrio.producing.produce import open_producer
+
     if template is not None and count is not None:
         raise click.UsageError("--format reads standard input, and --count does not")
     if size is not None and count is None:
@@ -161,93 +159,87 @@ def produce(
         return message
 
     if check_answer is not None:
+        from rocketrio.cli.produce_transactions import produce_half_messages
+        from rocketrio.producing.transaction_checks import TransactionState
+
         messages = (message_of(record, 0) async for record in records)
-        answer = ANSWERS[check_answer]
-        sending = partial(
-            produce_half_messages,
+        answer = TransactionState[check_answer.upper()]
+        await produce_half_messages(
             topic,
             messages,
             answer,
-            client,
+            call.client,
             auto_create_topic=not no_create,
             sharding_key=sharding_key,
             as_json=as_json,
         )
-        run(sending, verbose=verbose)
         return
 
-    async def work() -> None:
-        not_stored = _NotStored()
-        pipeline: SendPipeline | None = None
+    not_stored = _NotStored()
+    pipeline: SendPipeline | None = None
 
-        def stored() -> int:
-            return 0 if pipeline is None else sum(pipeline.statistics().stored.values())
+    def stored() -> int:
+        return 0 if pipeline is None else sum(pipeline.statistics().stored.values())
 
-        is_reported = False
-        wrong: str | None = None
-        started = trio.current_time()
+    is_reported = False
+    wrong: str | None = None
+    started = trio.current_time()
 
-        def summarise() -> int:
-            assert pipeline is not None
-            statistics = pipeline.statistics()
-            failed = statistics.failed + not_stored.too_long
-            seconds = trio.current_time() - started
-            _summarise(
-                topic, statistics.stored, failed, statistics.pending, seconds, as_json=as_json
-            )
-            return failed
+    def summarise() -> int:
+        assert pipeline is not None
+        statistics = pipeline.statistics()
+        failed = statistics.failed + not_stored.too_long
+        seconds = trio.current_time() - started
+        _summarise(topic, statistics.stored, failed, statistics.pending, seconds, as_json=as_json)
+        return failed
 
-        try:
-            async with (
-                open_producer(**client, auto_create_topic=not no_create) as producer,
-                reporting_outages(producer.client, topic, writes=True),
-                showing_progress(
-                    f"producing {topic}",
-                    stored,
-                    total=count,
-                    share=_part_read,
-                    when=count is not None or not sys.stdin.isatty(),
-                ),
-            ):
-                try:
-                    async with producer.pipeline() as pipeline:
-                        try:
-                            async for record in records:
-                                not_stored.lines += 1
-                                if len(record["v"]) > MAX_MESSAGE_SIZE:
-                                    not_stored.add(not_stored.lines, _TOO_LONG)
-                                    not_stored.too_long += 1
-                                    continue
-                                message = message_of(record, not_stored.lines)
-                                await pipeline.send(message, sharding_key=sharding_key)
-                            not_stored.is_whole = True
-                        except ConfigError as error:
-                            if template is None:
-                                raise
-                            wrong = str(error)
-                except MessagesNotStoredError as error:
-                    for failure in error.failures:
-                        assert isinstance(failure.message, _Line)
-                        not_stored.add(failure.message.number, str(failure.error))
-            is_reported, failed = True, summarise()
-        except Error:
-            is_reported = True
-            if not_stored.lines > 1:
-                not_stored.show(what)
-            raise
-        finally:
-            if pipeline is not None and not is_reported:  # Interrupted.
-                summarise()
-        if wrong is not None:
-            fail(f"{wrong}; nothing was sent from this record on")
-        if not_stored:
+    try:
+        async with (
+            open_producer(**call.client, auto_create_topic=not no_create) as producer,
+            reporting_outages(producer.client, topic, writes=True),
+            showing_progress(
+                f"producing {topic}",
+                stored,
+                total=count,
+                share=_part_read,
+                when=count is not None or not sys.stdin.isatty(),
+            ),
+        ):
+            try:
+                async with producer.pipeline() as pipeline:
+                    try:
+                        async for record in records:
+                            not_stored.lines += 1
+                            if len(record["v"]) > MAX_MESSAGE_SIZE:
+                                not_stored.add(not_stored.lines, _TOO_LONG)
+                                not_stored.too_long += 1
+                                continue
+                            message = message_of(record, not_stored.lines)
+                            await pipeline.send(message, sharding_key=sharding_key)
+                        not_stored.is_whole = True
+                    except ConfigError as error:
+                        if template is None:
+                            raise
+                        wrong = str(error)
+            except MessagesNotStoredError as error:
+                for failure in error.failures:
+                    assert isinstance(failure.message, _Line)
+                    not_stored.add(failure.message.number, str(failure.error))
+        is_reported, failed = True, summarise()
+    except Error:
+        is_reported = True
+        if not_stored.lines > 1:
             not_stored.show(what)
-            verb = "was" if failed == 1 else "were"
-            fail(
-                f"{counted(failed, 'message')} {verb} not stored; the first one: {not_stored.first}"
-            )
-
-    run(work, verbose=verbose)
+        raise
+    finally:
+        if pipeline is not None and not is_reported:  # Interrupted.
+            summarise()
+    if wrong is not None:
+        fail(f"{wrong}; nothing was sent from this record on")
+    if not_stored:
+        not_stored.show(what)
+        verb = "was" if failed == 1 else "were"
+        fail(f"{counted(failed, 'message')} {verb} not stored; the first one: {not_stored.first}")
 
 
 class _Line(Message):
@@ -340,6 +332,8 @@ async def _records(reader: RecordReader) -> AsyncIterator[Record]:
 async def _chunks() -> AsyncIterator[bytes]:
     # In a thread, and only what is available: a terminal or a slow pipe must not delay lines that were read.
     # This bypasses Python's buffer, whose lock an abandoned thread would hold until the end of the process.
+    import trio
+
     while chunk := await trio.to_thread.run_sync(
         os.read, sys.stdin.fileno(), _READ_SIZE, abandon_on_cancel=True
     ):
@@ -380,16 +374,18 @@ def _summarise(
     total = sum(stored.values())
     rate = total / seconds if seconds > 0 else 0.0
     if as_json:
-        print_json(
-            {
-                "topic": topic,
-                "stored": total,
-                "statuses": stored,
-                "failed": failed,
-                "unknown": unknown,
-                "seconds": round(seconds, 3),
-                "messages_per_second": round(rate),
-            }
+        click.echo(
+            json_text(
+                {
+                    "topic": topic,
+                    "stored": total,
+                    "statuses": stored,
+                    "failed": failed,
+                    "unknown": unknown,
+                    "seconds": round(seconds, 3),
+                    "messages_per_second": round(rate),
+                }
+            )
         )
         return
     what = plural(total, "message")

@@ -9,27 +9,28 @@ With it an operator sees that a broker asks, and what consumers get then. The pr
 because a broker asks any producer of a group.
 """
 
+from __future__ import annotations
+
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 import trio
 
-from rocketrio.cli.common import print_json
+from rocketrio.cli.json_values import json_text
 from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.progress import showing_progress
 from rocketrio.cli.shell import fail
-from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
-from rocketrio.producing.produce import open_producer
 from rocketrio.producing.transaction_checks import TransactionState
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message import Message, MessageExt
 
-ANSWERS: Final = {state.name.lower(): state for state in TransactionState}
+if TYPE_CHECKING:
+    from rocketrio.connect import ClientOptions
+    from rocketrio_protocol.message import Message, MessageExt
 
 
 @attrs.define
@@ -76,6 +77,8 @@ async def produce_half_messages(
     A message that cannot be stored ends the sending, and the exit code is 1 then; those before it are waited for. The
     summary is printed after an interrupt too.
     """
+    from rocketrio.producing.produce import open_producer
+
     halves, failure = _HalfMessages(answer), None
     started = trio.current_time()
     group = f"rocketrio-produce-{uuid.uuid4().hex}"
@@ -118,14 +121,16 @@ async def produce_half_messages(
 def _summarise(topic: str, halves: _HalfMessages, seconds: float, *, as_json: bool) -> None:
     answer = halves.answer.name.lower()
     if as_json:
-        print_json(
-            {
-                "topic": topic,
-                "stored": halves.stored,
-                "asked": halves.asked,
-                "answer": answer,
-                "seconds": round(seconds, 3),
-            }
+        click.echo(
+            json_text(
+                {
+                    "topic": topic,
+                    "stored": halves.stored,
+                    "asked": halves.asked,
+                    "answer": answer,
+                    "seconds": round(seconds, 3),
+                }
+            )
         )
         return
     click.echo(

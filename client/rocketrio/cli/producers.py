@@ -1,24 +1,26 @@
 """The command `rocketrio producers`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
-from rocketrio.admin.clients import ConnectedClients, producers_of
-from rocketrio.cli.asking import asking
-from rocketrio.cli.clients import client_row
+from rocketrio.cli.call import Call, reads
+from rocketrio.cli.clients import CLIENTS
+from rocketrio.cli.columns import hidden
 from rocketrio.cli.commands import Command
-from rocketrio.cli.common import GROUP, TOPIC, client_options, end_in_part, reads, run
-from rocketrio.cli.output import Output
-from rocketrio.connect import ClientOptions
+from rocketrio.cli.types import GROUP, TOPIC
+
+if TYPE_CHECKING:
+    pass
 
 
 @click.command(cls=Command)
 @click.argument("topic", type=TOPIC)
 @click.option("--group", type=GROUP, help="Only producers of this group.")
 @reads
-@client_options
-def producers(
-    topic: str, group: str | None, output: Output, client: ClientOptions, verbose: int
-) -> None:
+async def producers(call: Call, topic: str, group: str | None) -> None:
     """List the producers that are connected to the brokers of TOPIC.
 
     Brokers do not know to which topics a producer sends: these may send to it.
@@ -28,15 +30,9 @@ def producers(
       rocketrio producers orders
       rocketrio producers orders --group shop --json
     """
-    found: list[ConnectedClients] = []
+    from rocketrio.admin.clients import producers_of
 
-    async def work() -> None:
-        async with asking("asking brokers", client) as admin:
-            found.append(await producers_of(admin, topic, group=group))
-
-    run(work, verbose=verbose)
-    output.show(
-        [client_row(one) for one in found[0].clients],
-        ("client_id", "address", "language", "version", "produces"),
-    )
-    end_in_part(found[0].silent)
+    async with call.asking("asking brokers"):
+        found = await producers_of(call.admin, topic, group=group)
+    call.output.show(found.clients, (*CLIENTS[:-2], "produces", hidden("consumes")))
+    call.silent.update(found.silent)

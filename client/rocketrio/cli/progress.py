@@ -12,13 +12,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import click
-import trio
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rocketrio.cli.numbers import rate_text
-from rocketrio.cli.output import console
 from rocketrio.counts import counted
-from rocketrio_protocol.remoting.tasks import background_nursery
 
 FIRST_AFTER: Final = 1.0
 """Seconds before the first line is drawn."""
@@ -41,6 +37,8 @@ async def showing_progress(
     `done` counts what is done; `total` is the count at the end, or `share` says which part is done, from 0 to 1. The
     line is removed at the end. With `when` false, in a pipe, and with the log of -v on standard error there is none.
     """
+    from rocketrio_protocol.remoting.tasks import background_nursery
+
     # -v logs to standard error, and would write into the line.
     context = click.get_current_context(silent=True)
     if (
@@ -63,6 +61,17 @@ async def _draw(
     total: int | None,
     share: Callable[[], float | None],
 ) -> None:
+    import trio
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from rocketrio.cli.console import console
+
     began = trio.current_time()
     await trio.sleep(FIRST_AFTER)
     with Progress(

@@ -6,23 +6,24 @@
 Invariant: standard output gets the result alone, once.
 """
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
-import trio
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.text import Text
 
-from rocketrio.admin.lag_window import LagWindow
 from rocketrio.cli.commands import CallableT
 from rocketrio.cli.numbers import Duration
-from rocketrio.cli.output import Output, console
-from rocketrio.cli.tables import Cropped
+from rocketrio.cli.output import Output
 from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+    from rocketrio.admin.lag_window import LagWindow
 
 _SHORTEST_WINDOW: Final = 2 * SAMPLE_EVERY
 """Seconds: three samples."""
@@ -63,6 +64,14 @@ async def refined(
 
     The answer so far stays on the screen if this is cancelled, or if a sample fails.
     """
+    import trio
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from rocketrio.cli.console import console
+    from rocketrio.cli.tables import Cropped
+
     await window.sample()
     found = await answer()
     if window.is_full:
@@ -94,6 +103,8 @@ async def refined(
 
 
 async def _with_lines(window: LagWindow, answer: Callable[[], Awaitable[T]]) -> T:
+    import trio
+
     due = trio.current_time()
     while not window.is_full:
         if trio.current_time() >= due:
@@ -105,10 +116,14 @@ async def _with_lines(window: LagWindow, answer: Callable[[], Awaitable[T]]) -> 
 
 
 def _countdown(window: LagWindow) -> str:
+    import trio
+
     left = math.ceil(window.times[0] + window.length - trio.current_time())
     return f"watching groups: {max(0, left)} s left"
 
 
 def _is_screen() -> bool:
     """Return whether standard error is a terminal on which lines can be replaced."""
+    from rocketrio.cli.console import console
+
     return sys.stderr.isatty() and console(stderr=True).is_interactive

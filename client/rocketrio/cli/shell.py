@@ -18,6 +18,12 @@ import click
 from rocketrio.cli.commands import GIVEN_BEFORE, Group
 from rocketrio.cli.say import guarding, one_line, say
 
+DONE_IN_PART: Final = 3
+"""The exit code if a broker did not answer; standard error says which."""
+REFUSED: Final = 4
+"""The exit code if what a plan was made for has changed, and nothing was done."""
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, as shells have it."""
 VERSION_AS_JSON: Final = "rocketrio.version_as_json"
 CLUSTER_OPTIONS: Final = {
     "--namesrv": True,
@@ -34,7 +40,7 @@ CLUSTER_OPTIONS: Final = {
     "--verbose": False,
     "-v": False,
 }
-"""The options of `common.client_options`, which may stand before the command too, and whether a value follows."""
+"""The options of `client_options`, which may stand before the command too, and whether a value follows."""
 
 
 class Shell(Group):

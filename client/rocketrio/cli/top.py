@@ -1,31 +1,32 @@
 """The command `rocketrio top`: brokers, groups or topics, live; top_screen.py says what keys do."""
 
+from __future__ import annotations
+
 import codecs
 import os
 import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import trio
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.text import Text
 
-from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.top import ClusterSampler, GroupSampler, Sample, TopicSampler
-from rocketrio.cli.commands import CallableT, Command, Effect, mark
-from rocketrio.cli.common import client_options, run
+from rocketrio.cli.call import Call, reads_alone
+from rocketrio.cli.commands import Command
 from rocketrio.cli.numbers import Duration
-from rocketrio.cli.output import console
 from rocketrio.cli.top_screen import VIEWS, Screen, View, help_line, keys_of, ordered, table_of
-from rocketrio.connect import ClientOptions
 from rocketrio.counts import counted
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import printable
+
+if TYPE_CHECKING:
+    import trio
+    from rich.console import Console, Group, RenderableType
+
+    from rocketrio.admin.admin import Admin
+    from rocketrio.admin.top import ClusterSampler, GroupSampler, Sample, TopicSampler
 
 try:
     import termios
@@ -34,11 +35,6 @@ except ImportError:  # Windows
     termios = None  # type: ignore[assignment]
 
 EVERY: Final = 2.0
-
-
-def _reads(function: CallableT) -> CallableT:
-    """Mark the command; it has no options of output."""
-    return mark(function, Effect.READS)
 
 
 @click.command(cls=Command)
@@ -52,9 +48,8 @@ def _reads(function: CallableT) -> CallableT:
     show_default=f"{EVERY:g}s",
     help="Time between two samples.",
 )
-@client_options
-@_reads
-def top(view: View, every: float, client: ClientOptions, verbose: int) -> None:
+@reads_alone
+async def top(call: Call, view: View, every: float) -> None:
     """Show brokers, groups or topics (VIEW: cluster, groups, topics) live, in the whole terminal.
 
     The lag of a topic is that of the group that is furthest behind. `trend` draws a group's lag in the last 12 samples,
@@ -75,13 +70,10 @@ def top(view: View, every: float, client: ClientOptions, verbose: int) -> None:
             "top needs a terminal; use `rocketrio lag --watch` or `cluster health --watch`"
         )
 
-    async def work() -> None:
-        async with open_admin(**client) as admin:
-            await admin.cluster_info()  # Without a name server it is an error, and no empty screen.
-            with _keys_at_once(sys.stdin.fileno()):
-                await _Top(admin, every, Screen.of(view)).run()
-
-    run(work, verbose=verbose, interrupted_is_done=True)
+    call.is_endless = True
+    await call.admin.cluster_info()  # Without a name server it is an error, and no empty screen.
+    with _keys_at_once(sys.stdin.fileno()):
+        await _Top(call.admin, every, Screen.of(view)).run()
 
 
 @contextmanager
@@ -95,19 +87,36 @@ def _keys_at_once(terminal: int) -> Generator[None]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
+def _event() -> trio.Event:
+    import trio
+
+    return trio.Event()
+
+
+def _no_sample() -> Sample:
+    from rocketrio.admin.top import Sample
+
+    return Sample((), {})
+
+
 @attrs.define
 class _Top:
     admin: Admin
     every: float
     screen: Screen
-    sample: Sample = attrs.Factory(lambda: Sample((), {}))
+    sample: Sample = attrs.Factory(_no_sample)
     problem: str = ""
     looked_at: float | None = None
-    _changed: trio.Event = attrs.Factory(trio.Event)
-    _switched: trio.Event = attrs.Factory(trio.Event)
+    _changed: trio.Event = attrs.Factory(_event)
+    _switched: trio.Event = attrs.Factory(_event)
 
     async def run(self) -> None:
         """Take samples and listen until the user quits."""
+        import trio
+        from rich.live import Live
+
+        from rocketrio.cli.console import console
+
         screen = console()
         # No refresh thread: the screen is drawn when something has changed.
         with Live(console=screen, auto_refresh=False, screen=True) as live:
@@ -115,11 +124,13 @@ class _Top:
                 nursery.start_soon(self._listen, nursery.cancel_scope)
                 nursery.start_soon(self._sample)
                 while True:
-                    self._changed = trio.Event()
+                    self._changed = _event()
                     live.update(self._drawn(screen), refresh=True)
                     await self._changed.wait()
 
     async def _listen(self, scope: trio.CancelScope) -> None:
+        import trio
+
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             await trio.lowlevel.wait_readable(0)
@@ -134,12 +145,16 @@ class _Top:
                 if self.screen.is_over:
                     scope.cancel()
                 if self.screen.view != view:
-                    self.sample = Sample((), {})
+                    self.sample = _no_sample()
                     self.looked_at = None
                     self._switched.set()
             self._changed.set()
 
     async def _sample(self) -> None:
+        import trio
+
+        from rocketrio.admin.top import ClusterSampler, GroupSampler, TopicSampler
+
         samplers: dict[View, ClusterSampler | GroupSampler | TopicSampler] = {
             "cluster": ClusterSampler(self.admin),
             "groups": GroupSampler(self.admin),
@@ -159,11 +174,14 @@ class _Top:
                     self.looked_at = trio.current_time()
             self._changed.set()
             if view == self.screen.view:
-                self._switched = trio.Event()
+                self._switched = _event()
                 with trio.move_on_after(self.every):
                     await self._switched.wait()
 
     def _drawn(self, console: Console) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
         title = Text.assemble(
             ("rocketrio top ", "bold"), (self.screen.view, "bold cyan"),
             f"  {time.strftime('%H:%M:%S')}  {counted(len(self.sample.rows), 'row')}  {self.sample.note}",

@@ -4,16 +4,20 @@ c g t    brokers, groups, topics        s    the next column to sort by       r 
 /        filter: type, Enter ends       Esc  no filter                        q    quit
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
-from rich.text import Text
 
-from rocketrio.admin.top import TREND_LENGTH
-from rocketrio.cli.output import UNKNOWN
-from rocketrio.cli.tables import TEXT_WIDTH, Cropped, Fitted, Head
+from rocketrio.cli.columns import UNKNOWN
 from rocketrio_protocol.log_lines import printable
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from rocketrio.cli.tables import Cropped
 
 View: TypeAlias = Literal["cluster", "groups", "topics"]
 VIEWS: Final[Mapping[str, View]] = {"c": "cluster", "g": "groups", "t": "topics"}
@@ -48,12 +52,12 @@ class Screen:
     is_over: bool = False
 
     @classmethod
-    def of(cls, view: View) -> "Screen":
+    def of(cls, view: View) -> Screen:
         """Return the first screen of a view: numbers with the greatest first."""
         sort = _FIRST_SORT[view]
         return cls(view, sort, reverse=bool(sort))
 
-    def pressed(self, key: str, columns: Sequence[str]) -> "Screen":
+    def pressed(self, key: str, columns: Sequence[str]) -> Screen:
         """Return the screen after a key; keys without a meaning change nothing."""
         if self.is_typing:
             if key in _ENTER:
@@ -116,6 +120,8 @@ def keys_of(text: str) -> Iterator[str]:
 
 def table_of(screen: Screen, rows: Sequence[Mapping[str, Any]], height: int) -> Cropped:
     """Return the rows that fit in a number of lines, with a heading for each column."""
+    from rocketrio.cli.tables import TEXT_WIDTH, Cropped, Fitted, Head
+
     columns = list(rows[0]) if rows else []
     shown = screen.chosen(rows)[: max(0, height - 1)]
     heads = [
@@ -139,6 +145,10 @@ def _mark(screen: Screen, column: str) -> str:
 
 
 def _cell(column: str, value: Any) -> Text:
+    from rich.text import Text
+
+    from rocketrio.admin.top import TREND_LENGTH
+
     if value is None:
         return Text(UNKNOWN, "dim")
     if isinstance(value, tuple):
@@ -162,6 +172,8 @@ def sparkline(numbers: Sequence[int | None]) -> str:
 
 def help_line(screen: Screen) -> Text:
     """Return the line below the table."""
+    from rich.text import Text
+
     if screen.is_typing:
         return Text(f"filter: {screen.filter}_   (Enter: done, Esc: none)", "reverse")
     parts = ["c brokers", "g groups", "t topics", "s sort", "r reverse", "/ filter", "q quit"]

@@ -19,6 +19,12 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from rocketrio.cluster.variables import (
+    ACCESS_KEY_VARIABLE,
+    CREDENTIALS_FILE_VARIABLE,
+    SECRET_KEY_VARIABLE,
+    SECURITY_TOKEN_VARIABLE,
+)
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.remoting.ports import SystemWallClock, WallClock
@@ -32,10 +38,6 @@ PROVIDER_TIMEOUT: Final = 10.0
 PROVIDER_PAUSE: Final = 1.0
 """Seconds after an answer of the provider during which refusals do not ask it again."""
 
-ACCESS_KEY_VARIABLE: Final = "ROCKETRIO_ACCESS_KEY"
-SECRET_KEY_VARIABLE: Final = "ROCKETRIO_SECRET_KEY"
-SECURITY_TOKEN_VARIABLE: Final = "ROCKETRIO_SECURITY_TOKEN"
-CREDENTIALS_FILE_VARIABLE: Final = "ROCKETRIO_CREDENTIALS_FILE"
 
 Provider: TypeAlias = Callable[[], Credentials | Awaitable[Credentials]]
 """Returns the credentials to use from now on."""

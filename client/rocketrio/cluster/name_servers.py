@@ -16,6 +16,7 @@ import trio
 
 from rocketrio.arguments import list_of
 from rocketrio.cluster.connections import Caller
+from rocketrio.cluster.variables import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, TopicList, TopicRouteData
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -44,9 +45,6 @@ from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import name_server_addrs, split_addr
 
-NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
-"""The environment variable that RocketMQ users know: `host:port`, several separated by semicolons."""
-DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 NAME_SERVER_TIMEOUT: Final = 3.0  # mqClientApiTimeout
 NEXT_AFTER: Final = 1.0
 """Seconds for one name server while there is another one to ask, so that a send has time for both."""

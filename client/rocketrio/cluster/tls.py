@@ -14,14 +14,12 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from rocketrio.cluster.variables import TLS_CA_FILE_VARIABLE, TLS_VARIABLE
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.ports import Dial, WallClock
 from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
 from rocketrio_protocol.remoting.tls import tls_dial
 from rocketrio_protocol.remoting.tls_files import TlsOptions
-
-TLS_VARIABLE: Final = "ROCKETRIO_TLS"
-TLS_CA_FILE_VARIABLE: Final = "ROCKETRIO_TLS_CA_FILE"
 
 GivenTls: TypeAlias = bool | ssl.SSLContext | TlsOptions | None
 """What users pass; None means the environment."""

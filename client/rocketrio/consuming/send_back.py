@@ -19,8 +19,8 @@ import attrs
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.hooks import Reader
+from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.delays import level_for
-from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.send_result import read_send_result
 from rocketrio_protocol.commands.consumer import (
     BROKER_DECIDES_LEVEL,

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS, MAX_MESSAGE_SIZE
 from rocketrio_protocol.commands.send import (
     AUTO_CREATE_TOPIC_KEY,
     SendBatchMessageRequestHeader,
@@ -28,11 +29,6 @@ from rocketrio_protocol.record.batch import encode_batch
 from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER, compress
 from rocketrio_protocol.record.layout import SysFlag
 from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE, PROPERTY_UNIQUE_KEY
-
-MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
-"""Maximum bytes of a body before compression, and of a whole batch (maxMessageSize of producer and broker)."""
-DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
-"""The number of queues requested when a send creates its topic (defaultTopicQueueNums)."""
 
 _TOPIC_CACHE_SIZE: Final = 1024  # names; a producer sends to few topics
 _TAGS_CACHE_SIZE: Final = 1024  # there are few tags

@@ -14,8 +14,8 @@ from rocketrio.arguments import flag, seconds, text, whole_number
 from rocketrio.callables import async_function
 from rocketrio.client import CLOSE_GRACE, ClientInstance
 from rocketrio.connect import ClientOptions, given_or_own
+from rocketrio.limits import MAX_MESSAGE_SIZE
 from rocketrio.producing.delays import DELAY_LEVELS, check_levels
-from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.producing.producer import Producer
 from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.producing.sender import SEND_RETRIES, SEND_TIMEOUT, MessageSender

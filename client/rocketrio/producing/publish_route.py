@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.slow_brokers import SlowBrokers
 from rocketrio.routing import ordered_publish_queues, publish_queues
 from rocketrio_protocol.bodies.route import TopicRouteData

@@ -16,7 +16,8 @@ from typing import Final
 import attrs
 import msgspec
 
-from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS, Outgoing
+from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.producing.outgoing import Outgoing
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY

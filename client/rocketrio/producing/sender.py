@@ -17,9 +17,9 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.hooks import Hooks
+from rocketrio.limits import MAX_MESSAGE_SIZE
 from rocketrio.producing.delays import DELAY_LEVELS, check_level
 from rocketrio.producing.outgoing import (
-    MAX_MESSAGE_SIZE,
     Outgoing,
     check_topic,
     encode_messages,

@@ -12,7 +12,8 @@ from typing import Final
 import attrs
 
 from rocketrio.cluster.account import file_provider
-from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
+from rocketrio.cluster.name_servers import name_server_addresses
+from rocketrio.cluster.variables import NAME_SERVERS_VARIABLE
 from rocketrio.connect import ClientOptions
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_kinds import FILE, SECRET, TEXT, TRUTH, words, words_of

@@ -86,7 +86,7 @@ def _frame(
     arguments: Mapping[str, object],
     parse: Callable[[Mapping[str, str]], "ReadOptions"],
 ) -> "DataFrame":
-    from rocketrio.cluster.name_servers import NAME_SERVERS_VARIABLE
+    from rocketrio.cluster.variables import NAME_SERVERS_VARIABLE
     from rocketrio.spark.arguments import option_texts
 
     options = option_texts(arguments)

@@ -15,8 +15,9 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.admin.drain import QUIET_SECONDS, Held, Unread, unread_at
+from rocketrio.admin.drain import Held, Unread, unread_at
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
+from rocketrio.limits import QUIET_SECONDS
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.lag import Judgement, Owner, Verdict

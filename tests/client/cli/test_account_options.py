@@ -1,4 +1,4 @@
-"""How a command gets its account (`cli/common.py`): by a file, an option and the environment, never by an argument."""
+"""How a command gets its account (`cli/cluster_options.py`): by a file, an option, the environment, not an argument."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from rocketrio import Credentials
 from rocketrio.cli import main
-from rocketrio.cli.common import client_options
+from rocketrio.cli.cluster_options import client_options
 from rocketrio.cluster.account import given_credentials
 from rocketrio.connect import ClientOptions
 

@@ -7,7 +7,8 @@ from rich.console import Console
 from tests.client.cli.rows import MASTER, SLAVE
 
 from rocketrio.admin.cluster_status import NO_WRITES, BrokerStatus
-from rocketrio.cli.cluster_table import status_rows, status_table
+from rocketrio.cli.cluster_table import STATUS, status_table
+from rocketrio.cli.columns import row_of
 from rocketrio_protocol.ha.status import LastWait
 
 
@@ -90,7 +91,7 @@ def test_why_readers_see_less_than_is_stored() -> None:
 
 
 def test_json_has_the_same_with_stable_names() -> None:
-    master, slave = json.loads(json.dumps(status_rows([MASTER, SLAVE])))
+    master, slave = json.loads(json.dumps([row_of(one, STATUS) for one in [MASTER, SLAVE]]))
     assert master.keys() == slave.keys()
     assert (slave["bytes_behind"], slave["seconds_left"], slave["problem"]) == (3 * 10**9, 30, None)
     assert master["last_wait"]["status"] == "PUT_OK"
@@ -101,5 +102,5 @@ def test_role_that_the_settings_do_not_name_is_shown() -> None:
     assert "broker-a 1: holds slave 1, its settings say async-master 0" in shown(MASTER, held)
     as_set = attrs.evolve(SLAVE, configured="slave 1")
     assert not any("settings say" in line for line in shown(MASTER, as_set))
-    (told,) = json.loads(json.dumps(status_rows([held])))
+    (told,) = json.loads(json.dumps([row_of(one, STATUS) for one in [held]]))
     assert told["configured"] == "async-master 0"

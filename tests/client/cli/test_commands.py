@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 
 from rocketrio import Message, MessageQueue, open_producer
 from rocketrio.cli import main
-from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
+from rocketrio.limits import MAX_MESSAGE_SIZE
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig

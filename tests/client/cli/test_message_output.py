@@ -3,8 +3,7 @@
 import pytest
 from tests.support.records import plain_record
 
-from rocketrio.cli.common import body_fields
-from rocketrio.cli.message_output import BODY_SHOWN, _cut_body, message_row
+from rocketrio.cli.message_output import BODY_SHOWN, _cut_body, body_fields, message_row
 from rocketrio_protocol.message import MessageExt
 
 

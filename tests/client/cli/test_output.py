@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from rocketrio.cli.output import Column, Output
+from rocketrio.cli.columns import Column
+from rocketrio.cli.output import Output
 
 ROWS = [
     {"group": "billing", "lag": 7, "when": datetime(2026, 11, 21, 8, tzinfo=UTC), "topics": ["a"]},
@@ -168,7 +169,7 @@ def test_narrow_terminal_gets_the_fields_below_each_other(
     columns = ("group", Column("lag", "behind"), "topics")
     for width, expected in ((23, "group    behind  topics"), (22, "group   billing")):
         monkeypatch.setattr(
-            "rocketrio.cli.output.console",
+            "rocketrio.cli.console.console",
             lambda width=width: Console(width=width, force_terminal=False),
         )
         Output().show(ROWS[:1], columns)

@@ -41,8 +41,7 @@ def _screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     monkeypatch.setattr(refining, "_is_screen", lambda: True)
     monkeypatch.setattr(refining.sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(
-        refining,
-        "console",
+        "rocketrio.cli.console.console",
         lambda **_: Console(file=screen, force_terminal=True, width=80, height=24),
     )
     return screen

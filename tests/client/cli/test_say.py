@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import rocketrio.cli
-from rocketrio.cli import output
+from rocketrio.cli.console import console
 from rocketrio.cli.json_values import json_text
 from rocketrio.cli.say import Guarded, guarding, say, unguarded, warn
 from rocketrio_protocol.log_lines import visible, visible_json
@@ -101,12 +101,12 @@ def test_nothing_that_rich_draws_is_markup_or_steers(
 ) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
-    console = output.console()
+    screen = console()
     if is_live:
-        with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
+        with Live(console=screen, auto_refresh=False, redirect_stdout=False) as live:
             live.update(drawn, refresh=True)
     else:
-        console.print(drawn)
+        screen.print(drawn)
     shown = stream.getvalue()
     assert "[bol" in shown  # A column of rich is as wide as the text was before.
     assert not set(shown) & set("\x1b\x07\r\u202e\u009b")
@@ -114,13 +114,13 @@ def test_nothing_that_rich_draws_is_markup_or_steers(
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_commands_print_through_one_place(path: Path) -> None:
-    """What goes past the guard, or would be escaped by it, is in say.py and output.py alone."""
+    """What goes past the guard, or would be escaped by it, is in say.py and console.py alone."""
     text = path.read_text()
-    if path.name not in ("say.py", "output.py"):
+    if path.name not in ("say.py", "console.py"):
         for word in ("Console(", "click.style(", "click.secho(", "unguarded ="):
             assert word not in text, word
     assert " print(" not in text
 
 
 def test_console_is_that_of_rich() -> None:
-    assert issubclass(type(output.console()), Console)
+    assert issubclass(type(console()), Console)

@@ -10,7 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import rocketrio
-from rocketrio.cli import main
+from rocketrio import TransactionState
+from rocketrio.admin import declared
+from rocketrio.admin.broker_upkeep import Cleaning
+from rocketrio.cli import export, main
+from rocketrio.cli.broker import CLEANINGS
+from rocketrio.cli.produce import ANSWERS
 
 HEAVY = {"msgspec", "numpy", "pyarrow", "pyspark", "rich", "trio"}
 
@@ -27,6 +32,38 @@ print(*sys.modules, file=sys.stderr)
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert not HEAVY & set(done.stderr.split())
+
+
+def test_no_help_text_imports_the_client_or_numpy() -> None:
+    """All help texts in one process; `check` and `doctor` import what they diagnose with."""
+    program = """
+import sys, click
+from rocketrio.cli import main
+
+def show(group, context):
+    for name in group.list_commands(context):
+        if name in ("check", "doctor") and group is main:
+            continue
+        command = group.get_command(context, name)
+        inner = click.Context(command, parent=context, info_name=name)
+        command.get_help(inner)
+        if isinstance(command, click.Group):
+            show(command, inner)
+
+show(main, click.Context(main))
+print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    heavy = HEAVY - {"msgspec"} | {"rocketrio.admin", "rocketrio.client"}
+    assert not heavy & set(done.stderr.split())
+
+
+def test_choices_that_are_named_twice_are_the_same() -> None:
+    assert tuple(each.value for each in Cleaning) == CLEANINGS
+    assert export.KINDS == declared.KINDS
+    assert tuple(each.name.lower() for each in TransactionState) == ANSWERS
 
 
 @pytest.mark.parametrize("arguments", [["--version", "--json"], ["--json", "--version"]])

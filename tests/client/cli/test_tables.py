@@ -12,8 +12,8 @@ from tests.client.cli.rows import MASTER, PARTLY, REPORT, ROW, SLAVE
 
 import rocketrio.cli
 from rocketrio.cli.cluster_table import status_table
+from rocketrio.cli.console import PIPED_WIDTH
 from rocketrio.cli.lag_table import GroupTable, queue_table
-from rocketrio.cli.output import PIPED_WIDTH
 from rocketrio.cli.tables import Cropped, Fitted, Head
 from rocketrio.cli.top_screen import Screen, table_of
 

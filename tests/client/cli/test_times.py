@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from rocketrio.cli import main
-from rocketrio.cli.common import PLACE, RANGE, Time, local_text, typed_time, utc_text
+from rocketrio.cli.json_values import utc_text
 from rocketrio.cli.offsets import _time
+from rocketrio.cli.types import PLACE, RANGE, Time, local_text, typed_time
 from rocketrio.places import AtTime, FromLast
 
 NOON: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""How a command connects (`cli/common.py`): plain, with TLS, or with TLS that checks nothing."""
+"""How a command connects (`cli/cluster_options.py`): plain, with TLS, or with TLS that checks nothing."""
 
 import ssl
 from pathlib import Path
@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from tests.support.tls import write_files
 
 from rocketrio import TlsOptions
-from rocketrio.cli.common import client_options
+from rocketrio.cli.cluster_options import client_options
 from rocketrio.cluster.tls import GivenTls
 from rocketrio.connect import ClientOptions
 

@@ -23,7 +23,7 @@ def test_command_says_what_it_does_to_the_cluster(name: str) -> None:
         "use @click.group(cls=Group), or @click.command(cls=Command)"
     )
     assert command.effect is not None, (
-        "mark it with reads, streams, changes, sends or local of common.py"
+        "mark it with reads, streams, changes, sends or local of call.py"
     )
     assert command.effect.value in command.get_help(click.Context(command))
 

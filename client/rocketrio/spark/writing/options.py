@@ -8,7 +8,8 @@ from typing import Final
 
 import attrs
 
-from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
+from rocketrio.limits import MAX_MESSAGE_SIZE
+from rocketrio.producing.outgoing import check_topic
 from rocketrio.spark.access import (
     ACCESS_OPTIONS,
     NAME_SERVER,

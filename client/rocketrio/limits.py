@@ -1,0 +1,14 @@
+"""Limits and defaults that help texts name: this module imports nothing, so that a help text needs no client."""
+
+from typing import Final
+
+MAX_QUEUES: Final = 65_535
+"""Maximum queues of a topic on each broker."""
+DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
+"""The number of queues requested when a send creates its topic (defaultTopicQueueNums)."""
+MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
+"""Maximum bytes of a body before compression, and of a whole batch (maxMessageSize of producer and broker)."""
+QUIET_SECONDS: Final = 35.0
+"""Producers read routes every 30 seconds; a log that has not grown for this long gets no more messages from them."""
+VIEW_MAX_MESSAGES: Final = 1000
+"""The dead letters that are shown unless the user says how many."""
