@@ -238,7 +238,7 @@ def why_not_follower(view: PeerView, behind: Mapping[str, int], *, limit: int) -
     if (client.rocketrio_state_id or client.rocketrio_state) != HAClientState.FOLLOWING.value:
         problem = client.rocketrio_last_problem
         return f"is {client.rocketrio_state}" + (f": {problem}" if problem else "")
-    lacks = behind.get(client.rocketrio_local_addr or "")
+    lacks = behind.get(view.stream)
     if lacks is None:
         return "has no replication connection to this master"
     if lacks > limit:

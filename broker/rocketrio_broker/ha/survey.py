@@ -74,12 +74,22 @@ class PeerView:
         return PeerView(self.addr, identity, identity.log_end, trio.current_time())
 
     @property
+    def ha_addr(self) -> str | None:
+        """Where it serves its log; None if it has not said that."""
+        return None if self.identity is None else self.identity.ha_addr
+
+    @property
     def log(self) -> PeerLog | None:
         """Where its log can be read, and how far it goes; None if the broker has not said both."""
-        identity = self.identity
-        if identity is None or identity.ha_addr is None or self.log_end is None:
+        if self.identity is None or self.ha_addr is None or self.log_end is None:
             return None
-        return PeerLog(identity.ha_addr, self.log_end, identity.is_rocketrio, self.addr)
+        return PeerLog(self.ha_addr, self.log_end, self.identity.is_rocketrio, self.addr)
+
+    @property
+    def stream(self) -> str:
+        """The address of its end of the stream on which it follows; empty if it has named none."""
+        status = self.status
+        return (status and status.ha_client_runtime_info.rocketrio_local_addr) or ""
 
     def is_of(self, broker_name: str) -> bool:
         """Return whether the broker says that it has this name."""

@@ -26,7 +26,6 @@ Answers to: nothing of 4.x; in 5.x the controller elects (ELECT_MASTER), and the
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, cast
 
 import attrs
@@ -37,7 +36,7 @@ from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.judgement import why_not_follower
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers
-from rocketrio_broker.ha.survey import PeerView, Surveyor
+from rocketrio_broker.ha.survey import Surveyor
 from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.role.file import PendingHandOver, RoleAndId, RoleFile
 from rocketrio_broker.role.service import FAR_BEHIND, RoleService
@@ -83,15 +82,6 @@ class Follower:
     addr: str
     ha_addr: str | None
     connection: HAConnection
-
-
-def _follower(broker_id: int, view: PeerView, connections: Mapping[str, HAConnection]) -> Follower:
-    """Return a slave that can take over, by what it has answered."""
-    assert view.identity is not None
-    assert view.status is not None
-    local_addr = view.status.ha_client_runtime_info.rocketrio_local_addr
-    assert local_addr is not None
-    return Follower(broker_id, view.addr, view.identity.ha_addr, connections[local_addr])
 
 
 class HandOver:
@@ -184,7 +174,7 @@ class HandOver:
             if (why := why_not_follower(view, behind, limit=FAR_BEHIND)) is not None:
                 reasons.append(f"{broker_id} at {addr} {why}")
             else:
-                found.append(_follower(broker_id, view, connections))
+                found.append(Follower(broker_id, addr, view.ha_addr, connections[view.stream]))
         if not found:
             whys = "; ".join(sorted(reasons)) or "no slave is registered"
             raise refused(f"no slave of {name} can take over: {whys}")
