@@ -6,7 +6,14 @@ What an acknowledgement promises, as asked for by the modes:
     SEND_OK, synchronous master, WAIT    in the log of a slave too (on its disk, if slaves acknowledge that)
     any other answer                     in the master's log: survives kill -9, and a power cut once it is flushed
 
-Invariant: an excuse is a fault in the history that explains the loss, never a kind of run that is not checked.
+Invariant: an excuse is a fault in the history that explains the loss, never a kind of run that is not checked. There
+are five:
+
+    no copy could be asked                       `may_be_lost`; for places and offsets of queues `TailLoss`
+    a report was not on its master's disk yet    `_was_not_noted`
+    a disk refused to write, or took its time    `MemberEnded.disk_trouble_at`; or its files are older ones, or none
+    a clock was wrong meanwhile                  `Schedule.has_wrong_clock`
+    what failed was to come again, and is lost   `all_was_handled`
 """
 
 from collections.abc import Callable, Iterator
