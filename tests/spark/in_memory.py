@@ -9,11 +9,11 @@ from tests.support.clients import client_of, open_client
 from tests.support.running_cluster import channel_pool, full_topic
 
 from rocketrio.spark.reading import planning
-from rocketrio.spark.reading.asking import source_errors
 from rocketrio.spark.reading.fetch import Block, fetch_task
 from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.reading.planning import Discovery
+from rocketrio.spark.reading.questions import source_errors
 from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message import decode_messages

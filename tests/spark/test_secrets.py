@@ -16,7 +16,7 @@ from rocketrio import Credentials, Error, Message, TlsOptions, open_producer
 from rocketrio.spark.access import ClusterAccess, access_of
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.reader import RocketMQBatchReader
-from rocketrio.spark.shared_clients import SharedClients
+from rocketrio.spark.runtime import SharedClients
 from rocketrio.spark.streaming.options import parse_stream_options
 from rocketrio.spark.writing.options import parse_write_options
 from rocketrio_broker.embedded import EmbeddedCluster

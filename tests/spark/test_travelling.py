@@ -22,7 +22,6 @@ LIVE_OURS = (
     "rocketrio.client",
     "rocketrio.connect",
     "rocketrio.spark.runtime",
-    "rocketrio.spark.shared_clients",
     "rocketrio_protocol.remoting",
 )
 

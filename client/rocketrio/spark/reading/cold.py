@@ -16,9 +16,9 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.consuming.subscription import ALL
-from rocketrio.spark.reading.asking import for_each
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import ReadOptions
+from rocketrio.spark.reading.questions import for_each
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import Error, NotReachableError

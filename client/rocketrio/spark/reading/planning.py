@@ -10,7 +10,6 @@ import attrs
 from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
 from rocketrio.ports import Ports, opened_with
-from rocketrio.spark.reading.asking import Retries, repeated, source_errors
 from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.offsets import (
@@ -27,13 +26,17 @@ from rocketrio.spark.reading.offsets import (
 )
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask, plan_partitions
-from rocketrio.spark.reading.positions import offsets_at, with_what_is_not_shown_yet
-from rocketrio.spark.reading.queues import (
+from rocketrio.spark.reading.questions import (
+    Retries,
     addresses_of,
     bounds_of,
     check_filter,
     first_partitions,
+    offsets_at,
+    repeated,
+    source_errors,
     subscribed_queues,
+    with_what_is_not_shown_yet,
 )
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue

@@ -16,7 +16,6 @@ from rocketrio.client import ClientInstance
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.spark.errors import BrokerUnreachableError, OffsetOutOfRangeError, TopicNotFoundError
-from rocketrio.spark.reading.asking import Retries, repeated, source_errors
 from rocketrio.spark.reading.offsets import (
     LATEST_OFFSET,
     ExplicitOffsets,
@@ -26,13 +25,17 @@ from rocketrio.spark.reading.offsets import (
     check_covers,
     resolve_ranges,
 )
-from rocketrio.spark.reading.positions import offsets_at, with_what_is_not_shown_yet
-from rocketrio.spark.reading.queues import (
+from rocketrio.spark.reading.questions import (
+    Retries,
     addresses_of,
     bounds_of,
     check_filter,
     first_partitions,
+    offsets_at,
+    repeated,
+    source_errors,
     subscribed_queues,
+    with_what_is_not_shown_yet,
 )
 from rocketrio.spark.streaming.group_commit import GroupCommit
 from rocketrio.spark.streaming.options import StreamOptions

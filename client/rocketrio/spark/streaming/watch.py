@@ -25,10 +25,13 @@ from rocketrio.client import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
 from rocketrio.spark.errors import AccessDeniedError, BrokerUnreachableError
-from rocketrio.spark.reading.asking import QUESTIONS_AT_ONCE
 from rocketrio.spark.reading.offsets import Bounds, OffsetTable
-from rocketrio.spark.reading.positions import with_what_is_not_shown_yet
-from rocketrio.spark.reading.queues import may_not_be_read, subscribed_topics
+from rocketrio.spark.reading.questions import (
+    QUESTIONS_AT_ONCE,
+    may_not_be_read,
+    subscribed_topics,
+    with_what_is_not_shown_yet,
+)
 from rocketrio.spark.streaming.options import StreamOptions
 from rocketrio.spark.streaming.position import Seen, View
 from rocketrio_protocol.codes import MASTER_ID
