@@ -353,7 +353,7 @@ async def test_client_is_closed_after_a_while_without_users(
         await client.name_servers.topics()
         assert client.pool.open_addrs
         await trio.sleep(10 * CLIENT_IDLE)
-        assert not client.is_closed  # it is still somebody's
+        assert not client.is_closed  # a task still has it
         clients.released("a")
         await trio.sleep(CLIENT_IDLE - 1)
         assert not client.is_closed
