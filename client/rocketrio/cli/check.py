@@ -19,7 +19,7 @@ import trio
 from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.diagnosis import checks
 from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, SECONDS_BEHIND
-from rocketrio.admin.diagnosis.checks import CheckResult, Value
+from rocketrio.admin.diagnosis.checks import CheckResult, CheckValue
 from rocketrio.admin.diagnosis.probes import certificate_ends
 from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.diagnosis.snapshot import Snapshot, completed
@@ -383,7 +383,7 @@ def _samples(result: CheckResult) -> Sequence[str]:
     ]
 
 
-def _labels(value: Value) -> str:
+def _labels(value: CheckValue) -> str:
     def escaped(text: str) -> str:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 

@@ -18,11 +18,11 @@ import attrs
 
 from rocketrio.admin.cluster_status import UNKNOWN_STATES
 from rocketrio.admin.diagnosis import brokers, groups
-from rocketrio.admin.diagnosis.rule import Finding, Rule, Severity, worst_first
+from rocketrio.admin.diagnosis.rule import DiagnosisRule, Finding, Severity, worst_first
 from rocketrio.admin.diagnosis.snapshot import GroupMembers, Snapshot
 from rocketrio_protocol.lag import Verdict
 
-RULES: Final[Sequence[Rule]] = (
+RULES: Final[Sequence[DiagnosisRule]] = (
     brokers.name_servers_differ, brokers.unreachable, brokers.two_masters,
     brokers.topics_without_master, brokers.silent_name_servers, brokers.no_master,
     brokers.routes_that_differ, brokers.system_topics_missing,
@@ -51,7 +51,7 @@ DOCTOR: Final = tuple(one for one in RULES if one is not groups.no_members)
 """All but one: a group without members is a fault only if something is unread, and then another rule finds it."""
 
 
-def findings(rules: Iterable[Rule], seen: Snapshot) -> list[Finding]:
+def findings(rules: Iterable[DiagnosisRule], seen: Snapshot) -> list[Finding]:
     """Return what some rules find, the worst first."""
     return worst_first(found for one in rules for found in one.findings(seen))
 

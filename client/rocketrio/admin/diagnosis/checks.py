@@ -18,7 +18,7 @@ from rocketrio.admin.broker_numbers import size_of
 from rocketrio.admin.cluster_status import REFUSED, UNKNOWN_STATES, BrokerStatus
 from rocketrio.admin.diagnosis import brokers, findings, health_of
 from rocketrio.admin.diagnosis.groups import OF_VERDICT
-from rocketrio.admin.diagnosis.rule import STATUS_OF, Limits, Rule, Status
+from rocketrio.admin.diagnosis.rule import STATUS_OF, DiagnosisRule, Limits, Status
 from rocketrio.admin.diagnosis.snapshot import Snapshot, number_of
 from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.transactions import Transactions
@@ -46,7 +46,7 @@ _WORSE: Final = (Status.OK, Status.UNKNOWN, Status.WARNING, Status.CRITICAL)
 
 
 @attrs.frozen
-class Value:
+class CheckValue:
     """A number behind a result."""
 
     name: str
@@ -68,7 +68,7 @@ class CheckResult:
     status: Status
     text: str
     """What is wrong, or that nothing is."""
-    values: Sequence[Value] = ()
+    values: Sequence[CheckValue] = ()
 
 
 @attrs.define
@@ -77,7 +77,7 @@ class _Check:
 
     name: str
     found: list[tuple[Status, str]] = attrs.Factory(list)
-    values: list[Value] = attrs.Factory(list)
+    values: list[CheckValue] = attrs.Factory(list)
 
     def add(self, status: Status, text: str) -> None:
         self.found.append((status, text))
@@ -93,11 +93,13 @@ class _Check:
         of: Mapping[str, str] = {},
     ) -> None:
         """Take a number; limits judge it if there is a text for it."""
-        self.values.append(Value(name, value, unit, limits, of))
+        self.values.append(CheckValue(name, value, unit, limits, of))
         if limits is not None and text is not None:
             self.add(limits.status(value), text)
 
-    def rules(self, seen: Snapshot, where: str, *rules: Rule, limits: Limits | None = None) -> bool:
+    def rules(
+        self, seen: Snapshot, where: str, *rules: DiagnosisRule, limits: Limits | None = None
+    ) -> bool:
         """Judge what rules find in a snapshot of one broker, which texts call `where`; return whether they apply."""
         cases = [(one, case) for one in rules for case in one.cases(seen)]
         for one, case in cases:
@@ -382,7 +384,7 @@ def check_routes(seen: Snapshot) -> CheckResult:
 def check_roundtrip(topic: str, milliseconds: float, limits: Limits) -> CheckResult:
     """Judge the time from a send to the receipt of the message."""
     text = f"a message through {topic} took {milliseconds:.0f} ms"
-    value = Value("roundtrip", round(milliseconds, 1), "ms", limits, {"topic": topic})
+    value = CheckValue("roundtrip", round(milliseconds, 1), "ms", limits, {"topic": topic})
     return CheckResult("roundtrip", limits.status(milliseconds), text, [value])
 
 
@@ -397,7 +399,7 @@ def nagios_line(result: CheckResult) -> str:
     return printable(f"{line} | {' '.join(shown)}" if shown else line)
 
 
-def _performance(value: Value) -> str:
+def _performance(value: CheckValue) -> str:
     label = "_".join((value.name, *value.labels.values()))
     label = label.replace("'", "").replace("=", "_")
     label = f"'{label}'" if set(label) & set(" %") else label

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rocketrio.admin.diagnosis.rule import Case, Rule, Severity, rule
+from rocketrio.admin.diagnosis.rule import Case, DiagnosisRule, Severity, rule
 from rocketrio.admin.diagnosis.snapshot import BROADCASTING, Snapshot, number_of
 from rocketrio.admin.lag_values import GroupLag
 from rocketrio.counts import counted
@@ -239,7 +239,7 @@ def deleted_unread(seen: Snapshot) -> Iterator[Case]:
             yield Case(row.name, what, seconds=seconds, severity=Severity.WARNING)
 
 
-OF_VERDICT: Final[Mapping[Verdict, Rule]] = {
+OF_VERDICT: Final[Mapping[Verdict, DiagnosisRule]] = {
     Verdict.BEHIND: falls_behind,
     Verdict.REWOUND: went_back,
     Verdict.STALLED: stands_still,

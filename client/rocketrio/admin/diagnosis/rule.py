@@ -113,7 +113,7 @@ class Case:
 
 
 @attrs.frozen
-class Rule:
+class DiagnosisRule:
     """One rule: what it is about, what it needs, and how its cases are judged."""
 
     code: str
@@ -147,10 +147,10 @@ def rule(
     advice: str = "",
     severity: Severity = Severity.WARNING,
     limits: Limits | None = None,
-) -> Callable[[Callable[["Snapshot"], Iterator[Case]]], Rule]:
+) -> Callable[[Callable[["Snapshot"], Iterator[Case]]], DiagnosisRule]:
     """Make a rule of a function that yields its cases. With `advice` empty each case has its own."""
 
-    def make(cases: Callable[["Snapshot"], Iterator[Case]]) -> Rule:
-        return Rule(code, meaning, frozenset(needs), advice, severity, limits, cases)
+    def make(cases: Callable[["Snapshot"], Iterator[Case]]) -> DiagnosisRule:
+        return DiagnosisRule(code, meaning, frozenset(needs), advice, severity, limits, cases)
 
     return make

@@ -7,7 +7,7 @@ from tests.support.snapshots import FIRES, MASTER, SLAVE, WELL, master, slave
 from rocketrio.admin.cluster_status import NO_WRITES, NOT_REACHABLE
 from rocketrio.admin.diagnosis.checks import (
     CheckResult,
-    Value,
+    CheckValue,
     check_brokers,
     check_certificates,
     check_connection,
@@ -195,9 +195,9 @@ def test_dead_letters_count_since_the_last_check() -> None:
 
 def test_nagios_line_has_the_known_values_and_one_bar() -> None:
     values = [
-        Value("behind", 312.0, "s", SECONDS, {"broker": "broker-a"}),
-        Value("days", 5, "", Limits(30, 7)),
-        Value("lag", None),
+        CheckValue("behind", 312.0, "s", SECONDS, {"broker": "broker-a"}),
+        CheckValue("days", 5, "", Limits(30, 7)),
+        CheckValue("lag", None),
     ]
     result = CheckResult("replication", Status.CRITICAL, "a|b\nc", values)
     assert nagios_line(result) == (
