@@ -1,12 +1,9 @@
 """Broker processes change places under load: by a stop of the master's process, and when one dies in the middle."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import trio
 from tests.support.load import Load, numbers_in, ready
-from tests.support.ours import OurPair, our_pair
+from tests.support.ours import OurPair, our_pair_fixture
 from tests.support.waiting import HANGS, eventually
 
 from rocketrio import Error, open_admin, open_client
@@ -22,10 +19,7 @@ async def roles(admin: Admin) -> dict[str, str]:
     return {one.address: one.role for one in await admin.status() if one.state}
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[OurPair]:
-    with our_pair(tmp_path, role="sync-master", settings=SETTINGS) as pair:
-        yield pair
+pair = our_pair_fixture(scope="function", role="sync-master", settings=SETTINGS)
 
 
 async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: OurPair) -> None:

@@ -5,14 +5,14 @@ After how many seconds it is read is asserted in virtual time, by `tests/client/
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 from tests.support.clients import open_client
 from tests.support.commit_logs import wait_caught_up
-from tests.support.ours import OurPair, our_pair
+from tests.support.ours import OurPair, our_pair_fixture
 from tests.support.relay import RelayProcess, relay_to
 from tests.support.waiting import HANGS, eventually
 
@@ -35,11 +35,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
-    home = tmp_path_factory.mktemp("pair")
-    with our_pair(home) as pair:
-        yield pair
+pair = our_pair_fixture()
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ WAIT_LIMIT = 60.0
 
 
 @asynccontextmanager
-async def cluster(slaves: int = 1) -> AsyncGenerator[tuple[EmbeddedCluster, Caller]]:
+async def members_and_caller(slaves: int = 1) -> AsyncGenerator[tuple[EmbeddedCluster, Caller]]:
     async with EmbeddedCluster(slaves=slaves) as members, caller_of(members) as caller:
         yield members, caller
 
@@ -40,7 +40,7 @@ def is_level(members: EmbeddedCluster) -> bool:
 
 
 async def test_slaves_serve_what_was_sent_to_the_master(autojump_clock: MockClock) -> None:
-    async with cluster(slaves=2) as (members, caller):
+    async with members_and_caller(slaves=2) as (members, caller):
         await send_many(caller, members.master.broker.address, 20)
         await eventually(lambda: is_level(members))
         for slave in members.slaves:
@@ -53,7 +53,7 @@ async def test_offsets_committed_to_the_slave_survive_the_master_s_return(
     autojump_clock: MockClock,
 ) -> None:
     """32 at the master, 120 at the slave while the master is down: Apache ends at 0, ours at 120 on both."""
-    async with cluster() as (members, caller):
+    async with members_and_caller() as (members, caller):
         master, slave = members.master.broker, members.slaves[0].broker
         await send_many(caller, master.address, 200)
         await caller.commit(master.address, 32)
@@ -73,7 +73,7 @@ async def test_offsets_committed_to_the_slave_survive_the_master_s_return(
 
 async def test_master_returns_though_its_slave_is_gone_too(autojump_clock: MockClock) -> None:
     """It waits for the slave, which may hold more, for a limited time only: for its log, then for its offsets."""
-    async with cluster() as (members, caller):
+    async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 3)
         await caller.commit(members.master.broker.address, 2)
         await trio.sleep(6)
@@ -88,7 +88,7 @@ async def test_master_returns_though_its_slave_is_gone_too(autojump_clock: MockC
 async def test_slave_catches_up_with_what_was_sent_while_it_was_dead(
     autojump_clock: MockClock,
 ) -> None:
-    async with cluster() as (members, caller):
+    async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 10)
         await eventually(lambda: is_level(members))
         await members.slaves[0].kill()
@@ -100,7 +100,7 @@ async def test_slave_catches_up_with_what_was_sent_while_it_was_dead(
 
 
 async def test_slave_refuses_to_store_messages_itself(autojump_clock: MockClock) -> None:
-    async with cluster() as (members, caller):
+    async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 1)
         await eventually(lambda: is_level(members))
         slave = members.slaves[0].broker
@@ -110,7 +110,7 @@ async def test_slave_refuses_to_store_messages_itself(autojump_clock: MockClock)
 
 
 async def test_brokers_report_the_state_of_their_replication(autojump_clock: MockClock) -> None:
-    async with cluster() as (members, caller):
+    async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 5)
         await eventually(lambda: is_level(members))
         await trio.sleep(1)
@@ -129,7 +129,7 @@ async def test_brokers_report_the_state_of_their_replication(autojump_clock: Moc
 @pytest.mark.slow
 async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
     """Each dies in turn, under messages and commits; nothing is lost and no offset falls."""
-    async with cluster() as (members, caller):
+    async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 10)
         committed = 0
         for _ in range(6):
@@ -154,7 +154,7 @@ async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
 async def test_runtime_information_of_a_slave_reports_its_replication(
     autojump_clock: MockClock,
 ) -> None:
-    async with cluster() as (members, caller):
+    async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 3)
         await eventually(lambda: is_level(members))
         slave = members.slaves[0].broker

@@ -1,22 +1,16 @@
 """Replication between real processes that are killed with -9 while messages come in."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import trio
 from tests.support import wire
 from tests.support.commit_logs import wait_caught_up
 from tests.support.load import Load, numbers_in, ready
-from tests.support.ours import OurPair, our_pair
+from tests.support.ours import OurPair, our_pair_fixture
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[OurPair]:
-    with our_pair(tmp_path) as pair:
-        yield pair
+pair = our_pair_fixture(scope="function")
 
 
 async def loaded(load: Load) -> None:

@@ -1,6 +1,5 @@
 """A synchronous master's process is killed or stopped under load, its slave takes over, and it comes back as slave."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -8,7 +7,7 @@ import trio
 from tests.support import wire
 from tests.support.caller import Caller, accepted
 from tests.support.load import Load, numbers_in, ready, stopped
-from tests.support.ours import OurBroker, OurNameServer, OurPair, our_pair
+from tests.support.ours import OurBroker, OurNameServer, OurPair, our_pair_fixture
 from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import ResponseCode
@@ -21,12 +20,8 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 SETTINGS = ("ha_divergent_tail=cut", "slave_timeout=1")
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
-    """Each story leaves the two with their roles changed."""
-    tmp_path = tmp_path_factory.mktemp("roles")
-    with our_pair(tmp_path, role="sync-master", settings=SETTINGS) as pair:
-        yield pair
+pair = our_pair_fixture(role="sync-master", settings=SETTINGS)
+"""Each story leaves the two with their roles changed."""
 
 
 async def return_as_slave(pair: OurPair) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from tests.fuzz.lab import TOPIC, Files, cluster, disk_of, lived
+from tests.fuzz.lab import TOPIC, Files, cluster_on, disk_of, lived
 from tests.fuzz.seeds import JSON_WORDS, RECORD_WORDS
 from tests.fuzz.target import DefectError, Target, live, named, split_name
 from tests.support.raw_client import CPP, PULL, raw_client, request
@@ -81,7 +81,7 @@ def _sized(content: bytes, before: bytes) -> bytes:
 
 async def _use(disk: MemoryDisk) -> None:
     async with (
-        cluster(disk) as running,
+        cluster_on(disk) as running,
         raw_client(running.dial, running.master.broker.address) as client,
     ):
         for queue in range(2):

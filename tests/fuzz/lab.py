@@ -38,7 +38,7 @@ STORE = StoreConfig(
 Files = dict[Path, bytes]
 
 
-def cluster(disk: MemoryDisk) -> EmbeddedCluster:
+def cluster_on(disk: MemoryDisk) -> EmbeddedCluster:
     """Return a master on these files, and a name server. It goes on without a table that cannot be read."""
     return EmbeddedCluster(
         cluster_name="lab", store=STORE, make_disk=lambda: disk, unreadable_tables="drop"
@@ -75,7 +75,7 @@ def lived() -> Files:
 
 async def _live(disk: MemoryDisk) -> None:
     """Live twice: until a stop, which leaves tables and queues in their files, and until a kill soon after."""
-    async with cluster(disk) as running, _client(running) as client:
+    async with cluster_on(disk) as running, _client(running) as client:
         async with open_admin(client=client) as admin:
             await admin.create_topic(TOPIC, queues=2)
         await _work(client)

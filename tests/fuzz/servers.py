@@ -42,7 +42,7 @@ from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tls import connect_tls, tls_dial
 from tests.fuzz import seeds
-from tests.fuzz.lab import cluster, disk_of, lived
+from tests.fuzz.lab import cluster_on, disk_of, lived
 from tests.fuzz.seeds import FRAME_WORDS
 from tests.fuzz.target import DefectError, Target, live, named, split_name
 from tests.golden.mutations import is_whole
@@ -89,7 +89,7 @@ async def _ask(server: str, data: bytes, disk: MemoryDisk) -> None:
         if server == "broker"
         else request(206, opaque=_PROBE_OPAQUE)
     )
-    async with cluster(disk) as running:
+    async with cluster_on(disk) as running:
         address = running.master.broker.address if server == "broker" else running.name_server.addr
         async with (
             raw_client(running.dial, address) as healthy,

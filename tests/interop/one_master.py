@@ -1,11 +1,11 @@
 """Apache's name server, one master and its client, for the tests of a module; each has topics of its own."""
 
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import attrs
+import pytest
 
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient
@@ -29,15 +29,20 @@ class OneMaster:
         return topic
 
 
-@contextmanager
-def one_master(version: str, folder: Path, settings: Mapping[str, str]) -> Iterator[OneMaster]:
-    """All of it, for as long as the block runs; the broker has these settings beside its defaults."""
-    with ApacheNameServer(version, folder / "names") as names:
-        names.wait_ready()
-        with (
-            ApacheBroker(
-                version, folder / "master", names.address, settings=dict(settings)
-            ) as master,
-            JavaClient(version, names.address, folder / "java") as java,
-        ):
-            yield OneMaster(names.address, master, java)
+def one_master_fixture(**settings: str) -> Any:
+    """Make a fixture of it for the tests of one file; the broker has these settings beside its defaults."""
+
+    @pytest.fixture(scope="module")
+    def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneMaster]:
+        folder = tmp_path_factory.mktemp(f"one-master-{version}")
+        with ApacheNameServer(version, folder / "names") as names:
+            names.wait_ready()
+            with (
+                ApacheBroker(
+                    version, folder / "master", names.address, settings=settings
+                ) as master,
+                JavaClient(version, names.address, folder / "java") as java,
+            ):
+                yield OneMaster(names.address, master, java)
+
+    return cluster

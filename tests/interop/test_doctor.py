@@ -20,7 +20,7 @@ NOT_OF_THE_CLUSTER = {"S01"}
 
 
 @attrs.frozen
-class Pair:
+class TwoMasters:
     cluster: ApacheCluster
     other_name_server: ApacheNameServer
     second_master: ApacheBroker
@@ -31,7 +31,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoMasters]:
     folder = tmp_path_factory.mktemp(f"doctor-{version}")
     settings = {"autoCreateTopicEnable": "false"}
     with ExitStack() as stack:
@@ -41,14 +41,14 @@ def pair(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
         )
         second = ApacheBroker(version, folder / "second", other.address, settings=settings)
         stack.callback(second.__exit__)
-        yield Pair(cluster, other, second)
+        yield TwoMasters(cluster, other, second)
 
 
 def codes(found: Diagnosis) -> set[str]:
     return {one.code for one in found.findings} - NOT_OF_THE_CLUSTER
 
 
-async def test_pair_that_is_well_has_no_finding(pair: Pair) -> None:
+async def test_pair_that_is_well_has_no_finding(pair: TwoMasters) -> None:
     async with (
         open_admin(name_servers=pair.names) as admin,
         open_producer(client=admin.client) as producer,
@@ -73,7 +73,7 @@ async def test_pair_that_is_well_has_no_finding(pair: Pair) -> None:
         )  # Groups of the test before have no members now.
 
 
-async def test_members_that_subscribe_differently_are_found(pair: Pair) -> None:
+async def test_members_that_subscribe_differently_are_found(pair: TwoMasters) -> None:
     async with (
         open_client(name_servers=pair.names) as first,
         open_client(name_servers=pair.names) as second,
@@ -100,7 +100,7 @@ async def _has(admin: Admin, code: str, group: str) -> bool:
     return code in codes(await admin.diagnose(group, seconds=0))
 
 
-async def test_slave_that_was_stopped_and_second_master_are_found(pair: Pair) -> None:
+async def test_slave_that_was_stopped_and_second_master_are_found(pair: TwoMasters) -> None:
     slave = pair.cluster.slave
     assert slave is not None
     slave.kill()

@@ -25,7 +25,7 @@ ROUTE_TIMEOUT = 60.0
 
 
 @attrs.frozen
-class Pair:
+class PairAndJava:
     """A rocketrio master and its slave, and Apache's client."""
 
     master: OurBroker
@@ -34,7 +34,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(version: str, tmp_path: Path) -> Iterator[Pair]:
+def pair(version: str, tmp_path: Path) -> Iterator[PairAndJava]:
     with (
         OurNameServer(tmp_path / "namesrv") as names,
         OurBroker(tmp_path / "master", names.address) as master,
@@ -52,7 +52,7 @@ def pair(version: str, tmp_path: Path) -> Iterator[Pair]:
             f"{slave.address} knows {TOPIC}",
             30.0,
         )
-        yield Pair(master, slave, java)
+        yield PairAndJava(master, slave, java)
 
 
 def committed_at(broker: OurBroker) -> int:
@@ -71,7 +71,7 @@ def read(java: JavaClient, start: int, end: int) -> None:
     assert start == end
 
 
-def test_java_clients_group_is_at_120_after_the_masters_return(pair: Pair) -> None:
+def test_java_clients_group_is_at_120_after_the_masters_return(pair: PairAndJava) -> None:
     java = pair.java
     read(java, 0, 32)
     java.call("commit", offset=32, **QUEUE)
@@ -90,7 +90,7 @@ def test_java_clients_group_is_at_120_after_the_masters_return(pair: Pair) -> No
     read(java, 120, 200)
 
 
-def test_a_seek_and_a_reset_by_the_java_client_go_back_on_both_brokers(pair: Pair) -> None:
+def test_a_seek_and_a_reset_by_the_java_client_go_back_on_both_brokers(pair: PairAndJava) -> None:
     """Its commits are plain: the last one wins, and reaches the slave as a lowering."""
     java = pair.java
     read(java, 0, 8)  # Brokers know the group by it, where they are asked by a client of 5.x.

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop.one_master import OneMaster, one_master
+from tests.interop.one_master import OneMaster, one_master_fixture
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.interop
@@ -31,11 +30,7 @@ PATIENCE = 60.0
 """Seconds until a Java member has its queues, some of which look for them again only after 20 s."""
 
 
-@pytest.fixture(scope="module")
-def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneMaster]:
-    folder = tmp_path_factory.mktemp(f"consuming-{version}")
-    with one_master(version, folder, {"enablePropertyFilter": "true"}) as cluster:
-        yield cluster
+cluster = one_master_fixture(enablePropertyFilter="true")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What our producer can do beyond sending, on Apache's broker and with Apache's client on the other side."""
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop.one_master import OneMaster, one_master
+from tests.interop.one_master import OneMaster, one_master_fixture
 
 pytestmark = pytest.mark.interop
 
@@ -26,11 +25,7 @@ PATIENCE = 40.0
 TRANSACTIONS = {"transactionTimeOut": "2000", "transactionCheckInterval": "3000"}
 
 
-@pytest.fixture(scope="module")
-def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneMaster]:
-    folder = tmp_path_factory.mktemp(f"producing-{version}")
-    with one_master(version, folder, TRANSACTIONS) as cluster:
-        yield cluster
+cluster = one_master_fixture(**TRANSACTIONS)
 
 
 async def test_transactions_are_committed_rolled_back_and_asked_for(cluster: OneMaster) -> None:

@@ -38,7 +38,7 @@ LIMIT = 200
 
 
 @attrs.frozen
-class Pair:
+class ApachePair:
     """Apache's name server, master and slave."""
 
     name_server: str
@@ -49,15 +49,15 @@ class Pair:
 @pytest.fixture(scope="module", params=VERSIONS)
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pair]:
+) -> Iterator[ApachePair]:
     folder = tmp_path_factory.mktemp("apache")
     with apache_cluster(request.param, folder, slave=True) as cluster:
         assert cluster.slave is not None
-        yield Pair(cluster.name_server.address, cluster.master, cluster.slave)
+        yield ApachePair(cluster.name_server.address, cluster.master, cluster.slave)
 
 
 @pytest.fixture(scope="module")
-def topic(pair: Pair) -> str:
+def topic(pair: ApachePair) -> str:
     """A topic with messages, all of which both brokers serve."""
     name = f"orders-{next(TOPIC_NUMBERS)}"
 
@@ -97,7 +97,7 @@ def _loaded() -> Counter[bytes]:
     return Counter(message.body for q in range(QUEUES) for message in numbered(q, COUNT))
 
 
-def test_a_batch_is_the_whole_topic(spark: SparkSession, pair: Pair, topic: str) -> None:
+def test_a_batch_is_the_whole_topic(spark: SparkSession, pair: ApachePair, topic: str) -> None:
     frame = from_rocketmq(spark, topic, name_servers=pair.name_server, min_partitions=3)
     assert _bodies(frame) == _loaded()
     row = frame.where("queue_id = 1 AND queue_offset = 7").first()
@@ -105,7 +105,7 @@ def test_a_batch_is_the_whole_topic(spark: SparkSession, pair: Pair, topic: str)
     assert (row.keys, row.tags, row.properties["number"]) == ("key-1-7", "odd", "7")
 
 
-def test_bounds_columns_and_tags(spark: SparkSession, pair: Pair, topic: str) -> None:
+def test_bounds_columns_and_tags(spark: SparkSession, pair: ApachePair, topic: str) -> None:
     frame = from_rocketmq(
         spark,
         topic,
@@ -120,7 +120,7 @@ def test_bounds_columns_and_tags(spark: SparkSession, pair: Pair, topic: str) ->
 
 
 def test_a_filter_of_sql92_runs_on_apaches_broker(
-    spark: SparkSession, pair: Pair, topic: str
+    spark: SparkSession, pair: ApachePair, topic: str
 ) -> None:
     frame = from_rocketmq(
         spark,
@@ -134,7 +134,9 @@ def test_a_filter_of_sql92_runs_on_apaches_broker(
     assert found == [(q, n) for q in range(QUEUES) for n in (5, 6, 7)]
 
 
-def test_a_backfill_is_served_by_apaches_slave(spark: SparkSession, pair: Pair, topic: str) -> None:
+def test_a_backfill_is_served_by_apaches_slave(
+    spark: SparkSession, pair: ApachePair, topic: str
+) -> None:
     frame = from_rocketmq(
         spark, topic, name_servers=pair.name_server, read_from="slave", consumer_group="backfill"
     )
@@ -157,7 +159,7 @@ def test_a_backfill_is_served_by_apaches_slave(spark: SparkSession, pair: Pair, 
 
 
 def test_a_stream_is_read_once_over_two_runs(
-    spark: SparkSession, pair: Pair, topic: str, tmp_path: Path
+    spark: SparkSession, pair: ApachePair, topic: str, tmp_path: Path
 ) -> None:
     stream = stream_from_rocketmq(
         spark,
@@ -195,7 +197,7 @@ def test_a_stream_is_read_once_over_two_runs(
 
 
 def test_rows_are_written_in_batches_and_by_a_stream(
-    spark: SparkSession, pair: Pair, tmp_path: Path
+    spark: SparkSession, pair: ApachePair, tmp_path: Path
 ) -> None:
     name = f"written-{next(TOPIC_NUMBERS)}"
 

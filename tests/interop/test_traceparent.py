@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rocketrio import Message, MessageExt, open_client, open_consumer, open_producer
 from rocketrio.otel import RocketrioInstrumentor
-from tests.interop.one_master import OneMaster, one_master
+from tests.interop.one_master import OneMaster, one_master_fixture
 
 pytestmark = pytest.mark.interop
 
@@ -20,10 +20,7 @@ TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 TRACEPARENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
 
 
-@pytest.fixture(scope="module")
-def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneMaster]:
-    with one_master(version, tmp_path_factory.mktemp(f"tracing-{version}"), {}) as cluster:
-        yield cluster
+cluster = one_master_fixture()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pyspark.sql.functions import count, count_distinct, length
 from pyspark.sql.functions import sum as sum_of
 from tests.spark.frames import load_frame
 from tests.support.commit_logs import wait_caught_up
-from tests.support.ours import OurPair, our_pair
+from tests.support.ours import OurPair, our_pair_fixture
 from tests.support.running_cluster import channel_pool, full_topic
 
 from rocketrio import Message, open_admin, open_producer
@@ -44,11 +43,7 @@ def load(pair: OurPair, topic: str) -> None:
     wait_caught_up(pair.master.address, pair.slave.address)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
-    home = tmp_path_factory.mktemp("pair")
-    with our_pair(home, settings=SETTINGS) as pair:
-        yield pair
+pair = our_pair_fixture(settings=SETTINGS)
 
 
 def _frame(spark: SparkSession, pair: OurPair, topic: str, **given: str) -> DataFrame:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
+import pytest
 from tests.interop.apache import SMALL_STORE
 from tests.support import wire
 from tests.support.commit_logs import digest, wait_caught_up
@@ -149,6 +150,22 @@ def our_pair(
         for broker in brokers:
             broker.wait_ready()
         yield OurPair(names, *brokers)
+
+
+def our_pair_fixture(
+    *,
+    scope: Literal["module", "function"] = "module",
+    role: OurRole = "async-master",
+    settings: tuple[str, ...] = (),
+) -> Any:
+    """Make a fixture of a pair for the tests of one file, or for each of them."""
+
+    @pytest.fixture(scope=scope)
+    def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
+        with our_pair(tmp_path_factory.mktemp("pair"), role=role, settings=settings) as pair:
+            yield pair
+
+    return pair
 
 
 def _small_store() -> str:

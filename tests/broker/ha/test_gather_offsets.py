@@ -30,7 +30,7 @@ OWN, SLAVE, OTHER_SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 SILENT = -1.0
 
 
-def cluster(addrs: dict[int, str], name: str = "broker-a") -> bytes:
+def cluster_body(addrs: dict[int, str], name: str = "broker-a") -> bytes:
     return fastjson.dumps(ClusterInfo({name: BrokerData("lab", name, addrs)}, {"lab": [name]}))
 
 
@@ -79,7 +79,7 @@ async def gather(peers: FakePeers, kept: ConsumerOffsetManager, *servers: str) -
 async def test_higher_of_both_counts_per_queue(autojump_clock: MockClock) -> None:
     peers = FakePeers(
         {
-            NAME_SERVER: cluster({1: SLAVE}),
+            NAME_SERVER: cluster_body({1: SLAVE}),
             SLAVE: offsets({"orders@billing": {0: 120, 1: 80, 2: 5}}),
         }
     )
@@ -93,8 +93,8 @@ async def test_higher_of_both_counts_per_queue(autojump_clock: MockClock) -> Non
 async def test_slave_listed_twice_is_asked_once(autojump_clock: MockClock) -> None:
     peers = FakePeers(
         {
-            NAME_SERVER: cluster({1: SLAVE, 0: "10.0.0.7:1"}),
-            OTHER_NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE, 3: OWN}),
+            NAME_SERVER: cluster_body({1: SLAVE, 0: "10.0.0.7:1"}),
+            OTHER_NAME_SERVER: cluster_body({1: SLAVE, 2: OTHER_SLAVE, 3: OWN}),
             SLAVE: offsets({"orders@billing": {0: 40}}),
             OTHER_SLAVE: offsets({"orders@billing": {0: 60}}),
         }
@@ -109,7 +109,7 @@ async def test_slave_listed_twice_is_asked_once(autojump_clock: MockClock) -> No
 
 
 async def test_slaves_of_other_names_are_not_asked(autojump_clock: MockClock) -> None:
-    peers = FakePeers({NAME_SERVER: cluster({1: SLAVE}, name="broker-b")})
+    peers = FakePeers({NAME_SERVER: cluster_body({1: SLAVE}, name="broker-b")})
     assert await gather(peers, manager()) == GatheredOffsets()
 
 
@@ -117,7 +117,7 @@ async def test_slave_that_was_silent_for_long_is_asked_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     peers = FakePeers(
-        {OTHER_NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}), SLAVE: offsets({})},
+        {OTHER_NAME_SERVER: cluster_body({1: SLAVE, 2: OTHER_SLAVE}), SLAVE: offsets({})},
         up_at={NAME_SERVER: 60.0, OTHER_SLAVE: 60.0},
     )
     result = await gather_slave_offsets(
@@ -142,7 +142,7 @@ async def test_gathering_without_slaves_takes_no_time(autojump_clock: MockClock)
 
 async def test_slave_that_comes_up_in_time_is_asked(autojump_clock: MockClock) -> None:
     peers = FakePeers(
-        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120}})},
+        {NAME_SERVER: cluster_body({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120}})},
         up_at={SLAVE: 1.9},
     )
     kept = manager()
@@ -158,7 +158,7 @@ async def test_slave_that_cannot_be_asked_delays_the_master_for_a_limited_time(
 ) -> None:
     peers = FakePeers(
         {
-            NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}),
+            NAME_SERVER: cluster_body({1: SLAVE, 2: OTHER_SLAVE}),
             SLAVE: offsets({"orders@billing": {0: 120}}),
             OTHER_SLAVE: b"",
         },
@@ -176,7 +176,8 @@ async def test_name_server_that_is_down_is_named(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     peers = FakePeers(
-        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({})}, up_at={OTHER_NAME_SERVER: 100.0}
+        {NAME_SERVER: cluster_body({1: SLAVE}), SLAVE: offsets({})},
+        up_at={OTHER_NAME_SERVER: 100.0},
     )
     result = await gather(peers, manager(), NAME_SERVER, OTHER_NAME_SERVER)
     assert result.slaves_asked == [SLAVE]
@@ -186,7 +187,7 @@ async def test_name_server_that_is_down_is_named(
 async def test_slave_with_an_unreadable_answer_counts_as_not_asked(
     autojump_clock: MockClock,
 ) -> None:
-    peers = FakePeers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: b"[]"})
+    peers = FakePeers({NAME_SERVER: cluster_body({1: SLAVE}), SLAVE: b"[]"})
     result = await gather(peers, manager())
     assert list(result.unreachable) == [SLAVE]
 
@@ -195,7 +196,7 @@ async def test_an_offset_beyond_the_queues_end_is_of_an_earlier_topic(
     autojump_clock: MockClock,
 ) -> None:
     peers = FakePeers(
-        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120, 1: 99}})}
+        {NAME_SERVER: cluster_body({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120, 1: 99}})}
     )
     kept = manager()
     await gather_slave_offsets(
@@ -215,7 +216,10 @@ async def test_progress_of_transactions_is_not_taken_from_a_slave(
         "RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS": {0: 9},
     }
     peers = FakePeers(
-        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@audit": {0: 5}, **progress})}
+        {
+            NAME_SERVER: cluster_body({1: SLAVE}),
+            SLAVE: offsets({"orders@audit": {0: 5}, **progress}),
+        }
     )
     kept = manager()
     await gather(peers, kept)
@@ -231,7 +235,7 @@ async def test_a_reset_or_seek_that_a_slave_took_is_taken_over_and_an_old_copy_i
     slave.commit_version("billing", "orders", 0, Commit(5, is_reset=True))
     peers = FakePeers(
         {
-            NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}),
+            NAME_SERVER: cluster_body({1: SLAVE, 2: OTHER_SLAVE}),
             SLAVE: fastjson.dumps(versioned(slave)),
             OTHER_SLAVE: fastjson.dumps(apache),
         }
@@ -247,7 +251,7 @@ async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
 ) -> None:
     """It was created again and has as many messages; its readers would skip them."""
     peers = FakePeers(
-        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: fastjson.dumps(versioned(manager()))}
+        {NAME_SERVER: cluster_body({1: SLAVE}), SLAVE: fastjson.dumps(versioned(manager()))}
     )
     kept = manager()
     all_at_once(kept.removal(topic="orders"))
@@ -280,7 +284,7 @@ async def test_topics_and_groups_that_only_a_slave_knows_are_taken_over(
     theirs.groups.update(SubscriptionGroupConfig("late", retry_max_times=3))
     peers = FakePeers(
         {
-            NAME_SERVER: cluster({1: SLAVE}),
+            NAME_SERVER: cluster_body({1: SLAVE}),
             SLAVE: {
                 RequestCode.GET_ALL_TOPIC_CONFIG: fastjson.dumps(theirs.topics.wrapper()),
                 RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: fastjson.dumps(
@@ -329,7 +333,7 @@ async def test_offsets_of_a_slave_count_up_to_where_its_log_parts_from_this_one(
     taken = {}
     for epoch in ("same", "parted", "another history", ""):
         peers = FakePeers(
-            {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets_of({0: 120, 1: 95}, epoch)}
+            {NAME_SERVER: cluster_body({1: SLAVE}), SLAVE: offsets_of({0: 120, 1: 95}, epoch)}
         )
         kept = manager()
         result = await gather_slave_offsets(
@@ -357,7 +361,7 @@ async def test_offset_counts_in_the_epoch_that_its_member_named(
     ends: dict[str, QueueEnd] = {"new": lambda *_: 1000, "old": lambda *_: 100}
     body = offsets_of({0: 120, 1: 120}, "old", **{"orders@billing": {1: "new"}})
     kept = manager()
-    peers = FakePeers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: body})
+    peers = FakePeers({NAME_SERVER: cluster_body({1: SLAVE}), SLAVE: body})
     await gather_slave_offsets(
         peers=Peers(peers.call, peers.call, (NAME_SERVER,), "broker-a", OWN),
         consumer_offsets=kept,

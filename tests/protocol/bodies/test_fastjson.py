@@ -27,7 +27,7 @@ class Key:
     broker_name: str
 
 
-class Pair(msgspec.Struct, rename="camel"):
+class Person(msgspec.Struct, rename="camel"):
     last_name: str | None
     first_name: str | None
 
@@ -69,8 +69,8 @@ def test_integer_and_object_keys_are_written_unquoted() -> None:
 
 
 def test_members_are_in_alphabetical_order_and_none_is_left_out() -> None:
-    assert fastjson.dumps(Pair("L", "F")) == b'{"firstName":"F","lastName":"L"}'
-    assert fastjson.dumps(Pair("L", None)) == b'{"lastName":"L"}'
+    assert fastjson.dumps(Person("L", "F")) == b'{"firstName":"F","lastName":"L"}'
+    assert fastjson.dumps(Person("L", None)) == b'{"lastName":"L"}'
 
 
 @given(
