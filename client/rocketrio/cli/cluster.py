@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
 
 from rocketrio.cli.call import Call, changes, reads, streams
 from rocketrio.cli.cluster_table import STATUS, status_table
-from rocketrio.cli.columns import UNKNOWN, Column, Row, dashed
+from rocketrio.cli.columns import UNKNOWN, Column, Row, columns_of, dashed, row_of
 from rocketrio.cli.commands import Group
 from rocketrio.cli.numbers import Duration, Whole
 from rocketrio.cli.output import Output
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from rocketrio.admin.diagnosis import Health
     from rocketrio.admin.events import BrokerEvent, EventFeed
 
+_EVENT: Final = columns_of(
+    (
+        *("time", "level", "kind", "event", "values"),
+        *("cluster", "broker_name", "broker_id", "address"),
+    )
+)
+"""What programs see of an event."""
 _BROKERS: Final = (
     "cluster",
     Column("broker_name", "broker"),
@@ -224,7 +231,7 @@ async def events(call: Call, since: datetime | None, follow: bool, kinds: tuple[
     without: set[str] = set()
     while True:
         for event in await feed.poll():
-            call.output.line(_event_row(event), _event_line(event, call.output))
+            call.output.line(row_of(event, _EVENT), _event_line(event, call.output))
         _name_without(feed, without)
         if not follow:
             call.silent.update(feed.silent)
@@ -239,20 +246,6 @@ def _name_without(feed: EventFeed, without: set[str]) -> None:
             f"note: {addr} keeps no events: it is not a rocketrio broker, or an older one", err=True
         )
     without.update(feed.without)
-
-
-def _event_row(event: BrokerEvent) -> dict[str, Any]:
-    return {
-        "time": event.time,
-        "level": event.level,
-        "kind": event.kind,
-        "event": event.event,
-        "values": event.values,
-        "cluster": event.cluster,
-        "broker_name": event.broker_name,
-        "broker_id": event.broker_id,
-        "address": event.address,
-    }
 
 
 def _event_line(event: BrokerEvent, output: Output) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketrio.cli.call import Call, changes, reads, streams
-from rocketrio.cli.columns import Column, Row, dashed
+from rocketrio.cli.columns import Column, Row, columns_of, dashed, hidden, row_of
 from rocketrio.cli.commands import Group
 from rocketrio.cli.message_output import list_messages, print_message, show_message
 from rocketrio.cli.numbers import Whole
@@ -266,7 +266,9 @@ async def trace(
         while watch:
             for step in found.steps:
                 if step not in shown:
-                    call.output.line(_step_row(step), _step_line(step, call.output))
+                    call.output.line(
+                        row_of(step, _steps(call.output)), _step_line(step, call.output)
+                    )
                     shown.add(step)
             await trio.sleep(_WATCH_EVERY)
             found = await look()
@@ -287,16 +289,8 @@ def _show_trace(found: MessageTrace, output: Output) -> None:
             remedy="Switch on traces in clients; --topic finds retries and dead letters without them",
         )
     output.show(
-        [_step_row(step) for step in found.steps],
-        (
-            Column("time", cell=lambda row: output.time(row["time"], timespec="milliseconds")),
-            "what",
-            "group",
-            dashed("client_host"),
-            dashed("where"),
-            dashed("milliseconds", "ms"),
-            "result",
-        ),
+        found.steps,
+        _steps(output),
         document=lambda rows: {
             "message_id": found.message_id,
             "topic": found.topic,
@@ -309,16 +303,19 @@ def _show_trace(found: MessageTrace, output: Output) -> None:
     )
 
 
-def _step_row(step: TraceStep) -> dict[str, object]:
-    return {
-        "time": step.time,
-        "what": step.what,
-        "group": step.group,
-        "client_host": step.client_host,
-        "where": step.where,
-        "milliseconds": step.milliseconds,
-        "result": step.result,
-    }
+def _steps(output: Output) -> list[Column]:
+    """Return the columns of a trace."""
+    return columns_of(
+        (
+            Column("time", cell=lambda row: output.time(row["time"], timespec="milliseconds")),
+            "what",
+            "group",
+            dashed("client_host"),
+            dashed("where"),
+            dashed("milliseconds", "ms"),
+            "result",
+        )
+    )
 
 
 def _step_line(step: TraceStep, output: Output) -> str:
@@ -357,17 +354,14 @@ async def status(call: Call, message_id: str, topic: str | None, group: str | No
     message = await found_message(call.admin, message_id, topic)
     tracks = await message_status(call.admin, message, group=group)
     call.output.show(
-        [
-            {
-                "group": one.group,
-                "status": one.status,
-                "committed_offset": one.committed_offset,
-                "queue_offset": message.queue_offset,
-                "why": one.why,
-            }
-            for one in tracks
-        ],
-        ("group", "status", "why"),
+        tracks,
+        (
+            "group",
+            "status",
+            hidden("committed_offset"),
+            hidden("queue_offset", lambda one: message.queue_offset),
+            "why",
+        ),
         people=None if tracks else f"no group reads {message.topic}",
     )
 
