@@ -22,7 +22,10 @@ def help_text(function: Callable[..., Any] | None) -> str | None:
         source = inspect.getsource(inspect.unwrap(function))
     except OSError:  # Only the compiled file is there.
         return None
-    (definition,) = ast.parse(textwrap.dedent(source)).body
+    # `ast.parse` omits docstrings as well from Python 3.14 on, unless the code is not to be optimized.
+    tree = compile(textwrap.dedent(source), "", "exec", flags=ast.PyCF_ONLY_AST, optimize=0)
+    assert isinstance(tree, ast.Module)
+    (definition,) = tree.body
     if isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
         return ast.get_docstring(definition)
     return None
