@@ -38,7 +38,8 @@ TOPIC: Final = "bench"
 
 _WITHOUT_GATE: Final = (
     "-c",
-    "from rocketrio_broker import cli, config;"
+    "from rocketrio_broker import cli;"
+    "from rocketrio_broker.settings import config;"
     "config.BrokerConfig.gates_readers = property(lambda config: False);"
     "cli.main()",
 )

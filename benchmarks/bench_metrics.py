@@ -23,8 +23,8 @@ import trio
 from bench_broker import running_broker
 from load_generator import LoadGenerator, NoCompilerError, load_generator, send_frame
 
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.metrics.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.metrics.certificates import Certificates
 from rocketrio_broker.metrics.counts import CountedStats
 from rocketrio_broker.metrics.event_counts import EventCounts

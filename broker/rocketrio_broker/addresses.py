@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.ports import Listen, Listener, join_addr, split_addr

@@ -29,8 +29,6 @@ from rocketrio_broker.access.control import (
 )
 from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import BrokerAddresses, listening
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.declaration import changes_of
 from rocketrio_broker.events import EventRing
 from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.client import HAClient, HAClientState
@@ -42,6 +40,7 @@ from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial, warned_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
+from rocketrio_broker.ha.log_check_service import LogCheckService
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.open_epoch import EpochOpener
@@ -60,16 +59,15 @@ from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.ha.survey import Survey, Surveyor
 from rocketrio_broker.ha.watch import ReplicationWatch
-from rocketrio_broker.log_check_service import LogCheckService
-from rocketrio_broker.long_polling import CHECK_INTERVAL, PullRequestHoldService
 from rocketrio_broker.metrics.counts import CountedStats
 from rocketrio_broker.metrics.creations import timed_creations
 from rocketrio_broker.open_name_servers import warn_of_open_name_servers
 from rocketrio_broker.processors import broker_handlers, processor_table
 from rocketrio_broker.processors.pull import PullMessageProcessor
 from rocketrio_broker.processors.role import Roles
-from rocketrio_broker.refusal import RefusedError
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.requests.declaration import changes_of
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.file import RoleFile
 from rocketrio_broker.role.hand_over import HandOver, ask_outcome
 from rocketrio_broker.role.service import RoleService
@@ -77,12 +75,14 @@ from rocketrio_broker.role.shared_id import SharedId
 from rocketrio_broker.role.standing import Followers
 from rocketrio_broker.role.switchboard import Switchboard
 from rocketrio_broker.role.take_over import TakeOver
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.state import BrokerState, Service
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import open_message_store
 from rocketrio_broker.store.statistics import StoreStatistics
 from rocketrio_broker.tls import Tls, load_tls, peer_tls_options, warn_if_exposed
-from rocketrio_broker.waiting_answers import WaitingStatistics
+from rocketrio_broker.waiting.answers import WaitingStatistics
+from rocketrio_broker.waiting.long_polling import CHECK_INTERVAL, PullRequestHoldService
 from rocketrio_protocol.errors import ConfigError, NotReachableError
 from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.ha.exchange import Greeting

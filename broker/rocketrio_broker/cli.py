@@ -25,8 +25,14 @@ from rocketrio_broker.access.control import AccessControl, name_server_access
 from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import is_wildcard
 from rocketrio_broker.broker import Broker, open_broker
-from rocketrio_broker.check import HOW_TO_ALLOW_MORE, findings
-from rocketrio_broker.config import (
+from rocketrio_broker.events import LOGGER
+from rocketrio_broker.member_ports import MemberPorts
+from rocketrio_broker.namesrv.kv import KVConfigManager
+from rocketrio_broker.namesrv.routes import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
+from rocketrio_broker.namesrv.server import NameServer
+from rocketrio_broker.service_manager import READY, STOPPING, tell_service_manager
+from rocketrio_broker.settings.check import HOW_TO_ALLOW_MORE, findings
+from rocketrio_broker.settings.config import (
     FIRST_SLAVE_ID,
     MASTER_ROLES,
     SETTINGS,
@@ -35,18 +41,12 @@ from rocketrio_broker.config import (
     MasterRole,
     ServerTlsSettings,
 )
-from rocketrio_broker.config_file import ConfigFile
-from rocketrio_broker.config_loading import load_config, setting_paths
-from rocketrio_broker.events import LOGGER
-from rocketrio_broker.member_ports import MemberPorts
-from rocketrio_broker.namesrv.kv import KVConfigManager
-from rocketrio_broker.namesrv.routes import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
-from rocketrio_broker.namesrv.server import NameServer
-from rocketrio_broker.service_manager import READY, STOPPING, tell_service_manager
-from rocketrio_broker.setting import Flag, words
+from rocketrio_broker.settings.loading import load_config, setting_paths
+from rocketrio_broker.settings.setting import Flag, words
 from rocketrio_broker.store.disk import RealDisk
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_broker.tls import load_tls, warn_if_exposed
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.command_line import Group
 from rocketrio_protocol.errors import ConfigError, Error

@@ -23,16 +23,16 @@ import trio
 from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.addresses import FAST_PORT_DISTANCE
 from rocketrio_broker.broker import Broker, open_broker
-from rocketrio_broker.config import FIRST_SLAVE_ID, BrokerConfig, MasterRole
 from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.namesrv.server import NameServer
+from rocketrio_broker.settings.config import FIRST_SLAVE_ID, BrokerConfig, MasterRole
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk, InlineDisk, RealDisk
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_broker.tls import load_tls
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ClosedError, ConfigError
 from rocketrio_protocol.remoting.ports import (

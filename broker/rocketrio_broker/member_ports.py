@@ -16,9 +16,9 @@ import attrs
 
 from rocketrio_broker.addresses import FAST_PORT_DISTANCE
 from rocketrio_broker.broker import Broker
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.ports import Listen, join_addr, split_addr
 

@@ -25,9 +25,9 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_broker.settings.config import LiveConfig
+from rocketrio_broker.tables.topics import TopicConfigManager
+from rocketrio_broker.waiting.watermark import Watermark, wait_any_past
 from rocketrio_protocol.bodies.registration import (
     RegisterBrokerBody,
     body_crc32,

@@ -21,29 +21,27 @@ from rocketrio_broker.access.facts import BrokerFacts
 from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.guard import Guard
 from rocketrio_broker.addresses import BrokerAddresses
-from rocketrio_broker.audit import Audit
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
-from rocketrio_broker.client_housekeeping import ClientHousekeepingService
-from rocketrio_broker.clients import ConsumerManager, ProducerManager
-from rocketrio_broker.config import BrokerConfig, LiveConfig
-from rocketrio_broker.config_file import ConfigFile
-from rocketrio_broker.delayed_puts import DelayedPuts
+from rocketrio_broker.clients.connected import ConsumerManager, ProducerManager
+from rocketrio_broker.clients.housekeeping import ClientHousekeepingService
+from rocketrio_broker.clients.queue_locks import FILE_NAME as LOCKS_FILE
+from rocketrio_broker.clients.queue_locks import QueueLocks
+from rocketrio_broker.clients.sql_expressions import SqlExpressions, load_parser
+from rocketrio_broker.delay.delayed_puts import DelayedPuts
+from rocketrio_broker.delay.schedule import ScheduleMessageService
 from rocketrio_broker.events import EventRing
-from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.ha.log_check_service import LogCheckService
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.service import HAService
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
-from rocketrio_broker.kept_tables import keep_tables
-from rocketrio_broker.log_check_service import LogCheckService
-from rocketrio_broker.long_polling import HeldPulls
+from rocketrio_broker.metrics.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.metrics.counts import CountedAnswers, CountedStats
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.offsets.deleted_topics import DeletedTopics
@@ -51,21 +49,23 @@ from rocketrio_broker.offsets.manager import ConsumerOffsetManager, count_unread
 from rocketrio_broker.offsets.pulls import PullOffsets
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.offsets.reader_places import ReaderPlaces
-from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
-from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.requests.audit import Audit
 from rocketrio_broker.role.held_writes import HeldWrites
 from rocketrio_broker.role.standing import CurrentStanding
-from rocketrio_broker.schedule import ScheduleMessageService
-from rocketrio_broker.sql_expressions import SqlExpressions, load_parser
+from rocketrio_broker.settings.config import BrokerConfig, LiveConfig
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.tables.config_file import ConfigFile
+from rocketrio_broker.tables.groups import SubscriptionGroupManager
+from rocketrio_broker.tables.kept_tables import keep_tables
+from rocketrio_broker.tables.topics import TopicConfigManager
 from rocketrio_broker.transaction.check import TransactionCheckService
 from rocketrio_broker.transaction.decisions import TransactionDecisions
 from rocketrio_broker.transaction.ledger import TransactionLedger
-from rocketrio_broker.waiting_answers import WaitingAnswers
+from rocketrio_broker.waiting.answers import WaitingAnswers
+from rocketrio_broker.waiting.long_polling import HeldPulls
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import WallClock

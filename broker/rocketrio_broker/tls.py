@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.config import BrokerConfig, ServerTlsSettings
+from rocketrio_broker.settings.config import BrokerConfig, ServerTlsSettings
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.ports import Dial, WallClock, is_loopback
 from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles, RunBlocking

@@ -5,8 +5,8 @@ from operator import attrgetter
 
 from markup import indented, inline, title
 
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.config_loading import setting_paths
+from rocketrio_broker.settings.config import BrokerConfig
+from rocketrio_broker.settings.loading import setting_paths
 
 INTRO = """\
 Every setting of a broker, as `rocketrio-broker settings` lists them. Write them in the file of `rocketrio-broker run

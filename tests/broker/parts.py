@@ -6,10 +6,10 @@ from typing import Any
 import attrs
 from tests.support.clocks import SettableClock
 
-from rocketrio_broker.config import BrokerConfig, LiveConfig
-from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.settings.config import BrokerConfig, LiveConfig
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets

@@ -8,9 +8,9 @@ from tests.support.caller import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import open_broker
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster, fast_address
 from rocketrio_broker.processors import NOT_BUILT_YET
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import PROTOCOL_VERSION, ResponseCode

@@ -13,8 +13,14 @@ import pytest
 from tests.support.declared_requests import BROKER, NAME_SERVER
 
 from rocketrio_broker.access.needs import VALID_USER, Need
-from rocketrio_broker.declaration import Audited, Declaration, answers, changes_of, handlers_of
 from rocketrio_broker.namesrv.processor import NameServerFacts
+from rocketrio_broker.requests.declaration import (
+    Audited,
+    Declaration,
+    answers,
+    changes_of,
+    handlers_of,
+)
 from rocketrio_broker.role.answering import ANY
 from rocketrio_protocol.access.model import Action
 from rocketrio_protocol.codes import RequestCode

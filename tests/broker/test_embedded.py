@@ -13,7 +13,7 @@ from tests.support.waiting import HANGS, eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.cluster import (

@@ -18,8 +18,8 @@ from tests.broker.requesters import beat as beat_of_requester
 from tests.support.caller import Caller, bodies
 from trio.testing import MockClock
 
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import SMALL_STORE
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData

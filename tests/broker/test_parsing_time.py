@@ -11,7 +11,7 @@ import pytest
 
 from rocketrio_broker.processors.stored_properties import stored_properties
 from rocketrio_broker.processors.tag_expression import tags_codes
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.java_properties import parse_properties

@@ -10,11 +10,11 @@ import trio
 from tests.broker.parts import config_file, live_config
 from tests.support.clocks import SettableClock
 
-from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_broker.registration import BrokerRegistration, MasterAddrs
+from rocketrio_broker.settings.config import LiveConfig
+from rocketrio_broker.tables.topics import TopicConfigManager
 from rocketrio_broker.testing.memory_network import MemoryNetwork
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies.registration import decode_register_body
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import PROTOCOL_VERSION, VERSION_5, RequestCode

@@ -14,9 +14,9 @@ from tests.support.tls import CertificateFiles, client_context, write_files
 from trio.testing import MockClock
 
 from rocketrio import Message, TlsError, open_admin, open_consumer, open_producer
-from rocketrio_broker.config import BrokerConfig, ServerTlsSettings
 from rocketrio_broker.embedded import EmbeddedCluster, fast_address
-from rocketrio_broker.java_settings import CHANGEABLE, java_properties
+from rocketrio_broker.settings.config import BrokerConfig, ServerTlsSettings
+from rocketrio_broker.settings.java import CHANGEABLE, java_properties
 from rocketrio_broker.tls import load_tls, peer_tls_options
 from rocketrio_protocol.errors import ConfigError, NotReachableError
 from rocketrio_protocol.remoting.ports import SystemWallClock

@@ -10,8 +10,8 @@ import trio
 from tests.support.caller import Caller, bodies, caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker.config_file import UnreadableTablesError
 from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.tables.config_file import UnreadableTablesError
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.codes import ResponseCode

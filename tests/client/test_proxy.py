@@ -19,8 +19,8 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_broker.broker import open_broker
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 OTHER_HOST = "10.0.0.20"

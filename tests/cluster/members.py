@@ -8,8 +8,8 @@ from tests.support.caller import Caller, caller_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.replication import wait_same_ends
 
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode

@@ -23,11 +23,12 @@ from tests.cluster.histories.checker import check
 from tests.cluster.soak import HASH_SEED, run_guarded
 
 from rocketrio.consuming import fetch
+from rocketrio_broker.clients.queue_locks import QueueLocks
+from rocketrio_broker.delay.schedule import _Arrivals
 from rocketrio_broker.ha import judgement, resync
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
-from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.role import standing
 from rocketrio_broker.role.standing import (
     ASIDE,
@@ -38,7 +39,6 @@ from rocketrio_broker.role.standing import (
     Event,
     Standing,
 )
-from rocketrio_broker.schedule import _Arrivals
 from rocketrio_broker.store import recovery
 from rocketrio_broker.store.acknowledged import Acknowledgement
 from rocketrio_broker.store.read_gate import ReadGate

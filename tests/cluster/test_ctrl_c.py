@@ -141,7 +141,7 @@ class CtrlC:
     [
         pytest.param("protocol/rocketrio_protocol/remoting/channel.py", marks=pytest.mark.long),
         "protocol/rocketrio_protocol/remoting/reactor.py",
-        "broker/rocketrio_broker/watermark.py",
+        "broker/rocketrio_broker/waiting/watermark.py",
         "client/rocketrio/consuming/running.py",
         "client/rocketrio/consuming/hand_out.py",
     ],

@@ -12,11 +12,11 @@ from rocketrio.consuming.local_offset_store import OffsetFile
 from rocketrio.consuming.process_queue import Unit
 from rocketrio.consuming.running import HandlerRun, Worker
 from rocketrio.consuming.send_back import Delivery
-from rocketrio_broker.delayed_puts import DelayedPuts
+from rocketrio_broker.clients.queue_locks import QueueLocks
+from rocketrio_broker.clients.static_members import AwayMembers
+from rocketrio_broker.delay.delayed_puts import DelayedPuts
+from rocketrio_broker.delay.schedule import ScheduleMessageService
 from rocketrio_broker.offsets.delayed import DelayOffsets
-from rocketrio_broker.queue_locks import QueueLocks
-from rocketrio_broker.schedule import ScheduleMessageService
-from rocketrio_broker.static_members import AwayMembers
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.transaction.check import TransactionCheckService
 from rocketrio_broker.transaction.decisions import TransactionDecisions

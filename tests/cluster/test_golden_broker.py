@@ -11,7 +11,7 @@ from tests.support.replay import golden_records
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import open_broker
-from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork

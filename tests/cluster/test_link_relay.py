@@ -16,9 +16,9 @@ from tests.support.replication import REPORT, log_bytes, secret_file
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker, open_broker
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.routes import RouteInfoManager
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_protocol.bodies.registration import (
     RegisterBrokerBody,
     body_crc32,

@@ -9,8 +9,8 @@ from tests.support.orders import TOPIC, send
 from trio.testing import MockClock
 
 from rocketrio import MessageQueue
+from rocketrio_broker.clients.queue_locks import FORMER_RUN, LOCK_LIFETIME
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.queue_locks import FORMER_RUN, LOCK_LIFETIME
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import ResponseCode

@@ -18,7 +18,7 @@ from tests.support.transaction_producer import (
 )
 from trio.testing import MockClock
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper, DelayOffsetWrapper
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader

@@ -12,7 +12,6 @@ from trio.testing import MockClock
 
 from rocketrio_broker import broker
 from rocketrio_broker.broker import open_broker
-from rocketrio_broker.config import BrokerConfig, MasterRole
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.errors import LinkRefusedError
@@ -21,6 +20,7 @@ from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import secured_dial
 from rocketrio_broker.ha.peers import Identity
 from rocketrio_broker.ha.torn_end import PeerLog, read_log
+from rocketrio_broker.settings.config import BrokerConfig, MasterRole
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import ConfigError, NotReachableError
 from rocketrio_protocol.ha.exchange import Greeting

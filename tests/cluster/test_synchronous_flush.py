@@ -12,7 +12,7 @@ from tests.support.held_disk import HeldDisk
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker, open_broker
-from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import ResponseCode

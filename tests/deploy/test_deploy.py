@@ -22,8 +22,8 @@ from tests.support.waiting import wait_until
 
 from rocketrio.cli import main as rocketrio
 from rocketrio_broker.cli import main as rocketrio_broker
-from rocketrio_broker.config_loading import load_config
 from rocketrio_broker.service_manager import READY, STOPPING
+from rocketrio_broker.settings.loading import load_config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROGRAMS: Mapping[str, click.Group] = {"rocketrio": rocketrio, "rocketrio-broker": rocketrio_broker}

@@ -15,7 +15,7 @@ from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.salvage import records_below
 from rocketrio.spark.reading.schema import arrow_schema, table_schema
-from rocketrio_broker.delayed_puts import released
+from rocketrio_broker.delay.delayed_puts import released
 from rocketrio_broker.offsets.table import OffsetTable
 from rocketrio_broker.offsets.version import Generation
 from rocketrio_broker.processors.stored_properties import (

@@ -2,11 +2,11 @@
 
 from typing import Any, cast
 
-from rocketrio_broker.declaration import Declaration, declarations_of
 from rocketrio_broker.namesrv.processor import NameServerProcessor
 from rocketrio_broker.processors import FAMILIES
 from rocketrio_broker.processors.access_admin import AccessAdminProcessor
 from rocketrio_broker.processors.role import RoleProcessor
+from rocketrio_broker.requests.declaration import Declaration, declarations_of
 
 
 def _declared(*families: Any) -> dict[int, Declaration]:

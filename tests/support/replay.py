@@ -19,7 +19,7 @@ from tests.support.clocks import SettableClock
 from tests.support.raw_frames import is_answer
 
 from rocketrio_broker.broker import Broker, open_broker
-from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.testing.memory_disk import MemoryDisk

@@ -30,9 +30,9 @@ from rocketrio_broker.access.users_file import (
     decode_users,
     encode_users,
 )
-from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.store.disk import Disk
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.tables.config_file import ConfigFile
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.access.model import AccessTable, User
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import attrs
 
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.delayed_puts import stored_message
+from rocketrio_broker.delay.delayed_puts import stored_message
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.settings.config import LiveConfig
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.tables.topics import TopicConfigManager
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.record.decode import scan_record
 

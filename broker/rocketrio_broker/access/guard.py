@@ -38,9 +38,9 @@ from rocketrio_broker.access.needs import (
     Need,
     topic_need,
 )
-from rocketrio_broker.clients import ClientChannel, ClientChannelInfo
-from rocketrio_broker.declaration import Declaration, Handlers
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.clients.connected import ClientChannel, ClientChannelInfo
+from rocketrio_broker.requests.declaration import Declaration, Handlers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, AccessTable, User, Verdict
 from rocketrio_protocol.access.white_addresses import AddressPattern
 from rocketrio_protocol.codes import RequestCode, ResponseCode, code_name

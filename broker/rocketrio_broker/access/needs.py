@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, Action, Kind
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import trio
 
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.remoting.tasks import every
 
 logger = logging.getLogger("rocketrio_broker.ha")

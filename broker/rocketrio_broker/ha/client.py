@@ -56,7 +56,7 @@ from rocketrio_broker.ha.sealed import answer_seal
 from rocketrio_broker.ha.torn_end import Damage, PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read_gate import EVERYTHING
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.ha.exchange import ASK_AGAIN
 from rocketrio_protocol.ha.link import AnswerSeal

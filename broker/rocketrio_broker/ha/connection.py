@@ -45,7 +45,7 @@ from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.sealed import answer_seal
 from rocketrio_broker.store.epochs import ANONYMOUS
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.ha.exchange import (
     ASK_AGAIN,

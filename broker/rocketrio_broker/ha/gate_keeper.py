@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from rocketrio_broker.store.read_gate import ReadGate
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 
 logger = logging.getLogger("rocketrio_broker.ha")
 

@@ -23,13 +23,13 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from rocketrio_broker.config_file import read_table
-from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, CALL_TIMEOUT, Caller, Peers, ask
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.tables.config_file import read_table
+from rocketrio_broker.tables.groups import SubscriptionGroupManager
+from rocketrio_broker.tables.topics import TopicConfigManager
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper, VersionedConsumerOffsets
 from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import ResponseCode

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import attrs
 
 from rocketrio_broker.ha.gate_keeper import GateKeeper
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.remoting.ports import split_addr
 
 SLAVE_FALLBEHIND_MAX: Final = 256 << 20

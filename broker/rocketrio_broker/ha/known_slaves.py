@@ -22,10 +22,10 @@ from typing import Final, Protocol
 
 import trio
 
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
-from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.waiting.watermark import Watermark, wait_any_past
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
 

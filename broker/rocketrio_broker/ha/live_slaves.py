@@ -21,7 +21,7 @@ import trio
 
 from rocketrio_broker.ha.group_transfer import SLAVE_FALLBEHIND_MAX
 from rocketrio_broker.ha.peers import Peers
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.ports import split_addr

@@ -5,7 +5,7 @@ Answers to: HAClient.updateHaMasterAddress, SlaveSynchronize.setMasterAddr.
 Unlike Java: the address is not checked periodically; a change wakes the tasks that wait for it.
 """
 
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 
 
 class MasterAddress:

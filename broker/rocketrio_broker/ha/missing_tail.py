@@ -33,7 +33,7 @@ from rocketrio_broker.ha.survey import Survey, Surveyor
 from rocketrio_broker.ha.torn_end import PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.refusals import Refuser
-from rocketrio_broker.watermark import wait_any_past
+from rocketrio_broker.waiting.watermark import wait_any_past
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.ports import Dial, WallClock
 

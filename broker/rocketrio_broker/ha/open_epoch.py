@@ -18,13 +18,13 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.ha.exchange import ask_welcome, greeting_of
 from rocketrio_broker.ha.lost_epochs import recover_epochs
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Identity
 from rocketrio_broker.ha.survey import PeerView, Survey, Surveyor
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error

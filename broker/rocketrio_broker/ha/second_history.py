@@ -38,7 +38,7 @@ from rocketrio_broker.ha.torn_end import (
 )
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.refusals import Refuser
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
 from rocketrio_protocol.remoting.ports import Dial

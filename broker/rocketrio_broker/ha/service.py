@@ -28,7 +28,7 @@ from rocketrio_broker.ha.group_transfer import GroupTransferService, GroupTransf
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.places import SLAVES_LIMIT, Place, Places
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachableError, ProtocolError
 from rocketrio_protocol.ha.exchange import Greeting
 from rocketrio_protocol.remoting.faults import ConnectionFaults

@@ -26,16 +26,16 @@ import trio
 
 from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.users_file import decode_users
-from rocketrio_broker.config_file import ConfigFile, read_table
-from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.errors import NotLeadingError
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.offset_copy import OffsetCopy
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.read_gate import ReadGate
-from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_broker.tables.config_file import ConfigFile, read_table
+from rocketrio_broker.tables.groups import SubscriptionGroupManager
+from rocketrio_broker.tables.topics import TopicConfigManager
+from rocketrio_broker.waiting.watermark import Watermark, wait_any_past
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper, VersionedConsumerOffsets
 from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode

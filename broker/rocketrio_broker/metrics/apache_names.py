@@ -51,7 +51,7 @@ from rocketrio_protocol.lag import lag_of
 from rocketrio_protocol.times import age_ms
 
 if TYPE_CHECKING:
-    from rocketrio_broker.clients import ClientChannelInfo
+    from rocketrio_broker.clients.connected import ClientChannelInfo
     from rocketrio_broker.state import BrokerState
 
 PROCESSORS: Final = (

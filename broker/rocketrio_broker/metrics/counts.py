@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from rocketrio_broker.broker_stats_manager import KEYS_LIMIT, BrokerStatsManager, Counts
-from rocketrio_broker.waiting_answers import Waiting, WaitingAnswers
+from rocketrio_broker.metrics.broker_stats_manager import KEYS_LIMIT, BrokerStatsManager, Counts
+from rocketrio_broker.waiting.answers import Waiting, WaitingAnswers
 from rocketrio_protocol.histogram import Histogram
 from rocketrio_protocol.record.properties import (
     NAME_VALUE_SEPARATOR,

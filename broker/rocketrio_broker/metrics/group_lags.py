@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import attrs
 
-from rocketrio_broker.clients import BROADCASTING
+from rocketrio_broker.clients.connected import BROADCASTING
 from rocketrio_broker.offsets.ends import end_for
 from rocketrio_protocol.names import TRANSACTION_GROUP
 from rocketrio_protocol.times import age_ms

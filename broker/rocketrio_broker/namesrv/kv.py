@@ -16,7 +16,7 @@ import attrs
 import msgspec
 import trio
 
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.errors import ConfigError, Error

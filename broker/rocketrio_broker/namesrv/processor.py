@@ -28,8 +28,6 @@ from rocketrio_broker.access.needs import (
     Need,
     Rule,
 )
-from rocketrio_broker.audit import named_settings
-from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.namesrv.host_share import HostShare
 from rocketrio_broker.namesrv.kv import ORDER_TOPIC_NAMESPACE, KVConfigManager
 from rocketrio_broker.namesrv.probes import MasterProbes
@@ -40,7 +38,9 @@ from rocketrio_broker.namesrv.routes import (
     RegistrationRefusedError,
     RouteInfoManager,
 )
-from rocketrio_broker.steps import in_steps
+from rocketrio_broker.requests.audit import named_settings
+from rocketrio_broker.requests.declaration import Audited, answers
+from rocketrio_broker.requests.steps import in_steps
 from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties

@@ -25,7 +25,7 @@ from typing import Final
 import attrs
 
 from rocketrio_broker.namesrv.host_share import HostShare
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.bodies.topics import (
     DataVersion,

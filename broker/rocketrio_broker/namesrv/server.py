@@ -14,8 +14,6 @@ import trio
 from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.guard import Guard
-from rocketrio_broker.audit import Audit
-from rocketrio_broker.declaration import changes_of, handlers_of
 from rocketrio_broker.namesrv.kv import KVConfigManager
 from rocketrio_broker.namesrv.processor import (
     NameServerFacts,
@@ -23,6 +21,8 @@ from rocketrio_broker.namesrv.processor import (
     NameServerSettings,
 )
 from rocketrio_broker.namesrv.routes import SCAN_INTERVAL, RouteInfoManager
+from rocketrio_broker.requests.audit import Audit
+from rocketrio_broker.requests.declaration import changes_of, handlers_of
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.faults import ConnectionFaults

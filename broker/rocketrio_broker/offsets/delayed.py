@@ -12,7 +12,7 @@ Answers to: ScheduleMessageService's offsetTable, DelayOffsetSerializeWrapper.
 
 from collections.abc import Callable
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 
 

@@ -22,7 +22,6 @@ from typing import Any, Final
 
 import trio
 
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offsets.journal import OffsetJournal
 from rocketrio_broker.offsets.table import (
     STEP_OFFSETS,
@@ -34,9 +33,10 @@ from rocketrio_broker.offsets.table import (
     offsets_by_key,
 )
 from rocketrio_broker.offsets.version import FIRST, Commit, Generation, Version
-from rocketrio_broker.steps import SharedWork, in_steps
+from rocketrio_broker.requests.steps import SharedWork, in_steps
 from rocketrio_broker.store.disk import Disk
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import (
     ConsumerOffsetSnapshot,

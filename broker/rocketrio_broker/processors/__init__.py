@@ -10,7 +10,6 @@ Invariant: a code has one handler.
 from collections.abc import Callable
 from typing import Final
 
-from rocketrio_broker.declaration import Handler, Handlers, handlers_of
 from rocketrio_broker.processors.access_admin import AccessAdminProcessor
 from rocketrio_broker.processors.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processors.client_calls import ClientCallProcessor
@@ -31,6 +30,7 @@ from rocketrio_broker.processors.role import RoleProcessor, Roles
 from rocketrio_broker.processors.send import SendMessageProcessor
 from rocketrio_broker.processors.send_back import SendBackProcessor
 from rocketrio_broker.processors.topic_admin import TopicAdminProcessor
+from rocketrio_broker.requests.declaration import Handler, Handlers, handlers_of
 from rocketrio_broker.role.answering import only_in
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import RequestCode

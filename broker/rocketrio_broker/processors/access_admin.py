@@ -24,11 +24,11 @@ import attrs
 from rocketrio_broker.access.control import AccessControl
 from rocketrio_broker.access.needs import ADDRESS, GET, ONLY_SUPER, UPDATE, VALID_USER, C
 from rocketrio_broker.access.users_file import encode_users
-from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.ha.connection import HAConnection
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import Audited, answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
+from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_protocol.access import plain_acl
 from rocketrio_protocol.access.model import USERS_LIMIT, AccessTable, Kind, User, user_name_problem
 from rocketrio_protocol.access.white_addresses import AddressPattern

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketrio_broker.access.needs import ADDRESS, ANYONE, GET, SIGNATURE, UPDATE, VALID_USER, C
-from rocketrio_broker.audit import named_settings, nothing_named
-from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
-from rocketrio_broker.java_settings import changed_config, java_properties
+from rocketrio_broker.requests.audit import named_settings, nothing_named
+from rocketrio_broker.requests.declaration import Audited, answers
+from rocketrio_broker.settings.java import changed_config, java_properties
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties

@@ -29,13 +29,13 @@ from rocketrio_broker.access.needs import (
     stored_topic,
     topic_need,
 )
-from rocketrio_broker.client_housekeeping import send_oneway
-from rocketrio_broker.clients import ClientChannelInfo
-from rocketrio_broker.declaration import Audited, answers
+from rocketrio_broker.clients.connected import ClientChannelInfo
+from rocketrio_broker.clients.housekeeping import send_oneway
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.processors.long_answers import JoinedBody, steps_of
 from rocketrio_broker.processors.offsets import usual_boundary
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import Audited, answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import TAKEN_OVER
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary

@@ -20,13 +20,13 @@ from rocketrio_broker.access.needs import (
     refuse_many,
     topic_need,
 )
-from rocketrio_broker.clients import ClientChannelInfo
-from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.declaration import answers
+from rocketrio_broker.clients.connected import ClientChannelInfo
 from rocketrio_broker.namesrv.routes import UNIT_SUB
 from rocketrio_broker.processors.tag_expression import is_tag_type
+from rocketrio_broker.requests.declaration import answers
 from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
+from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -41,7 +41,7 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import consumer_group_problem, group_name_problem
 from rocketrio_protocol.remoting.channel import Channel
 
-logger = logging.getLogger("rocketrio_broker.groups")
+logger = logging.getLogger("rocketrio_broker.tables.groups")
 
 GROUPS_LIMIT: Final = 500
 """The most groups of one connection, producers' and consumers' together: as many as one large program may need."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import trio
 
 from rocketrio_broker.access.needs import ADDRESS, GET, C, G, T
-from rocketrio_broker.declaration import answers
 from rocketrio_broker.offsets.ends import end_for
 from rocketrio_broker.processors.long_answers import JoinedBody, steps_of
+from rocketrio_broker.requests.declaration import answers
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (

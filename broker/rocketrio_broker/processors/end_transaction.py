@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketrio_broker.access.needs import ADDRESS, PUB, UPDATE, Facts, Need, address_of, topic_need
-from rocketrio_broker.declaration import Audited, answers
-from rocketrio_broker.delayed_puts import stored_message
+from rocketrio_broker.delay.delayed_puts import stored_message
 from rocketrio_broker.processors.named_message import refuse_other_message
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import Audited, answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutStatus

@@ -24,15 +24,15 @@ from rocketrio_broker.access.needs import (
     refuse_many,
     topic_need,
 )
-from rocketrio_broker.attributes import group_attributes
-from rocketrio_broker.clients import ClientChannelInfo
-from rocketrio_broker.declaration import Audited, answers
+from rocketrio_broker.clients.connected import ClientChannelInfo
 from rocketrio_broker.processors.long_answers import STEP_QUEUES, JoinedBody, steps_of
 from rocketrio_broker.processors.topic_admin import is_left_to_master, refuse_long_list
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import Audited, answers
+from rocketrio_broker.requests.refusal import RefusedError
+from rocketrio_broker.requests.steps import in_steps
 from rocketrio_broker.role.answering import SERVING, TAKEN_OVER
 from rocketrio_broker.state import BrokerState
-from rocketrio_broker.steps import in_steps
+from rocketrio_broker.tables.attributes import group_attributes
 from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (

@@ -8,16 +8,16 @@ Unlike Java: a slave's lag is also given in seconds, and there are rocketrio fie
 import attrs
 
 from rocketrio_broker.access.needs import ADDRESS, GET, C
-from rocketrio_broker.declaration import answers
 from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_broker.ha.slave import SlaveStatistics
+from rocketrio_broker.requests.declaration import answers
 from rocketrio_broker.role.service import alarm
 from rocketrio_broker.role.shared_id import shared_id_problems
 from rocketrio_broker.role.standing import UNRESOLVED
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import store_timestamp_from
-from rocketrio_broker.waiting_answers import WaitingStatistics
+from rocketrio_broker.waiting.answers import WaitingStatistics
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader

@@ -11,10 +11,10 @@ from typing import Final
 import trio
 
 from rocketrio_broker.access.needs import ADDRESS, GET, C, G, T
-from rocketrio_broker.declaration import answers
 from rocketrio_broker.processors.long_answers import JoinedBody, steps_of
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.record_filter import CHOSEN, Entry
 from rocketrio_protocol.bodies import fastjson

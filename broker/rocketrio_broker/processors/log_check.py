@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketrio_broker.access.needs import GET, UPDATE, C, Facts, Need
-from rocketrio_broker.declaration import Audited, answers
+from rocketrio_broker.requests.declaration import Audited, answers
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.codes import ResponseCode

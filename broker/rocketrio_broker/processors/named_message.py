@@ -6,7 +6,7 @@ its own.
 Answers to: nothing of Java's, which compares the place alone.
 """
 
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.record.properties import PROPERTY_ORIGIN_MESSAGE_ID, PROPERTY_UNIQUE_KEY

@@ -25,9 +25,9 @@ from rocketrio_broker.access.needs import (
     group_need,
     topic_need,
 )
-from rocketrio_broker.declaration import Audited, answers
 from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import Audited, answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary

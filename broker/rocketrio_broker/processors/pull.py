@@ -32,18 +32,18 @@ from typing import Final
 import trio
 
 from rocketrio_broker.access.needs import ADDRESS, SUB, Facts, Need, group_need, topic_need
-from rocketrio_broker.clients import BROADCASTING
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.declaration import answers
-from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull
+from rocketrio_broker.clients.connected import BROADCASTING
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_broker.processors.answers import pull_answer_frame
 from rocketrio_broker.processors.tag_expression import ALL, is_tag_type, tags_codes
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import SERVING, refuse_beside_a_master
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
+from rocketrio_broker.waiting.long_polling import SUSPEND_LIMIT, HeldPull
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand

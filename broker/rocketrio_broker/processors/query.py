@@ -18,7 +18,7 @@ from rocketrio_broker.access.needs import (
     stored_topic,
     topic_need,
 )
-from rocketrio_broker.declaration import answers
+from rocketrio_broker.requests.declaration import answers
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand

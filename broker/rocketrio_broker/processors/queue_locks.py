@@ -22,9 +22,9 @@ from rocketrio_broker.access.needs import (
     refuse_many,
     topic_need,
 )
-from rocketrio_broker.declaration import answers
-from rocketrio_broker.queue_locks import FORMER_RUN
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.clients.queue_locks import FORMER_RUN
+from rocketrio_broker.requests.declaration import answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import TAKEN_OVER
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies import fastjson

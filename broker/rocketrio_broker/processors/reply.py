@@ -14,10 +14,10 @@ import logging
 from typing import Final
 
 from rocketrio_broker.access.needs import ADDRESS, PUB, T
-from rocketrio_broker.declaration import answers
 from rocketrio_broker.processors.answers import SendAnswers
 from rocketrio_broker.processors.client_calls import CALL_TIMEOUT
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig

@@ -13,7 +13,7 @@ the broker after it received the request (36): by 4.x's rule a message sent this
 
 import trio
 
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode

@@ -14,12 +14,12 @@ import attrs
 import trio
 
 from rocketrio_broker.access.needs import UPDATE, C
-from rocketrio_broker.config import ROLES, Role
-from rocketrio_broker.declaration import Audited, answers
+from rocketrio_broker.requests.declaration import Audited, answers
 from rocketrio_broker.role.hand_over import HandOver
 from rocketrio_broker.role.service import RoleService
 from rocketrio_broker.role.shared_id import SharedId
 from rocketrio_broker.role.take_over import TakeOver
+from rocketrio_broker.settings.config import ROLES, Role
 from rocketrio_broker.state import BrokerState
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand

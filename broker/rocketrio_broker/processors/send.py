@@ -15,8 +15,6 @@ from time import perf_counter
 from typing import Final
 
 from rocketrio_broker.access.needs import ADDRESS, CREATE, PUB, Facts, Need, Rule, topic_need
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.declaration import answers
 from rocketrio_broker.namesrv.routes import UNIT, UNIT_SUB
 from rocketrio_broker.processors.answers import SendAnswers
 from rocketrio_broker.processors.resent import ResentMessages, SendHeader
@@ -27,7 +25,9 @@ from rocketrio_broker.processors.stored_properties import (
     UNIQUE_KEY_LABEL,
     stored_properties,
 )
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import answers
+from rocketrio_broker.requests.refusal import RefusedError
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus

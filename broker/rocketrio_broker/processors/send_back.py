@@ -30,11 +30,11 @@ from rocketrio_broker.access.needs import (
     stored_topic,
     topic_need,
 )
-from rocketrio_broker.declaration import answers
 from rocketrio_broker.namesrv.routes import UNIT_SUB
 from rocketrio_broker.processors.named_message import refuse_other_message
 from rocketrio_broker.processors.resent import MAX_RECONSUME_TIMES_VERSION
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import answers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import PutMessage, PutStatus

@@ -13,9 +13,9 @@ code 1, which makes its clients try other brokers; here the code is 13, which do
 
 from typing import Final
 
-from rocketrio_broker.delayed_puts import delay_level, half_message
+from rocketrio_broker.delay.delayed_puts import delay_level, half_message
 from rocketrio_broker.processors.stored_properties import is_true, property_map
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.codes import ResponseCode

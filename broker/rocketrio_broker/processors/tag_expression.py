@@ -7,7 +7,7 @@ Answers to: FilterAPI.buildSubscriptionData, ExpressionMessageFilter.
 from functools import lru_cache
 from typing import Final
 
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.record.java_hash import tags_code
 

@@ -25,14 +25,14 @@ from rocketrio_broker.access.needs import (
     refuse_many,
     topic_need,
 )
-from rocketrio_broker.attributes import read_changes, topic_attributes
-from rocketrio_broker.audit import nothing_named
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.declaration import Audited, answers
+from rocketrio_broker.requests.audit import nothing_named
+from rocketrio_broker.requests.declaration import Audited, answers
 from rocketrio_broker.role.answering import SERVING
+from rocketrio_broker.settings.config import LiveConfig
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.deletion import deletion_record
 from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.tables.attributes import read_changes, topic_attributes
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.bodies.topics import (
@@ -49,7 +49,7 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import topic_name_problem
 from rocketrio_protocol.remoting.channel import Channel
 
-logger = logging.getLogger("rocketrio_broker.topics")
+logger = logging.getLogger("rocketrio_broker.tables.topics")
 
 MAX_PERM: Final = 15  # All permission bits.
 LIST_LIMIT: Final = 1000

@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 from enum import Enum, auto
 from typing import Any, Final
 
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.standing import CurrentStanding
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand

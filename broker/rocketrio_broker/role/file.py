@@ -16,9 +16,9 @@ from pathlib import Path
 import attrs
 import msgspec
 
-from rocketrio_broker.config import BrokerConfig, Role
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.settings.config import BrokerConfig, Role
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_protocol.codes import MASTER_ID
 
 logger = logging.getLogger("rocketrio_broker")

@@ -31,19 +31,19 @@ from typing import Final, Literal, TypeAlias, cast
 import attrs
 import trio
 
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.judgement import why_not_follower
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers
 from rocketrio_broker.ha.survey import Surveyor
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.file import PendingHandOver, RoleAndId, RoleFile
 from rocketrio_broker.role.service import FAR_BEHIND, RoleService
 from rocketrio_broker.role.standing import HANDING_OVER, LEADING, Event, Standing
 from rocketrio_broker.role.switchboard import Switchboard
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.refusals import Refuser
+from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from rocketrio_broker.declaration import Handlers
+from rocketrio_broker.requests.declaration import Handlers
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.remoting.channel import Channel

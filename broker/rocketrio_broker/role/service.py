@@ -28,8 +28,6 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
-from rocketrio_broker.config_file import ConfigFileError, UnreadableTablesError
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT
 from rocketrio_broker.ha.judgement import (
@@ -47,7 +45,7 @@ from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.slave import SlaveReplication
 from rocketrio_broker.ha.survey import PeerView, Survey, Surveyor
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.file import PendingHandOver, RoleFile
 from rocketrio_broker.role.standing import (
     ASIDE,
@@ -59,8 +57,10 @@ from rocketrio_broker.role.standing import (
     Event,
 )
 from rocketrio_broker.role.switchboard import Switchboard
+from rocketrio_broker.settings.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.refusals import Refuser
+from rocketrio_broker.tables.config_file import ConfigFileError, UnreadableTablesError
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupportedError

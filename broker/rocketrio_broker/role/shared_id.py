@@ -20,13 +20,13 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from rocketrio_broker.config import BrokerConfig, LiveConfig
-from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.judgement import has_id
 from rocketrio_broker.ha.survey import ASK_LIMIT, Surveyor
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role.file import RoleFile
 from rocketrio_broker.role.service import RoleService
+from rocketrio_broker.settings.config import BrokerConfig, LiveConfig
+from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_protocol.errors import Error
 
 logger = logging.getLogger("rocketrio_broker")

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 
 Label: TypeAlias = Literal["leads", "follows", "stands aside"]
 

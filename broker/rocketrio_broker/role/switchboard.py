@@ -15,11 +15,10 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.clients.queue_locks import QueueLocks
 from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.service import HAService
-from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role.standing import (
     ASIDE,
@@ -31,6 +30,7 @@ from rocketrio_broker.role.standing import (
     Listing,
     Standing,
 )
+from rocketrio_broker.settings.config import LiveConfig
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.refusals import Refuser
 

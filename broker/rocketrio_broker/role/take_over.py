@@ -9,14 +9,14 @@ from typing import Final, cast
 
 import trio
 
-from rocketrio_broker.config import Role
-from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.clients.queue_locks import KeptLocks
 from rocketrio_broker.ha.client import HAClientState
-from rocketrio_broker.queue_locks import KeptLocks
 from rocketrio_broker.role.file import RoleFile
 from rocketrio_broker.role.hand_over import State, refused
 from rocketrio_broker.role.service import RoleService
+from rocketrio_broker.settings.config import Role
 from rocketrio_broker.state import BrokerState
+from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.commands.admin import TakeOverRequestHeader
 from rocketrio_protocol.errors import Error

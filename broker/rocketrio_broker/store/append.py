@@ -24,7 +24,7 @@ from rocketrio_broker.store.dispatch import (
 from rocketrio_broker.store.put_batch import Batch, MixedEntries, UniformEntries, batch_of
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage, PutStatus
 from rocketrio_broker.store.refusals import Refusals
-from rocketrio_broker.watermark import LogPosition
+from rocketrio_broker.waiting.watermark import LogPosition
 from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.record.encode import record_shape
 from rocketrio_protocol.record.java_hash import tags_code

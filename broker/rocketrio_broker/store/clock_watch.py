@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.watermark import LogPosition
+from rocketrio_broker.waiting.watermark import LogPosition
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
 

@@ -16,7 +16,7 @@ from rocketrio_broker.store.disk import Buffer, Disk
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.mapped_file import RESERVE_SIZE, MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.record.encode import encode_padding
 from rocketrio_protocol.record.layout import (
     HOSTS_IPV6_MASK,

@@ -10,7 +10,7 @@ from typing import Literal
 import attrs
 from attrs import validators
 
-from rocketrio_broker.setting import MS, checked_words, not_negative, positive, setting
+from rocketrio_broker.settings.setting import MS, checked_words, not_negative, positive, setting
 from rocketrio_protocol.errors import ConfigError
 
 QUEUE_ENTRY_SIZE = 20

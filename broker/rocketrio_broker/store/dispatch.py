@@ -21,7 +21,7 @@ from rocketrio_broker.store.deletion import Deletion, deletion_in
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.property_columns import PropertyColumns
 from rocketrio_broker.store.record_columns import LEAST_STRETCH, RecordColumns, stretches
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.record.java_hash import tags_code
 from rocketrio_protocol.record.properties import (

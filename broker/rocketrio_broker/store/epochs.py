@@ -29,7 +29,7 @@ import trio
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.disk import Disk
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.ha.exchange import EPOCHS_LIMIT, Epoch
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")

@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.steps import in_steps
+from rocketrio_broker.requests.steps import in_steps
 from rocketrio_broker.store.checkpoint import (
     Checkpoint,
     Positions,
@@ -34,7 +34,7 @@ from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.queue_bounds import remove_bounds, write_bounds
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
-from rocketrio_broker.watermark import LogPosition, Watermark
+from rocketrio_broker.waiting.watermark import LogPosition, Watermark
 from rocketrio_protocol.remoting.tasks import background_nursery, every
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")

@@ -19,7 +19,7 @@ import trio
 
 from rocketrio_broker.store.errors import LogDamagedError, StoreError
 from rocketrio_broker.store.refusals import Refusals, Refuser
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 

@@ -27,7 +27,7 @@ from rocketrio_broker.store.key_hashes import key_hash_columns, key_hashes
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.mapped_file import is_number
 from rocketrio_broker.store.record_columns import RecordColumns, stretches
-from rocketrio_broker.watermark import LogPosition
+from rocketrio_broker.waiting.watermark import LogPosition
 from rocketrio_protocol.record.java_hash import index_key_hash
 from rocketrio_protocol.record.vectors import Int64s
 from rocketrio_protocol.remoting.ports import WallClock

@@ -58,7 +58,7 @@ from rocketrio_broker.store.replicated_log import ReplicatedLog, keep_bytes, kee
 from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_broker.store.retention import CountUnread, RetentionService
 from rocketrio_broker.store.statistics import StoreStatistics, StoreStatisticsService
-from rocketrio_broker.watermark import LogPosition, Watermark
+from rocketrio_broker.waiting.watermark import LogPosition, Watermark
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery

@@ -12,7 +12,7 @@ Answers to: nothing in 4.x; DefaultMessageStore.getConfirmOffset of 5.x, which g
 
 from typing import Final
 
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 
 EVERYTHING: Final = (1 << 63) - 1
 """The end of an open gate: no log reaches it, and it fits into an i64."""

@@ -28,7 +28,7 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.store.reput import ReputMessageService
-from rocketrio_broker.watermark import LogPosition
+from rocketrio_broker.waiting.watermark import LogPosition
 
 _SAVE_STEP: Final = 4 << 20
 """Bytes written at once, in a worker thread: a tail may be long, and other tasks must run in between."""

@@ -15,7 +15,7 @@ from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.dispatch import QueueDispatcher
 from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_broker.watermark import LogPosition, Watermark
+from rocketrio_broker.waiting.watermark import LogPosition, Watermark
 
 DISPATCH_STEP: Final = 256 << 10
 """Bytes of log dispatched before other tasks get a turn: about 2 ms."""

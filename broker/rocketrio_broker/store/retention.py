@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 import trio
 
-from rocketrio_broker.steps import in_steps
+from rocketrio_broker.requests.steps import in_steps
 from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.config import StoreConfig

@@ -14,7 +14,7 @@ from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.put_times import PutTimes
 from rocketrio_broker.store.retention import RetentionService
-from rocketrio_broker.watermark import LogPosition
+from rocketrio_broker.waiting.watermark import LogPosition
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
 

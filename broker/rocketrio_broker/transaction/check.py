@@ -20,10 +20,10 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.clients import ClientChannel, ClientChannelInfo, ProducerManager
-from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.delayed_puts import released
+from rocketrio_broker.clients.connected import ClientChannel, ClientChannelInfo, ProducerManager
+from rocketrio_broker.delay.delayed_puts import released
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
+from rocketrio_broker.settings.config import LiveConfig
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import REFUSED_FOR_NOW, PutStatus
 from rocketrio_broker.transaction.decisions import TransactionDecisions

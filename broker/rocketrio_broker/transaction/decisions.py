@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from rocketrio_broker.config_file import ConfigFileError
-from rocketrio_broker.delayed_puts import DelayedPuts
+from rocketrio_broker.delay.delayed_puts import DelayedPuts
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
-from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.tables.config_file import ConfigFileError
+from rocketrio_broker.tables.topics import TopicConfigManager
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import committed, copied, given_up, operation
 from rocketrio_protocol.commands.transaction import TRANSACTION_COMMIT

@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from rocketrio_broker.delayed_puts import HALF_QUEUE_ID, stored_message
+from rocketrio_broker.delay.delayed_puts import HALF_QUEUE_ID, stored_message
 from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.transaction.records import OPERATION_QUEUE_ID, half_offsets_of

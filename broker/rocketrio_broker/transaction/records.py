@@ -11,7 +11,7 @@ that are decided already.
 
 from typing import Final
 
-from rocketrio_broker.delayed_puts import HALF_QUEUE_ID, released, stored_again
+from rocketrio_broker.delay.delayed_puts import HALF_QUEUE_ID, released, stored_again
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
 from rocketrio_protocol.commands.transaction import (
     TRANSACTION_COMMIT,

@@ -13,8 +13,8 @@ from trio.testing import MockClock
 
 from rocketrio_broker.access.control import RELOAD_INTERVAL, AccessControl, OwnFile
 from rocketrio_broker.access.users_file import FILE_NAME, VersionedUsers, encode_users
-from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.access.model import AccessTable, User
 from rocketrio_protocol.command import RemotingCommand

@@ -20,9 +20,9 @@ from rocketrio_broker.access.needs import (
     VALID_USER,
     Need,
 )
-from rocketrio_broker.declaration import answers, declarations_of
 from rocketrio_broker.namesrv.processor import ALL_CLUSTERS, NameServerFacts
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.declaration import answers, declarations_of
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.access.model import Kind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from rocketrio_broker.ha.gate_keeper import LEVEL_WITHIN, GateKeeper
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 
 A, B, C = "10.0.0.11:1", "10.0.0.12:1", "10.0.0.13:1"
 

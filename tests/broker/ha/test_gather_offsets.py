@@ -7,14 +7,14 @@ from tests.broker.parts import config_file, live_config, versioned
 from tests.support.clocks import SettableClock
 from trio.testing import MockClock
 
-from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets, SlaveTables, gather_slave_offsets
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.offsets.table import OffsetTable, QueueEnd
 from rocketrio_broker.offsets.version import Commit
+from rocketrio_broker.tables.groups import SubscriptionGroupManager
+from rocketrio_broker.tables.topics import TopicConfigManager
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo

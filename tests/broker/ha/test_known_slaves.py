@@ -18,7 +18,7 @@ from rocketrio_broker.ha.known_slaves import (
     KnownSlaves,
 )
 from rocketrio_broker.ha.peers import Peers
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachableError

@@ -14,14 +14,14 @@ from tests.golden.golden import VERSIONS
 from tests.support.clocks import SettableClock
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.read_gate import ReadGate
+from rocketrio_broker.tables.groups import SubscriptionGroupManager
+from rocketrio_broker.tables.topics import TopicConfigManager
 from rocketrio_broker.testing.memory_disk import MemoryDisk
-from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import (
     ConsumerOffsetWrapper,

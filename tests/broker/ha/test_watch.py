@@ -8,9 +8,9 @@ import trio
 from tests.support.caller import Caller, caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker.config import MasterRole
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.watch import CHECK_INTERVAL
+from rocketrio_broker.settings.config import MasterRole
 
 SLAVE_HOST = "10.0.0.11"
 

@@ -10,11 +10,11 @@ from tests.support.tls import write_files
 from tests.support.transaction_producer import COMMIT, ROLLBACK, producing_on
 from trio.testing import MockClock
 
-from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.metrics.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.metrics.certificates import PERIOD
 from rocketrio_broker.offsets.version import Commit
-from rocketrio_broker.waiting_answers import WaitingAnswers
+from rocketrio_broker.waiting.answers import WaitingAnswers
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.commands.admin import (

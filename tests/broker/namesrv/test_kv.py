@@ -4,7 +4,6 @@ import pytest
 import trio
 from tests.broker.parts import config_file
 
-from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.namesrv.kv import (
     ENTRIES_LIMIT,
     FILE_SIZE_LIMIT,
@@ -14,6 +13,7 @@ from rocketrio_broker.namesrv.kv import (
     KVConfigFullError,
     KVConfigManager,
 )
+from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.errors import ConfigError
 

@@ -11,11 +11,11 @@ from tests.broker.parts import RecordingChannel
 from tests.golden.exchanges import RecordedExchange, recorded_exchanges
 from tests.golden.golden import as_4_9_wrote
 
-from rocketrio_broker.declaration import handlers_of
 from rocketrio_broker.namesrv.kv import VALUE_SIZE_LIMIT, KVConfigManager
 from rocketrio_broker.namesrv.processor import NameServerProcessor, NameServerSettings
 from rocketrio_broker.namesrv.routes import RouteInfoManager
 from rocketrio_broker.namesrv.server import NameServer
+from rocketrio_broker.requests.declaration import handlers_of
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig

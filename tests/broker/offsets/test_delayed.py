@@ -2,8 +2,8 @@
 
 from tests.broker.parts import config_file, read
 
-from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.offsets.delayed import DelayOffsets
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 

@@ -9,7 +9,6 @@ from tests.broker.parts import read, versioned
 from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offsets.deleted_topics import DeletedTopics
 from rocketrio_broker.offsets.journal import OffsetJournal
 from rocketrio_broker.offsets.manager import LEDGER_KEYS, SNAPSHOT_NAME, ConsumerOffsetManager
@@ -19,6 +18,7 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.deletion import Deletion
 from rocketrio_broker.store.disk import Disk, InlineDisk
 from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
+from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.testing.kill_switch import KillSwitch
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson

@@ -12,10 +12,10 @@ from tests.broker.epoch_lines import begin, epoch, fill
 from tests.support.stores import opened, put_of, stored
 from trio.testing import MockClock
 
-from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.offsets.reader_epochs import ReaderEpochs
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.errors import RemoteProtocolError
 

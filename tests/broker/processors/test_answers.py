@@ -2,7 +2,7 @@ import pytest
 
 from rocketrio_broker.processors.answers import SendAnswers, pull_answer_frame
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
-from rocketrio_broker.waiting_answers import with_code
+from rocketrio_broker.waiting.answers import with_code
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageResponseHeader

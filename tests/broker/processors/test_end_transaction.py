@@ -16,7 +16,7 @@ from tests.support.transaction_producer import (
 )
 from trio.testing import MockClock
 
-from rocketrio_broker.delayed_puts import stored_message
+from rocketrio_broker.delay.delayed_puts import stored_message
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.transaction import decisions
 from rocketrio_protocol.codes import ResponseCode

@@ -6,7 +6,7 @@ from tests.golden.exchanges import exchanges_of
 from tests.support.caller import accepted, caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker.clients import HOLDER_TIMEOUT
+from rocketrio_broker.clients.connected import HOLDER_TIMEOUT
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData

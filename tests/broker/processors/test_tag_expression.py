@@ -3,7 +3,7 @@ import time
 import pytest
 
 from rocketrio_broker.processors.tag_expression import is_tag_type, tags_codes
-from rocketrio_broker.refusal import RefusedError
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.record.java_hash import tags_code
 

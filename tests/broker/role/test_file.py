@@ -7,9 +7,9 @@ import attrs
 import pytest
 from tests.support.faulty_disk import FaultyDisk
 
-from rocketrio_broker.config import BrokerConfig
-from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.role.file import FILE_NAME, PendingHandOver, RoleAndId, RoleFile
+from rocketrio_broker.settings.config import BrokerConfig
+from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 DIRECTORY = Path("/data/config")

@@ -5,7 +5,7 @@ import trio
 from tests.support.clocks import SettableClock
 
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER, ClockWatch, duration
-from rocketrio_broker.watermark import LogPosition
+from rocketrio_broker.waiting.watermark import LogPosition
 
 DAY_MS = 86_400_000
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.stores import opened, put_of, read_all, stored
 
 from rocketrio_broker.broker import open_broker
-from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.errors import StoreLinkedError
 

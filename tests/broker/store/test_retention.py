@@ -7,9 +7,9 @@ import trio
 from tests.support.clocks import SettableClock
 from tests.support.stores import SMALL, opened, put_of, read_all, stored
 
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.offsets.manager import count_unread
 from rocketrio_broker.offsets.table import OffsetTable
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store import consume_queue_table
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER
 from rocketrio_broker.store.config import StoreConfig

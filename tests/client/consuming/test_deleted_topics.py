@@ -30,7 +30,7 @@ from rocketrio import (
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.offsets import manager
 from rocketrio_broker.offsets.reader_places import ReaderPlaces
-from rocketrio_broker.steps import in_steps
+from rocketrio_broker.requests.steps import in_steps
 
 GROUP: Final = "g"
 FIRST: Final = 10

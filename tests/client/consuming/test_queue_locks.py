@@ -19,8 +19,8 @@ from rocketrio import (
     open_consumer,
 )
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME, QueueLocks
+from rocketrio_broker.clients.queue_locks import FORMER_RUN
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.queue_locks import FORMER_RUN
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.commands.consumer import (

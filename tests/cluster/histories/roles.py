@@ -33,8 +33,8 @@ from tests.cluster.histories.world import BROKER_NAME, TOPIC, World
 
 from rocketrio import Error, open_admin
 from rocketrio.admin import Admin
-from rocketrio_broker.config import Role
 from rocketrio_broker.embedded import Member
+from rocketrio_broker.settings.config import Role
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.remoting.ports import split_addr
 

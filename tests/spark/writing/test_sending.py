@@ -41,8 +41,8 @@ from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.schema import WriteColumns
 from rocketrio.spark.writing.sending import Sender
 from rocketrio.spark.writing.written import Written
-from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.errors import BrokerError, NotReachableError, broker_error
 from rocketrio_protocol.record.batch import decode_batch

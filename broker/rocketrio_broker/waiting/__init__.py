@@ -1,0 +1,1 @@
+"""What waits in a broker: pulls for a message, answers for a safe message, tasks for a number to grow."""
