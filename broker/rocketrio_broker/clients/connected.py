@@ -19,7 +19,7 @@ from rocketrio_protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from rocketrio_protocol.codes import LanguageCode
 from rocketrio_protocol.command import RemotingCommand
 
-logger = logging.getLogger("rocketrio_broker.clients.connected")
+logger = logging.getLogger("rocketrio_broker.clients")
 
 CHANNEL_EXPIRED_TIMEOUT: Final = 120.0  # channelExpiredTimeout of ConsumerManager
 SCAN_INTERVAL: Final = 10.0  # ClientHousekeepingService

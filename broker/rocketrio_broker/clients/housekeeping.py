@@ -27,7 +27,7 @@ from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.tasks import every
 
-logger = logging.getLogger("rocketrio_broker.clients.connected")
+logger = logging.getLogger("rocketrio_broker.clients")
 
 NOTICES_TOGETHER: Final = 2000
 """The most members that are notified of a change (40) without a pause: some 8 ms."""

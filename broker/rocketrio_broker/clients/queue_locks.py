@@ -25,7 +25,7 @@ import msgspec
 from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
 from rocketrio_protocol.bodies.queues import QueueName
 
-logger = logging.getLogger("rocketrio_broker.clients.queue_locks")
+logger = logging.getLogger("rocketrio_broker.queue_locks")
 
 LOCK_LIFETIME: Final = 60.0
 """Seconds that a lock lasts after its last request (rocketmq.broker.rebalance.lockMaxLiveTime)."""

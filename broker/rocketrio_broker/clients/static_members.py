@@ -10,7 +10,7 @@ Answers to: nothing of Apache's (docs/decisions/0021-static-members.md); Kafka's
 import logging
 from typing import Final
 
-logger = logging.getLogger("rocketrio_broker.clients.connected")
+logger = logging.getLogger("rocketrio_broker.clients")
 
 AWAY_LIMIT: Final = 1000
 """The most members of one group that may be away, more than a group sensibly has; a further one leaves at once."""

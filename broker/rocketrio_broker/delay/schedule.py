@@ -38,7 +38,7 @@ from rocketrio_protocol.record.properties import PROPERTY_REAL_TOPIC
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
 
-logger = logging.getLogger("rocketrio_broker.delay.schedule")
+logger = logging.getLogger("rocketrio_broker.schedule")
 
 CHECK_INTERVAL: Final = 1.0
 """Seconds between scans, the shortest possible delay; the wall clock may also have been set."""

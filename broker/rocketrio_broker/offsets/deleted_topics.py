@@ -20,7 +20,7 @@ from rocketrio_broker.offsets.version import Generation
 from rocketrio_broker.store.dispatch import QueueDispatcher
 from rocketrio_protocol.errors import RemoteProtocolError
 
-logger = logging.getLogger("rocketrio_broker.tables.topics")
+logger = logging.getLogger("rocketrio_broker.topics")
 
 
 class DeletedTopics:

@@ -41,7 +41,7 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import consumer_group_problem, group_name_problem
 from rocketrio_protocol.remoting.channel import Channel
 
-logger = logging.getLogger("rocketrio_broker.tables.groups")
+logger = logging.getLogger("rocketrio_broker.groups")
 
 GROUPS_LIMIT: Final = 500
 """The most groups of one connection, producers' and consumers' together: as many as one large program may need."""

@@ -49,7 +49,7 @@ from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.names import topic_name_problem
 from rocketrio_protocol.remoting.channel import Channel
 
-logger = logging.getLogger("rocketrio_broker.tables.topics")
+logger = logging.getLogger("rocketrio_broker.topics")
 
 MAX_PERM: Final = 15  # All permission bits.
 LIST_LIMIT: Final = 1000

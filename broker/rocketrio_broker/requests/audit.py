@@ -42,7 +42,7 @@ WAITING_LIMIT: Final = 10_000
 RETRY_PAUSE: Final = 5.0
 _SECRETS: Final = frozenset({"secret_key", "password"})
 
-logger = logging.getLogger("rocketrio_broker.requests.audit")
+logger = logging.getLogger("rocketrio_broker.audit")
 
 
 @attrs.frozen(kw_only=True)

@@ -24,7 +24,7 @@ from rocketrio_protocol.bodies.json_tables import loads_table
 from rocketrio_protocol.errors import Error, RemoteProtocolError
 from rocketrio_protocol.frame import Body
 
-logger = logging.getLogger("rocketrio_broker.tables.config_file")
+logger = logging.getLogger("rocketrio_broker.config_file")
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from rocketrio_protocol.bodies.topics import (
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.ports import WallClock
 
-logger = logging.getLogger("rocketrio_broker.tables.groups")
+logger = logging.getLogger("rocketrio_broker.groups")
 
 
 class SubscriptionGroupManager:

@@ -17,7 +17,7 @@ from typing import Final
 
 from rocketrio_broker.store.disk import Disk, DiskFile
 
-logger = logging.getLogger("rocketrio_broker.tables.config_file")
+logger = logging.getLogger("rocketrio_broker.config_file")
 
 _CHECKED: Final = 9
 """Characters before a change: its checksum and a space."""

@@ -19,7 +19,7 @@ from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_broker.tables.versioned_table import VersionedTable
 from rocketrio_protocol.remoting.tasks import background_nursery
 
-logger = logging.getLogger("rocketrio_broker.tables.config_file")
+logger = logging.getLogger("rocketrio_broker.config_file")
 
 SYNC_INTERVAL: Final = 5.0
 """Seconds of changes that a power cut may undo, as for consumerOffset.json, and that its journal alone may have."""

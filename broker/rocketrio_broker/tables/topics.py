@@ -29,7 +29,7 @@ from rocketrio_protocol.bodies.topics import (
 )
 from rocketrio_protocol.remoting.ports import WallClock
 
-logger = logging.getLogger("rocketrio_broker.tables.topics")
+logger = logging.getLogger("rocketrio_broker.topics")
 
 SCHEDULE_QUEUES: Final = 18  # One for each delay level.
 _INHERITED: Final = READ_WRITE | Permission.INHERIT

@@ -39,7 +39,7 @@ from rocketrio_protocol.bodies.topics import DataVersion
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.remoting.ports import WallClock
 
-logger = logging.getLogger("rocketrio_broker.tables.config_file")
+logger = logging.getLogger("rocketrio_broker.config_file")
 
 Settings = TypeVar("Settings")
 

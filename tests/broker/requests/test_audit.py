@@ -66,7 +66,7 @@ def audited(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The values of the audit lines since the last call."""
     found = []
     for record in caplog.records:
-        if record.name == "rocketrio_broker.requests.audit":
+        if record.name == "rocketrio_broker.audit":
             assert isinstance(record.args, tuple)
             client, user, request, names, before, after, result, remark = record.args
             found.append(
