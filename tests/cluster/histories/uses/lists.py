@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 
 from tests.cluster.histories.events import History, now
 from tests.cluster.histories.uses.events import Listed
@@ -31,6 +32,7 @@ def note_lists(cluster: EmbeddedCluster, history: History) -> Iterator[None]:
         roots = [member.config.data for member in cluster.members]
         return roots.index(root) if root in roots else None
 
+    @wraps(heart_beat)  # With what it declares.
     def heard_of(
         processor: ClientManageProcessor, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
@@ -40,6 +42,7 @@ def note_lists(cluster: EmbeddedCluster, history: History) -> Iterator[None]:
             heard[broker, name] = now()
         return answer
 
+    @wraps(answer_list)
     def noted(
         processor: ClientManageProcessor, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
