@@ -309,14 +309,14 @@ class OffsetProcessor:
             is_progress = parting is None or header.commit_offset <= parting
             return Commit(header.commit_offset if is_progress else NO_OFFSET, generation)
         end = self._store.next_queue_offset(header.topic, header.queue_id)
-        if not end and header.commit_offset > 0:
-            return Commit(NO_OFFSET, generation)
-        limit = end if parting is None else min(parting, end)
-        if header.commit_offset <= limit:
-            return Commit(header.commit_offset, generation)
         stands = self._consumer_offsets.query_version(
             header.consumer_group, header.topic, header.queue_id
         )
+        if not end and header.commit_offset > 0 and stands.offset < 0:
+            return Commit(NO_OFFSET, generation)  # The group has read nothing of this empty queue.
+        limit = end if parting is None else min(parting, end)
+        if header.commit_offset <= limit:
+            return Commit(header.commit_offset, generation)
         newest = max(stands.generation, generation)
         return Commit(max(limit, stands.offset), newest.lowered())
 

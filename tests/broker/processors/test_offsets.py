@@ -198,6 +198,10 @@ async def test_offset_reported_by_a_slave_for_an_empty_queue_is_kept(
         beyond = offset.UpdateConsumerOffsetRequestHeader("G", "T", 1, 7, "0.0")
         await one.ask(beyond)
         assert await committed(one, queue_id=1, zero=False) is None
+        # A group that has begun here has not read on in another log: it would report that every second as well.
+        answer = await one.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 7, "1.1"))
+        stands = answer.header(offset.UpdateConsumerOffsetResponseHeader)
+        assert (stands.generation, stands.standing_offset) == ("1.2", 0)
 
 
 async def test_slave_takes_no_commit_of_another_branch(autojump_clock: MockClock) -> None:
