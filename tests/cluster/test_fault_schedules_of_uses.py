@@ -162,7 +162,7 @@ def test_place_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
         return False
 
     monkeypatch.setattr(AwayMembers, "leave", gone)
-    assert broken_promises(using("static")) == {"a static member's queues moved"}
+    assert broken_promises(using("static")) == {"a static member was forgotten"}
 
 
 def test_reader_that_forgets_where_it_was_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,12 +157,14 @@ async def test_new_master_claims_to_lead_so_that_a_former_one_follows(
         await level(pair.first, pair.second)
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.2])
 async def test_offsets_that_were_committed_a_moment_before_are_known(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, delay: float
 ) -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
         await trio.sleep(10)
+        pair.cluster.memory_network.delay(pair.first.host, pair.second.host, delay)
         await pair.caller.commit(pair.first.broker.address, 17)
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
         assert await pair.caller.committed(pair.second.broker.address) == 17

@@ -179,12 +179,16 @@ class _Gathering:
 
     async def _ask_slave(self, addr: str) -> None:
         self.result.slaves_missing.add(addr)
+        # Offsets first: after a hand-over there is time for one answer on a slow link, and tables change less often.
+        offsets = await self._insist(addr, self._offsets)
+        if offsets is not None:
+            self._take(addr, offsets)
         if self._tables is not None:
             await self._insist(addr, partial(self._tables.take_over, self._peers.call))
-        offsets = await self._insist(addr, self._offsets)
-        if offsets is None:
-            return
-        self.result.slaves_missing.discard(addr)
+        if offsets is not None:
+            self.result.slaves_missing.discard(addr)
+
+    def _take(self, addr: str, offsets: VersionedConsumerOffsets) -> None:
         self.result.slaves_asked.append(addr)
         for epoch, some in _by_epoch(offsets):
             queue_end = self._shared_ends(epoch) if epoch else self._queue_end
