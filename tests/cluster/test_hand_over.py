@@ -12,13 +12,14 @@ from tests.cluster.members import level, listed, role_of, store
 from tests.support.caller import caller_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.pair import Pair
+from tests.support.waiting import eventually
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.processors.ha_status import HAStatusProcessor
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOver, State
-from rocketrio_broker.role.standing import FOLLOWING
+from rocketrio_broker.role.standing import FOLLOWING, HANDING_OVER
 from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
@@ -157,16 +158,28 @@ async def test_new_master_claims_to_lead_so_that_a_former_one_follows(
         await level(pair.first, pair.second)
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.2])
 async def test_offsets_that_were_committed_a_moment_before_are_known(
-    autojump_clock: MockClock, delay: float
+    autojump_clock: MockClock,
 ) -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
         await trio.sleep(10)
-        pair.cluster.memory_network.delay(pair.first.host, pair.second.host, delay)
         await pair.caller.commit(pair.first.broker.address, 17)
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
+        assert await pair.caller.committed(pair.second.broker.address) == 17
+
+
+async def test_offsets_committed_meanwhile_are_known_when_writes_are_taken_over_a_slow_link(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair_of() as pair, trio.open_nursery() as nursery:
+        await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
+        await trio.sleep(10)
+        pair.cluster.memory_network.delay(pair.first.host, pair.second.host, 0.2)
+        nursery.start_soon(pair.hand_over)
+        await eventually(lambda: pair.master.state.standing.now is HANDING_OVER)
+        await pair.caller.commit(pair.first.broker.address, 17)
+        await eventually(lambda: pair.slave.state.store.writable)
         assert await pair.caller.committed(pair.second.broker.address) == 17
 
 
