@@ -206,6 +206,27 @@ def test_no_text_names_a_file_that_is_gone() -> None:
     assert not gone, "\n".join(gone)
 
 
+def test_name_of_a_class_occurs_once_in_the_product() -> None:
+    places: dict[str, list[str]] = {}
+    for folder in ("protocol", "broker", "client"):
+        for path in source_files(ROOT / folder):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_file_is_named_by_a_metaphor() -> None:
+    vague = {"places", "beyond", "absence", "parts", "common", "misc", "utils", "helpers"}
+    named = [
+        str(path.relative_to(ROOT))
+        for folder in ("protocol", "broker", "client", "tests")
+        for path in source_files(ROOT / folder)
+        if path.stem in vague
+    ]
+    assert named == []
+
+
 PUBLIC = (
     "rocketrio",
     "rocketrio.admin",

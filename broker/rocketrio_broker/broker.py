@@ -30,7 +30,6 @@ from rocketrio_broker.access.control import (
 from rocketrio_broker.access.files import acl_paths
 from rocketrio_broker.addresses import BrokerAddresses, listening
 from rocketrio_broker.events import EventRing
-from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
@@ -44,8 +43,9 @@ from rocketrio_broker.ha.log_check_service import LogCheckService
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.open_epoch import EpochOpener
+from rocketrio_broker.ha.pause_detector import ASK_LIMIT
 from rocketrio_broker.ha.peers import (
-    Caller,
+    PeerCaller,
     Peers,
     ask_identity,
     claim_slave_id,
@@ -69,7 +69,7 @@ from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.requests.declaration import changes_of
 from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.file import RoleFile
-from rocketrio_broker.role.hand_over import HandOver, ask_outcome
+from rocketrio_broker.role.hand_over import HandOverService, ask_outcome
 from rocketrio_broker.role.service import RoleService
 from rocketrio_broker.role.shared_id import SharedId
 from rocketrio_broker.role.standing import Followers
@@ -99,7 +99,7 @@ from rocketrio_protocol.remoting.ports import (
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reloaded_files import ReloadedFiles
 from rocketrio_protocol.remoting.server import serve_remoting
-from rocketrio_protocol.remoting.server_limits import Places
+from rocketrio_protocol.remoting.server_limits import ConnectionPlaces
 from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
@@ -332,7 +332,7 @@ def _add_connections(
     state: BrokerState,
     addresses: BrokerAddresses,
     pool: ChannelPool,
-    unsigned: Caller,
+    unsigned: PeerCaller,
     security: LinkSecurity,
 ) -> None:
     """Add to the state what connects the broker to name servers, slaves and other brokers of its name.
@@ -487,7 +487,9 @@ async def _add_role(
     )
     return Roles(
         role,
-        HandOver(state, role, switchboard, surveyor=surveyor, role_file=role_file, pool=pool),
+        HandOverService(
+            state, role, switchboard, surveyor=surveyor, role_file=role_file, pool=pool
+        ),
         TakeOver(state, role, role_file=role_file),
         shared_id,
     )
@@ -710,7 +712,7 @@ async def _serve(
     only_main = {code for code, one in handlers.items() if not one.declared.on_fast_port}
     fast_table = {code: processor for code, processor in table.items() if code not in only_main}
     limits = state.config.broker.server_limits
-    places = Places(limits, RareLog())
+    places = ConnectionPlaces(limits, RareLog())
     async with trio.open_nursery() as nursery:
         for listener, processors in ((addresses.main, table), (addresses.fast, fast_table)):
             held = state.held_writes.over(processors, handlers)

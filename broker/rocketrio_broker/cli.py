@@ -48,7 +48,7 @@ from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_broker.tls import load_tls, warn_if_exposed
 from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.command_line import Group
+from rocketrio_protocol.command_line import DocumentedGroup
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import MEMBER, LogFormat, log_to
 from rocketrio_protocol.remoting.descriptors import ENOUGH, raise_descriptor_limit
@@ -220,7 +220,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=DocumentedGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rocketrio")
 def main() -> None:
     """Run RocketMQ name servers and brokers.

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, PeerCaller
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
 from rocketrio_protocol.errors import Error
@@ -25,14 +25,14 @@ ASK_AGAIN_PAUSE: Final = 10.0
 _REMEDY: Final = "start it with --acl-file and --inner-credentials, see docs/security.md"
 
 
-async def warn_of_open_name_servers(unsigned: Caller, name_servers: Sequence[str]) -> None:
+async def warn_of_open_name_servers(unsigned: PeerCaller, name_servers: Sequence[str]) -> None:
     """Ask each name server until it answers, and warn if it needs no account. `unsigned` sends without a signature."""
     async with trio.open_nursery() as nursery:
         for addr in name_servers:
             nursery.start_soon(_warn_if_open, unsigned, addr)
 
 
-async def _warn_if_open(unsigned: Caller, addr: str) -> None:
+async def _warn_if_open(unsigned: PeerCaller, addr: str) -> None:
     while True:
         try:
             answer = await unsigned(addr, GetBrokerClusterInfoRequestHeader(), timeout=CALL_TIMEOUT)

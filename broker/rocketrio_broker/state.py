@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import trio
 
 from rocketrio_broker.access.control import AccessControl
-from rocketrio_broker.access.facts import BrokerFacts
+from rocketrio_broker.access.facts import AccessFacts
 from rocketrio_broker.access.fresh_proofs import FreshProofs
 from rocketrio_broker.access.guard import Guard
 from rocketrio_broker.addresses import BrokerAddresses
@@ -29,13 +29,13 @@ from rocketrio_broker.clients.sql_expressions import SqlExpressions, load_parser
 from rocketrio_broker.delay.delayed_puts import DelayedPuts
 from rocketrio_broker.delay.schedule import ScheduleMessageService
 from rocketrio_broker.events import EventRing
-from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.log_check_service import LogCheckService
+from rocketrio_broker.ha.pause_detector import Absence
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.service import HAService
@@ -168,7 +168,7 @@ class BrokerState:
         self.guard: Guard | None = None
         """Guards the processors; None while access control is off."""
         if access is not None:
-            facts = BrokerFacts(self.config, self.topics, self.consumer_offsets, store)
+            facts = AccessFacts(self.config, self.topics, self.consumer_offsets, store)
             proofs = FreshProofs(
                 wall_clock,
                 own_addrs=[addresses.address],

@@ -22,8 +22,8 @@ from rocketrio_protocol.remoting.server_tls import ServerTls
 from rocketrio_protocol.remoting.tls import tls_dial
 from rocketrio_protocol.remoting.tls_files import (
     RSA_BITS_MAX,
-    Identity,
     ServerTlsFiles,
+    TlsIdentity,
     TlsOptions,
     rsa_key_bits,
 )
@@ -112,7 +112,7 @@ def server_tls_files(settings: ServerTlsSettings) -> ServerTlsFiles | None:
             remedy="Name the certificate: --tls-cert, or tls_certificate_file",
         )
     return ServerTlsFiles(
-        identity=Identity(
+        identity=TlsIdentity(
             certificate_file=settings.certificate_file,
             key_file=settings.key_file,
             password_file=settings.key_password_file,

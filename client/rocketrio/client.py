@@ -30,7 +30,7 @@ from rocketrio.cluster.routes import TopicRoutes
 from rocketrio.hooks import installed
 from rocketrio.live import Live
 from rocketrio.routing import FindBrokerResult, Router
-from rocketrio.routing.replica_views import RoundTrips
+from rocketrio.routing.replica_views import SmoothedRoundTrips
 from rocketrio.tracing.trace import Traces
 from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.errors import (
@@ -128,7 +128,7 @@ class ClientInstance(Live):
         self._announced_to: dict[str, set[str]] = {}
         self._poll_interval = poll_name_server_interval
         self.routes = TopicRoutes(self.name_servers, routing, changed=self._after_route_change)
-        self.round_trips = RoundTrips()
+        self.round_trips = SmoothedRoundTrips()
         self.probes = ProbeService(
             pool,
             routing,

@@ -10,7 +10,7 @@ from markup import block, indented, inline, title, tree
 
 import rocketrio.cli
 import rocketrio_broker.cli
-from rocketrio.cli.commands import Command, Option
+from rocketrio.cli.commands import Command, SectionOption
 
 _UNDERLINES: Final = "=-~^"
 
@@ -58,7 +58,7 @@ def _command(
         record = parameter.get_help_record(context)
         if isinstance(parameter, click.Argument) or record is None or "--help" in record[0]:
             continue
-        if isinstance(parameter, Option):
+        if isinstance(parameter, SectionOption):
             sections.add(parameter.section)
             shared[parameter.section][record] = None
         else:

@@ -31,7 +31,7 @@ def help_text(function: Callable[..., Any] | None) -> str | None:
     return None
 
 
-class Command(click.Command):
+class DocumentedCommand(click.Command):
     """A command whose help text is the docstring of its function."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -39,10 +39,10 @@ class Command(click.Command):
         self.help = self.help or help_text(self.callback)
 
 
-class Group(click.Group):
+class DocumentedGroup(click.Group):
     """A group of such commands."""
 
-    command_class = Command
+    command_class = DocumentedCommand
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.parts import config_file, live_config
+from tests.broker.builders import config_file, live_config
 from tests.support.clocks import SettableClock
 
 from rocketrio_broker.namesrv.server import NameServer

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.processors.ha_status import HAStatusProcessor
 from rocketrio_broker.role.file import FILE_NAME
-from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOver, State
+from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOverService, State
 from rocketrio_broker.role.standing import FOLLOWING, HANDING_OVER
 from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_protocol.codes import ResponseCode
@@ -264,16 +264,16 @@ async def test_follower_that_does_not_get_the_end_leaves_the_master_writing(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pair_of(role="async-master") as pair:
-        prepare = HandOver._prepare
+        prepare = HandOverService._prepare
 
-        async def cut_after(self: HandOver, *arguments: Any) -> None:
+        async def cut_after(self: HandOverService, *arguments: Any) -> None:
             await prepare(self, *arguments)
             pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
             pair.first.broker.store  # noqa: B018
             answer = await pair.caller.send(pair.first.broker.address, b"unheard")
             assert answer.code == ResponseCode.SUCCESS
 
-        monkeypatch.setattr(HandOver, "_prepare", cut_after)
+        monkeypatch.setattr(HandOverService, "_prepare", cut_after)
         load = Load(pair)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load.run)

@@ -32,7 +32,7 @@ from rocketrio import (
 from rocketrio.admin import Admin
 from rocketrio.admin.apply import apply_plan, plan_apply, read_state
 from rocketrio.admin.clients import connected_clients, producers_of
-from rocketrio.admin.declared import BROKER, Field, Place
+from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
 from rocketrio.admin.group_overview import group_overviews
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
@@ -351,10 +351,10 @@ async def resend_dead_letters(here: Secured, account: Credentials) -> None:
 
 
 async def apply(here: Secured, account: Credentials) -> None:
-    wanted: dict[Place, dict[str, Field]] = {
-        Place("topics", TOPIC, "broker-a"): {"writeQueueNums": 3, "readQueueNums": 3},
-        Place("groups", GROUP, "broker-a"): {"retryMaxTimes": 3},
-        Place("settings", BROKER, "broker-a/0"): {"fileReservedTime": "48"},
+    wanted: dict[DeclaredPlace, dict[str, Field]] = {
+        DeclaredPlace("topics", TOPIC, "broker-a"): {"writeQueueNums": 3, "readQueueNums": 3},
+        DeclaredPlace("groups", GROUP, "broker-a"): {"retryMaxTimes": 3},
+        DeclaredPlace("settings", BROKER, "broker-a/0"): {"fileReservedTime": "48"},
     }
     async with open_admin(**here.options(account)) as admin:
         failed = await apply_plan(admin, await plan_apply(admin, wanted))

@@ -6,7 +6,7 @@ import pytest
 
 from rocketrio import open_admin
 from rocketrio.admin.apply import apply_plan, plan_apply, read_state
-from rocketrio.admin.declared import KINDS, Place, from_toml, to_toml
+from rocketrio.admin.declared import KINDS, DeclaredPlace, from_toml, to_toml
 from tests.interop.apache import apache_cluster
 
 pytestmark = pytest.mark.interop
@@ -44,7 +44,9 @@ async def test_files_are_applied_to_apache_and_what_was_exported_changes_nothing
             assert await apply_plan(admin, await plan_apply(admin, wanted)) == {}
             assert (await plan_apply(admin, wanted)).changes == []
             state = await read_state(admin)
-            assert state[Place("topics", "applied-orders", "broker-a")]["readQueueNums"] == 6
+            assert (
+                state[DeclaredPlace("topics", "applied-orders", "broker-a")]["readQueueNums"] == 6
+            )
             exported = {
                 place: fields
                 for kind in KINDS

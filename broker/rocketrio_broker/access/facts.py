@@ -14,7 +14,7 @@ from rocketrio_protocol.record.decode import scan_record
 
 
 @attrs.frozen
-class BrokerFacts:
+class AccessFacts:
     """A broker's settings, topics and messages."""
 
     config: LiveConfig

@@ -41,7 +41,7 @@ from rocketrio_broker.access.needs import (
 from rocketrio_broker.clients.connected import ClientChannel, ClientChannelInfo
 from rocketrio_broker.requests.declaration import Declaration, Handlers
 from rocketrio_broker.requests.refusal import RefusedError
-from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, AccessTable, User, Verdict
+from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, AccessDecision, AccessTable, User
 from rocketrio_protocol.access.white_addresses import AddressPattern
 from rocketrio_protocol.codes import RequestCode, ResponseCode, code_name
 from rocketrio_protocol.command import RemotingCommand
@@ -61,11 +61,11 @@ CLOSE_LIMIT: Final = 1.0
 
 _UNSIGNED_FIELD: Final = "_UNIQUE_KEY_QUERY"
 _QUERY_MESSAGE: Final = int(RequestCode.QUERY_MESSAGE)
-_ALLOWED: Final = Verdict.ALLOWED
+_ALLOWED: Final = AccessDecision.ALLOWED
 _DUMMY: Final = b"not the secret of any user"
 
 
-class AccessDeniedError(RefusedError):
+class DeniedError(RefusedError):
     """Access control refuses a request."""
 
     def __init__(self, remark: str, *, user: str | None) -> None:
@@ -101,7 +101,7 @@ class Guard:
             declared = declarations.get(request.code)
             try:
                 request.user = self._check(channel, request, declared)
-            except AccessDeniedError as refusal:
+            except DeniedError as refusal:
                 return self._refused(channel, request, refusal)
             if self._has_refusals:
                 self._refusals.pop(channel, None)
@@ -136,7 +136,7 @@ class Guard:
         if is_needed or proof is not None:
             problem = self._proofs.problem(channel, request.code, proof, is_needed=is_needed)
             if problem is not None:
-                raise AccessDeniedError(problem, user=user.name)
+                raise DeniedError(problem, user=user.name)
         return user.name
 
     def check_again(
@@ -146,11 +146,11 @@ class Guard:
         table = self._table()
         if user_name is None:
             if not _is_from(table.white, channel):
-                raise AccessDeniedError("username cannot be null.", user=None)
+                raise DeniedError("username cannot be null.", user=None)
             return
         user = table.users.get(user_name)
         if user is None:
-            raise AccessDeniedError("check signature failed.", user=user_name)
+            raise DeniedError("check signature failed.", user=user_name)
         _refuse_disabled(user)
         if not (user.is_super or _is_from(user.white, channel)):
             self._decide(table, user, channel, needs)
@@ -159,7 +159,7 @@ class Guard:
         """Return whether the user of a client's last heartbeat may send to a topic."""
         try:
             self.check_again(client.channel, client.user, [topic_need(topic, PUB)])
-        except AccessDeniedError:
+        except DeniedError:
             return False
         return True
 
@@ -174,18 +174,18 @@ class Guard:
         fields = request.wire_fields()
         name = fields.get(ACCESS_KEY)
         if not name:
-            raise AccessDeniedError("username cannot be null.", user=None)
+            raise DeniedError("username cannot be null.", user=None)
         user = table.users.get(name)
         if user is not None and white_suffices and user.white and _is_from(user.white, channel):
             _refuse_disabled(user)
             return user, None
         if not _is_signed(() if user is None else user.secrets, fields, request) or user is None:
-            raise AccessDeniedError("check signature failed.", user=name)
+            raise DeniedError("check signature failed.", user=name)
         proof = None
         if is_proved(name, fields, request.body):
             proof = read_proof(fields)
             if proof is None or not _is_made_by(user, proof, fields, request):
-                raise AccessDeniedError("check signature failed.", user=name)
+                raise DeniedError("check signature failed.", user=name)
         if not user.is_enabled:
             _refuse_disabled(user)
         return user, proof
@@ -201,7 +201,7 @@ class Guard:
         declared: Declaration | None,
     ) -> None:
         if declared is None:
-            raise AccessDeniedError(
+            raise DeniedError(
                 f"User:{user.name} has no permission to access request code {request.code} "
                 f"from {_host(channel)}, no matched policies.",
                 user=user.name,
@@ -209,7 +209,7 @@ class Guard:
         try:
             needs = declared.rule(request, self._facts)
         except RemoteProtocolError as error:
-            raise AccessDeniedError("parse authorization context error.", user=user.name) from error
+            raise DeniedError("parse authorization context error.", user=user.name) from error
         self._decide(table, user, channel, needs)
 
     def _decide(
@@ -221,7 +221,7 @@ class Guard:
                 continue
             verdict = table.verdict(user, kind, name, actions, host)
             if verdict is not _ALLOWED:
-                raise AccessDeniedError(
+                raise DeniedError(
                     f"User:{user.name} has no permission to access "
                     f"{kind}:{name[:NAME_LENGTH_LIMIT]} from {_host(channel)}, {verdict.value}.",
                     user=user.name,
@@ -230,7 +230,7 @@ class Guard:
     # --------------------------------------------------------------------------------------- refusals
 
     def _refused(
-        self, channel: Channel, request: RemotingCommand, refusal: AccessDeniedError
+        self, channel: Channel, request: RemotingCommand, refusal: DeniedError
     ) -> Answer | Coroutine[Any, Any, Answer]:
         self._failures.note(
             refusal.user, _host(channel), code_name(request.code, RequestCode), refusal.remark
@@ -270,7 +270,7 @@ def _is_from(patterns: tuple[AddressPattern, ...], channel: ClientChannel) -> bo
 
 def _refuse_disabled(user: User) -> None:
     if not user.is_enabled:
-        raise AccessDeniedError(f"User:{user.name} is disabled.", user=user.name)
+        raise DeniedError(f"User:{user.name} is disabled.", user=user.name)
 
 
 def _is_made_by(

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import attrs
 
 from rocketrio_broker.requests.refusal import RefusedError
-from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, Action, Kind
+from rocketrio_protocol.access.model import NAME_LENGTH_LIMIT, Action, ResourceKind
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError
@@ -69,7 +69,7 @@ PROOF: Final = KnownBy.PROOF
 class Need(NamedTuple):
     """A right that a request needs: one of the actions on this resource."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     actions: int
 
@@ -98,7 +98,7 @@ Rule: TypeAlias = Callable[[RemotingCommand, Facts], Sequence[Need]]
 
 
 @attrs.frozen
-class Field:
+class FieldNeed:
     """A need for what a field of the header names."""
 
     need: Callable[[str, int], Need]
@@ -106,7 +106,7 @@ class Field:
     actions: int
 
 
-Needs: TypeAlias = Rule | Field | tuple[Field, ...]
+Needs: TypeAlias = Rule | FieldNeed | tuple[FieldNeed, ...]
 
 
 def topic_need(name: str, actions: int) -> Need:
@@ -119,35 +119,35 @@ def topic_need(name: str, actions: int) -> Need:
 @lru_cache(_NEEDS_KEPT)
 def _topic_need(name: str, actions: int) -> Need:
     if not name.startswith(RETRY_PREFIX):
-        return Need(Kind.TOPIC, name, actions)
+        return Need(ResourceKind.TOPIC, name, actions)
     if actions & (PUB | SUB):
         actions = actions & ~PUB | SUB
-    return Need(Kind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
+    return Need(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
 
 
 def group_need(name: str, actions: int) -> Need:
     """Return the need for a group."""
-    return Need(Kind.GROUP, name, actions)
+    return Need(ResourceKind.GROUP, name, actions)
 
 
-def T(actions: int, attribute: str = "topic") -> Field:  # noqa: N802 - as the specification writes it
+def T(actions: int, attribute: str = "topic") -> FieldNeed:  # noqa: N802 - as the specification writes it
     """Return the need for the topic in a field."""
-    return Field(topic_need, attribute, actions)
+    return FieldNeed(topic_need, attribute, actions)
 
 
-def G(actions: int, attribute: str = "consumer_group") -> Field:  # noqa: N802
+def G(actions: int, attribute: str = "consumer_group") -> FieldNeed:  # noqa: N802
     """Return the need for the group in a field."""
-    return Field(group_need, attribute, actions)
+    return FieldNeed(group_need, attribute, actions)
 
 
 def C(actions: int) -> Rule:  # noqa: N802
     """Return the rule of requests that need the server's cluster."""
-    return lambda request, facts: (Need(Kind.CLUSTER, facts.cluster_name, actions),)
+    return lambda request, facts: (Need(ResourceKind.CLUSTER, facts.cluster_name, actions),)
 
 
 def rule_of(needs: Needs, header_class: type[RequestHeader] | None) -> Rule:
     """Return the rule that a handler declares; a field of the header that is not given needs nothing."""
-    if not isinstance(needs, Field | tuple):
+    if not isinstance(needs, FieldNeed | tuple):
         return needs
     assert header_class is not None, "fields belong to a header"
     read, parts = header_class, needs if isinstance(needs, tuple) else (needs,)

@@ -29,7 +29,6 @@ from typing import Final, Self
 import attrs
 import trio
 
-from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import (
     AheadOfMasterError,
@@ -53,6 +52,7 @@ from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import SILENT_HEARTBEATS, HistoryRules, Resync
 from rocketrio_broker.ha.sealed import answer_seal
+from rocketrio_broker.ha.tail_count import Beyond
 from rocketrio_broker.ha.torn_end import Damage, PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read_gate import EVERYTHING

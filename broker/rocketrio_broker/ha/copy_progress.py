@@ -17,7 +17,7 @@ import trio
 
 from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.master_address import MasterAddress
-from rocketrio_broker.ha.peers import Caller, ask_log_end
+from rocketrio_broker.ha.peers import PeerCaller, ask_log_end
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.log_lines import rounded
@@ -119,7 +119,7 @@ class CopyWatch:
     """Watches one slave's copy, and logs its progress."""
 
     def __init__(
-        self, client: HAClient, store: MessageStore, *, call: Caller, master: MasterAddress
+        self, client: HAClient, store: MessageStore, *, call: PeerCaller, master: MasterAddress
     ) -> None:
         """`master` is the address at which the master answers requests."""
         self.progress: CopyProgress | None = None

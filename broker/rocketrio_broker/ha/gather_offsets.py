@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, CALL_TIMEOUT, Caller, Peers, ask
+from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, CALL_TIMEOUT, PeerCaller, Peers, ask
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
@@ -66,7 +66,7 @@ class SlaveTables:
     taken_from: set[str] = attrs.field(factory=set)
     """Slaves whose tables are here already, and which are not asked for them again."""
 
-    async def take_over(self, call: Caller, addr: str) -> None:
+    async def take_over(self, call: PeerCaller, addr: str) -> None:
         """Join the tables of one slave (21, 201) with these; take its delay offsets (45) if those here are unreadable.
 
         Raises Error if the slave cannot be asked, ConfigFileError if this disk takes nothing.
@@ -81,7 +81,7 @@ class SlaveTables:
             await self._take_delay_offsets(self.delay_offsets, call, addr)
         self.taken_from.add(addr)
 
-    async def _take_delay_offsets(self, ours: DelayOffsets, call: Caller, addr: str) -> None:
+    async def _take_delay_offsets(self, ours: DelayOffsets, call: PeerCaller, addr: str) -> None:
         response = await call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)
         header = response.header(GetAllDelayOffsetResponseHeader)
         if response.code == ResponseCode.SUCCESS and header.log_end_offset is not None:

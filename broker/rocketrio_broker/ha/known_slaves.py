@@ -45,7 +45,7 @@ _FOLLOWED: Final = "followed"
 _IDS: Final = "ids"
 
 
-class Connection(Protocol):
+class KnownConnection(Protocol):
     """The part of an HAConnection that is used here."""
 
     addr: str
@@ -60,7 +60,7 @@ class KnownSlaves:
         *,
         disk: Disk,
         peers: Peers,
-        connections: Sequence[Connection],
+        connections: Sequence[KnownConnection],
         changes: Sequence[Watermark],
         master: Callable[[], str | None],
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.private_files import read_private
-from rocketrio_protocol.remoting.tls_files import Identity, load_authority, new_context
+from rocketrio_protocol.remoting.tls_files import TlsIdentity, load_authority, new_context
 
 SECRET_SIZE_MIN: Final = 16
 """The fewest bytes of a secret: if a slave dials an attacker, the attacker can try guesses offline."""
@@ -39,7 +39,7 @@ def load_link_security(
             remedy="Set ha_tls_certificate_file and ha_tls_authority_file "
             "(ha_tls_key_file where the key is not in the certificate's file)",
         )
-    identity = Identity(certificate_file=certificate_file, key_file=key_file, prefix="ha_tls_")
+    identity = TlsIdentity(certificate_file=certificate_file, key_file=key_file, prefix="ha_tls_")
     server, client = new_context(ssl.PROTOCOL_TLS_SERVER), new_context(ssl.PROTOCOL_TLS_CLIENT)
     # The authority signs nothing but this cluster's brokers, and they are dialled by addresses that change.
     client.check_hostname = False

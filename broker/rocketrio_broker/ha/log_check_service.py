@@ -17,10 +17,10 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, PeerCaller
 from rocketrio_broker.settings.config import LiveConfig
 from rocketrio_broker.store.disk import Disk
-from rocketrio_broker.store.log_check import Finding, LogCheck, digest
+from rocketrio_broker.store.log_check import LogCheck, LogFault, digest
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.bodies.log_check import LogCheckStatus, LogProblem
 from rocketrio_protocol.commands.admin import (
@@ -57,7 +57,7 @@ class _Pass:
 
     check: LogCheck
     number: int
-    findings: list[Finding] = attrs.Factory(list)
+    findings: list[LogFault] = attrs.Factory(list)
     count: int = 0
     master_addr: str | None = None
     compared: int = 0
@@ -73,7 +73,7 @@ class LogCheckService:
         *,
         config: LiveConfig,
         disk: Disk,
-        call: Caller,
+        call: PeerCaller,
         followed: Callable[[], str | None],
         topic_exists: Callable[[str], bool] = lambda _: True,
     ) -> None:
@@ -133,7 +133,7 @@ class LogCheckService:
                     self._found(finding)
                 await self._compare(start, check.position)
             except OSError as error:
-                self._found(Finding(check.position, f"it cannot be read: {error}"))
+                self._found(LogFault(check.position, f"it cannot be read: {error}"))
                 break
             if self._wanted.is_set():
                 return
@@ -155,7 +155,7 @@ class LogCheckService:
                 check.begin, check.end, current.count, current.compared, current.master_addr,
             )  # fmt: skip
 
-    def _found(self, finding: Finding) -> None:
+    def _found(self, finding: LogFault) -> None:
         current = self._pass
         assert current is not None
         current.count += 1
@@ -184,7 +184,7 @@ class LogCheckService:
         current.master_addr = addr
         current.compared += end - start
         if found is not None:
-            self._found(Finding(*found))
+            self._found(LogFault(*found))
 
     async def _difference(self, addr: str, start: int, end: int) -> tuple[int, str] | None:
         if not await self._differs(addr, start, end):

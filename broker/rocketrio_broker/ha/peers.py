@@ -60,7 +60,7 @@ _ID_DIGITS: Final = 18
 """The most digits of a broker's id that are read."""
 
 
-class Caller(Protocol):
+class PeerCaller(Protocol):
     """A function that sends a request: `ChannelPool.call`."""
 
     async def __call__(
@@ -68,14 +68,16 @@ class Caller(Protocol):
     ) -> RemotingCommand: ...
 
 
-async def ask(call: Caller, addr: str, request: RequestHeader, what: str | None = None) -> bytes:
+async def ask(
+    call: PeerCaller, addr: str, request: RequestHeader, what: str | None = None
+) -> bytes:
     """Return the body of a good answer; `what` begins the text of the error that a refusal raises."""
     response = await call(addr, request, timeout=CALL_TIMEOUT)
     what = what or f"Asking for {request.code.name}"
     return bytes(check(response, what, broker_addr=addr).body)
 
 
-async def ask_log_end(call: Caller, addr: str) -> int:
+async def ask_log_end(call: PeerCaller, addr: str) -> int:
     """Return where the log of this broker ends."""
     body = await ask(call, addr, GetBrokerRuntimeInfoRequestHeader())
     info = fastjson.loads(body, KVTable, what="runtime info")
@@ -110,7 +112,7 @@ class Identity:
         return self.ha_addr
 
 
-async def ask_identity(question: Caller, addr: str) -> Identity:
+async def ask_identity(question: PeerCaller, addr: str) -> Identity:
     """Return who the broker at this address says it is; Apache's brokers are asked for their settings."""
     try:
         response = await question(addr, GetIdentityRequestHeader(), timeout=CALL_TIMEOUT)
@@ -153,8 +155,8 @@ def replication_addr(settings: Mapping[str, str], addr: str) -> str | None:
 
 
 def unsigned_questions(
-    unsigned: Caller, signed: Caller, *, may_sign: Callable[[str], bool]
-) -> Caller:
+    unsigned: PeerCaller, signed: PeerCaller, *, may_sign: Callable[[str], bool]
+) -> PeerCaller:
     """Return a function that asks without a signature.
 
     A broker that wants one, such as one of an earlier version, gets it only if `may_sign` permits that for its address.
@@ -188,9 +190,9 @@ async def claim_slave_id(
 class Peers:
     """What one broker needs to find and ask the other brokers of its name."""
 
-    call: Caller
+    call: PeerCaller
     """Sends requests signed."""
-    question: Caller
+    question: PeerCaller
     """Sends questions without a signature (`unsigned_questions`)."""
     name_servers: Sequence[str]
     broker_name: str

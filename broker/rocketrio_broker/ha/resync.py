@@ -30,7 +30,6 @@ from typing import Final, Literal
 import attrs
 from attrs import validators
 
-from rocketrio_broker.ha.beyond import Beyond, count_beyond
 from rocketrio_broker.ha.epochs import common_boundary, why_kept
 from rocketrio_broker.ha.errors import (
     AheadOfMasterError,
@@ -42,6 +41,7 @@ from rocketrio_broker.ha.errors import (
     UnfinishedMasterError,
 )
 from rocketrio_broker.ha.history import WINDOWS, HistoryCheck, last_boundary, window_start
+from rocketrio_broker.ha.tail_count import Beyond, count_beyond
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha.exchange import Epoch, Welcome

@@ -17,6 +17,7 @@ import trio
 
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
+from rocketrio_broker.ha.connection_limits import SLAVES_LIMIT, HAPlace, HAPlaces
 from rocketrio_broker.ha.errors import (
     AskedOnlyError,
     EpochEndedError,
@@ -26,7 +27,6 @@ from rocketrio_broker.ha.errors import (
 )
 from rocketrio_broker.ha.group_transfer import GroupTransferService, GroupTransferStatistics
 from rocketrio_broker.ha.link_security import LinkSecurity
-from rocketrio_broker.ha.places import SLAVES_LIMIT, Place, Places
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachableError, ProtocolError
@@ -96,7 +96,7 @@ class HAService:
         self._broker_id = broker_id
         self._introduce = introduce
         self._refusal = refusal
-        self._places = Places()
+        self._places = HAPlaces()
         self._faults = ConnectionFaults() if faults is None else faults
         self._last_refusal: str | None = None
         self._last_refused_host = ""
@@ -199,7 +199,7 @@ class HAService:
             )
             self._log_end(addr, LinkRefusedError(problem))
 
-    async def _serve_at(self, place: Place, transport: Transport) -> None:
+    async def _serve_at(self, place: HAPlace, transport: Transport) -> None:
         addr = transport.remote_addr
         try:
             transport = await self._security.accept(transport)

@@ -29,7 +29,7 @@ from rocketrio_broker.access.users_file import decode_users
 from rocketrio_broker.ha.errors import NotLeadingError
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.offset_copy import OffsetCopy
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, PeerCaller, ask
 from rocketrio_broker.offsets.manager import ConsumerOffsetManager
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.tables.config_file import ConfigFile, read_table
@@ -89,7 +89,7 @@ class SlaveSynchronize:
     def __init__(
         self,
         *,
-        call: Caller,
+        call: PeerCaller,
         master: MasterAddress,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,

@@ -79,7 +79,7 @@ class Damage(Enum):
 
 
 @attrs.define
-class Judgement:
+class EndJudgement:
     """What a comparison of one log's end with its peers' shows."""
 
     replacements: dict[int, bytes] = attrs.field(factory=dict)
@@ -239,12 +239,12 @@ def judge(
     records: Sequence[tuple[int, int]],
     *,
     crashed_end: int,
-) -> Judgement:
+) -> EndJudgement:
     """Compare the end of a log, from the address `start` on, with the same part of its peers' logs.
 
     `records`: their places and sizes. `crashed_end`: what lies before this address was in the log when it crashed.
     """
-    judgement = Judgement()
+    judgement = EndJudgement()
     copies = {}
     for addr, data in peers.items():
         if have_same_records(own, data, start, records):
@@ -261,7 +261,7 @@ def judge(
 
 
 def _judge_record(
-    judgement: Judgement,
+    judgement: EndJudgement,
     start: int,
     at: int,
     own: bytes,

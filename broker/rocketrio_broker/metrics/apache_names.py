@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from rocketrio_broker.metrics.counts import CountedStats, Incoming
-from rocketrio_broker.metrics.group_lags import GroupLag
+from rocketrio_broker.metrics.group_lags import TopicLag
 from rocketrio_protocol import broker_metrics, names
 from rocketrio_protocol.broker_metrics import (
     COMMITTED,
@@ -154,7 +154,7 @@ def creations(stats: CountedStats, labels: Named) -> Iterator[str]:
         yield histogram_text(times, GROUP_CREATIONS.name, labels(invocation_status=status))
 
 
-_LAG_NUMBERS: Final[tuple[tuple[Family, Callable[[GroupLag], int | None]], ...]] = (
+_LAG_NUMBERS: Final[tuple[tuple[Family, Callable[[TopicLag], int | None]], ...]] = (
     (LAG, attrgetter("lag")),
     (LAG_LATENCY, attrgetter("lag_ms")),
     (IN_FLIGHT, attrgetter("in_flight")),
@@ -163,7 +163,7 @@ _LAG_NUMBERS: Final[tuple[tuple[Family, Callable[[GroupLag], int | None]], ...]]
 )
 
 
-def lags(found: Sequence[tuple[str, GroupLag]]) -> Iterator[str]:
+def lags(found: Sequence[tuple[str, TopicLag]]) -> Iterator[str]:
     """Yield the lag of groups, each with its labels; an unknown number has no sample."""
     for family, number_of in _LAG_NUMBERS:
         yield family.head()
@@ -173,7 +173,7 @@ def lags(found: Sequence[tuple[str, GroupLag]]) -> Iterator[str]:
                 yield family.sample(text, number)
 
 
-def lag_labels(labels: Named, each: GroupLag) -> str:
+def lag_labels(labels: Named, each: TopicLag) -> str:
     """Return the labels of a group's lag."""
     is_system = _is_system(each.topic, each.group)
     return labels(**broker_metrics.lag_labels(each.group, each.topic, is_system=is_system))

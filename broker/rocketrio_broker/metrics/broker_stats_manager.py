@@ -45,20 +45,20 @@ BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 
 @attrs.define(eq=False)
-class Counts:
+class KeyCounts:
     """The counts of one key: requests, and the messages and bytes in them."""
 
     times: int = 0
     messages: int = 0
     size: int = 0
 
-    def add(self, other: "Counts") -> None:
+    def add(self, other: "KeyCounts") -> None:
         self.times += other.times
         self.messages += other.messages
         self.size += other.size
 
 
-Table = dict[str, Counts]
+Table = dict[str, KeyCounts]
 
 
 @attrs.define(eq=False)
@@ -77,7 +77,7 @@ class _Round:
             (self.backs, other.backs),
         ):
             for key, counts in theirs.items():
-                mine.setdefault(key, Counts()).add(counts)
+                mine.setdefault(key, KeyCounts()).add(counts)
 
 
 class _Window:
@@ -123,7 +123,7 @@ class BrokerStatsManager:
         """Count a producer's request with the stored messages and bytes; `properties` are as it sent them."""
         counts = self._counting.puts.get(topic)
         if counts is None:
-            counts = self._counting.puts[topic] = Counts()
+            counts = self._counting.puts[topic] = KeyCounts()
         counts.times += 1
         counts.messages += messages
         counts.size += size
@@ -175,7 +175,7 @@ def _add(table: Table, key: str, messages: int, size: int) -> None:
     if counts is None:
         if len(table) >= KEYS_LIMIT:
             return
-        counts = table[key] = Counts()
+        counts = table[key] = KeyCounts()
     counts.times += 1
     counts.messages += messages
     counts.size += size
@@ -183,7 +183,7 @@ def _add(table: Table, key: str, messages: int, size: int) -> None:
 
 def _item(window: _Window, name: str, key: str, cluster_name: str) -> BrokerStatsItem | None:
     rounds, seconds = window.rounds()
-    total, is_known = Counts(), False
+    total, is_known = KeyCounts(), False
     for each in rounds:
         counts = _counted(each, name, key, cluster_name)
         if counts is not None:
@@ -196,7 +196,7 @@ def _item(window: _Window, name: str, key: str, cluster_name: str) -> BrokerStat
     return BrokerStatsItem(sum=value, tps=value / seconds, avgpt=average)
 
 
-def _counted(round_: _Round, name: str, key: str, cluster_name: str) -> Counts | None:
+def _counted(round_: _Round, name: str, key: str, cluster_name: str) -> KeyCounts | None:
     if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
         return round_.puts.get(key)
     if name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
@@ -205,7 +205,7 @@ def _counted(round_: _Round, name: str, key: str, cluster_name: str) -> Counts |
         return round_.backs.get(key)
     if key != cluster_name or name not in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
         return None
-    total = Counts()
+    total = KeyCounts()
     for counts in (round_.puts if name == BROKER_PUT_NUMS else round_.gets).values():
         total.add(counts)
     return total

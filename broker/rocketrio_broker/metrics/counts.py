@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from rocketrio_broker.metrics.broker_stats_manager import KEYS_LIMIT, BrokerStatsManager, Counts
-from rocketrio_broker.waiting.answers import Waiting, WaitingAnswers
+from rocketrio_broker.metrics.broker_stats_manager import KEYS_LIMIT, BrokerStatsManager, KeyCounts
+from rocketrio_broker.waiting.answers import WaitingAnswer, WaitingAnswers
 from rocketrio_protocol.histogram import Histogram
 from rocketrio_protocol.record.properties import (
     NAME_VALUE_SEPARATOR,
@@ -34,7 +34,7 @@ _FIFO: Final = PROPERTY_SHARDING_KEY + NAME_VALUE_SEPARATOR
 NORMAL: Final = "normal"
 _SMALL: Final = int(SIZES[0])
 
-_NOTHING: Final = Counts()
+_NOTHING: Final = KeyCounts()
 
 Key = TypeVar("Key")
 
@@ -74,13 +74,13 @@ class CountedStats(BrokerStatsManager):
         """The same of groups, by result."""
         self._unusual: dict[tuple[str, str], Incoming] = {}
         """By topic and type: messages of other types, large ones, and batches."""
-        self._put: dict[str, Counts] = {}
-        self._got: dict[str, Counts] = {}
+        self._put: dict[str, KeyCounts] = {}
+        self._got: dict[str, KeyCounts] = {}
 
     def put(self, topic: str, messages: int, size: int, properties: str | None = None) -> None:
         counts = self._counting.puts.get(topic)
         if counts is None:
-            counts = self._counting.puts[topic] = Counts()
+            counts = self._counting.puts[topic] = KeyCounts()
         counts.times += 1
         counts.messages += messages
         counts.size += size
@@ -151,15 +151,15 @@ class CountedStats(BrokerStatsManager):
             yield topic, group, total.messages, total.size
 
 
-def _move(counting: dict[str, Counts], totals: dict[str, Counts]) -> None:
+def _move(counting: dict[str, KeyCounts], totals: dict[str, KeyCounts]) -> None:
     for key, counts in counting.items():
-        totals.setdefault(key, Counts()).add(counts)
+        totals.setdefault(key, KeyCounts()).add(counts)
     while len(totals) > KEYS_LIMIT:
         del totals[next(iter(totals))]
 
 
-def _sum(totals: dict[str, Counts], counting: dict[str, Counts], key: str) -> Counts:
-    total = Counts()
+def _sum(totals: dict[str, KeyCounts], counting: dict[str, KeyCounts], key: str) -> KeyCounts:
+    total = KeyCounts()
     total.add(totals.get(key, _NOTHING))
     total.add(counting.get(key, _NOTHING))
     return total
@@ -173,7 +173,7 @@ class CountedAnswers(WaitingAnswers):
         self.disk_waits = Histogram(WAIT_SECONDS)
         self.slave_waits = Histogram(WAIT_SECONDS)
 
-    def _frame(self, waiting: Waiting) -> bytes:
+    def _frame(self, waiting: WaitingAnswer) -> bytes:
         if waiting.flushed_at:
             self.disk_waits.add(waiting.flushed_at - waiting.begin)
         if waiting.replicated_at:

@@ -28,7 +28,7 @@ Ages: TypeAlias = dict[Key, tuple[Positions, int | None]]
 
 
 @attrs.frozen
-class GroupLag:
+class TopicLag:
     """One group on one topic; None is unknown."""
 
     topic: str
@@ -60,7 +60,7 @@ class GroupLags:
         """Where each group stood, and when the oldest of the messages there was stored: a group that stands costs no
         read of queues and log."""
 
-    def measure(self) -> Iterator[GroupLag]:
+    def measure(self) -> Iterator[TopicLag]:
         """Yield each group on each topic that it has committed on or subscribes to."""
         now_ms = self._broker.wall_clock.now_ms()
         known, self._ages = self._ages, {}
@@ -82,10 +82,10 @@ class GroupLags:
         info = self._broker.consumers.group(group)
         return info is None or not info.subscription_table or topic in info.subscription_table
 
-    def _measured(self, topic: str, group: str, queues: int, now_ms: int, known: Ages) -> GroupLag:
+    def _measured(self, topic: str, group: str, queues: int, now_ms: int, known: Ages) -> TopicLag:
         info = self._broker.consumers.group(group)
         if info is not None and info.message_model == BROADCASTING:
-            return GroupLag(topic, group)
+            return TopicLag(topic, group)
         store, pulls = self._broker.store, self._broker.pull_offsets
         offsets = self._broker.consumer_offsets.table.offsets.get((topic, group), {})
         unread, unpulled, found, lag, in_flight = [], [], [], 0, 0
@@ -99,7 +99,7 @@ class GroupLags:
             elif committed > end:
                 end = end_for(store, topic, queue_id, committed)
                 if committed > end:
-                    return GroupLag(topic, group, is_ahead=True)
+                    return TopicLag(topic, group, is_ahead=True)
             found.append((committed, end))
             if committed < end:
                 pulled = pulls.of(group, topic, queue_id, committed=committed, end=end)
@@ -110,10 +110,10 @@ class GroupLags:
                 if pulled < end:
                     unpulled.append((queue_id, max(pulled, low)))
         if not is_known:
-            return GroupLag(topic, group)
+            return TopicLag(topic, group)
         unread_ms = self._oldest(((topic, group), "unread"), tuple(unread), known)
         unpulled_ms = self._oldest(((topic, group), "unpulled"), tuple(unpulled), known)
-        return GroupLag(
+        return TopicLag(
             topic,
             group,
             lag=lag,

@@ -8,7 +8,7 @@ from rocketrio_broker.metrics.apache_names import Named
 from rocketrio_broker.metrics.certificates import Certificates
 from rocketrio_broker.metrics.counts import CountedAnswers, CountedStats
 from rocketrio_broker.metrics.event_counts import EventCounts
-from rocketrio_broker.metrics.group_lags import GroupLag
+from rocketrio_broker.metrics.group_lags import TopicLag
 from rocketrio_broker.metrics.loop_delay import LoopDelay
 from rocketrio_broker.store.query import store_timestamp_from
 from rocketrio_protocol.broker_metrics import LAG_KNOWN, MEMBERS, VERDICT
@@ -260,7 +260,7 @@ def store(broker: "BrokerState", labels: Named) -> Iterator[str]:
         yield DISK_RATIO.alone(labels(), store.disk_used_ratio)
 
 
-def verdicts(found: Sequence[tuple[str, GroupLag]], verdicts: Sequence[str]) -> Iterator[str]:
+def verdicts(found: Sequence[tuple[str, TopicLag]], verdicts: Sequence[str]) -> Iterator[str]:
     """Yield how groups keep up."""
     yield VERDICT.head()
     for (text, _), verdict in zip(found, verdicts, strict=True):
@@ -268,7 +268,7 @@ def verdicts(found: Sequence[tuple[str, GroupLag]], verdicts: Sequence[str]) -> 
 
 
 def groups(
-    broker: "BrokerState", found: Sequence[tuple[str, GroupLag]], labels: Named, limit: int
+    broker: "BrokerState", found: Sequence[tuple[str, TopicLag]], labels: Named, limit: int
 ) -> Iterator[str]:
     """Yield what is known of groups."""
     yield LAG_KNOWN.head()

@@ -18,7 +18,7 @@ from rocketrio_broker.metrics import apache_names, own_names
 from rocketrio_broker.metrics.certificates import Certificates
 from rocketrio_broker.metrics.counts import CountedAnswers, CountedStats
 from rocketrio_broker.metrics.event_counts import EventCounts
-from rocketrio_broker.metrics.group_lags import GroupLag, GroupLags
+from rocketrio_broker.metrics.group_lags import GroupLags, TopicLag
 from rocketrio_broker.metrics.loop_delay import LoopDelay
 from rocketrio_broker.metrics.verdicts import Verdicts
 from rocketrio_broker.state import BrokerState
@@ -103,7 +103,7 @@ class MetricsPage:
         yield from own_names.transaction_ages(stats, labels, limit)
         yield from apache_names.creations(stats, labels)
         yield from apache_names.clients(broker, labels, limit)
-        lags: list[tuple[str, GroupLag]] = []
+        lags: list[tuple[str, TopicLag]] = []
         verdicts: list[str] = []
         dropped = 0
         log_age_ms = self._log_age_ms()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketrio_broker.metrics.group_lags import GroupLag, Positions, TopicAndGroup
+from rocketrio_broker.metrics.group_lags import Positions, TopicAndGroup, TopicLag
 from rocketrio_protocol.lag import (
     SAMPLE_EVERY,
     SAMPLES_NEEDED,
@@ -46,7 +46,7 @@ class Verdicts:
         """Begin a page: forget the groups that the last one did not have."""
         self._last, self._samples = self._samples, {}
 
-    def verdict(self, found: GroupLag, log_age_ms: int | None) -> Verdict:
+    def verdict(self, found: TopicLag, log_age_ms: int | None) -> Verdict:
         """Judge a group once a page. `log_age_ms` is None if no message was ever deleted."""
         if found.is_ahead:
             return Verdict.AHEAD

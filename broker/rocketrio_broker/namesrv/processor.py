@@ -41,7 +41,7 @@ from rocketrio_broker.namesrv.routes import (
 from rocketrio_broker.requests.audit import named_settings
 from rocketrio_broker.requests.declaration import Audited, answers
 from rocketrio_broker.requests.steps import in_steps
-from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.access.model import ResourceKind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
 from rocketrio_protocol.bodies.registration import (
@@ -144,7 +144,7 @@ def _named_cluster(
 
     def rule(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
         name = request.header(header_class).cluster_name
-        return (Need(Kind.CLUSTER, name or ALL_CLUSTERS, UPDATE),)
+        return (Need(ResourceKind.CLUSTER, name or ALL_CLUSTERS, UPDATE),)
 
     return rule
 

@@ -30,7 +30,13 @@ from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.tables.config_file import ConfigFileError
 from rocketrio_protocol.access import plain_acl
-from rocketrio_protocol.access.model import USERS_LIMIT, AccessTable, Kind, User, user_name_problem
+from rocketrio_protocol.access.model import (
+    USERS_LIMIT,
+    AccessTable,
+    ResourceKind,
+    User,
+    user_name_problem,
+)
 from rocketrio_protocol.access.white_addresses import AddressPattern
 from rocketrio_protocol.access.wire_forms import (
     SUBJECT_PREFIX,
@@ -476,10 +482,10 @@ def _merged_account(
 ) -> User:
     """Return the account after a change: lists and defaults that are not given stay."""
     is_given = {
-        ("custom", Kind.TOPIC): bool(header.topic_perms),
-        ("custom", Kind.GROUP): bool(header.group_perms),
-        ("default", Kind.TOPIC): bool(header.default_topic_perm),
-        ("default", Kind.GROUP): bool(header.default_group_perm),
+        ("custom", ResourceKind.TOPIC): bool(header.topic_perms),
+        ("custom", ResourceKind.GROUP): bool(header.group_perms),
+        ("default", ResourceKind.TOPIC): bool(header.default_topic_perm),
+        ("default", ResourceKind.GROUP): bool(header.default_group_perm),
     }
     secret = given.secrets[0]
     return attrs.evolve(

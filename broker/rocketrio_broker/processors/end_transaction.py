@@ -21,7 +21,7 @@ from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import SERVING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
-from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.access.model import ResourceKind
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.transaction import (
@@ -50,7 +50,7 @@ def _needs_of_resume(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
     header = request.header(ResumeCheckHalfMessageRequestHeader)
     missing = f"{header.msg_id} is not a message of {TRANS_CHECK_MAX_TIME_TOPIC}"
     half = _real_topic(facts, address_of(header.msg_id), TRANS_CHECK_MAX_TIME_TOPIC, missing)
-    return half, Need(Kind.CLUSTER, facts.cluster_name, UPDATE)
+    return half, Need(ResourceKind.CLUSTER, facts.cluster_name, UPDATE)
 
 
 def _real_topic(facts: Facts, address: int, stored_in: str, missing: str) -> Need:

@@ -33,7 +33,7 @@ from rocketrio_broker.requests.steps import in_steps
 from rocketrio_broker.role.answering import SERVING, TAKEN_OVER
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.tables.attributes import group_attributes
-from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.access.model import ResourceKind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
     Connection,
@@ -74,7 +74,7 @@ def _needs_of_copy(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
     # A slave that names itself changes what the broker knows of its slaves.
     header = request.header(admin.GetAllConsumerOffsetRequestHeader)
     actions = GET if header.broker_id is None else UPDATE
-    return (Need(Kind.CLUSTER, facts.cluster_name, actions),)
+    return (Need(ResourceKind.CLUSTER, facts.cluster_name, actions),)
 
 
 def _needs_of_clone(request: RemotingCommand, facts: Facts) -> Sequence[Need]:

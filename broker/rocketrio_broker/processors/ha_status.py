@@ -8,9 +8,9 @@ Unlike Java: a slave's lag is also given in seconds, and there are rocketrio fie
 import attrs
 
 from rocketrio_broker.access.needs import ADDRESS, GET, C
-from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_broker.ha.slave import SlaveStatistics
+from rocketrio_broker.ha.tail_count import Beyond
 from rocketrio_broker.requests.declaration import answers
 from rocketrio_broker.role.service import alarm
 from rocketrio_broker.role.shared_id import shared_id_problems

@@ -9,7 +9,7 @@ from typing import Final
 from rocketrio_broker.access.needs import GET, UPDATE, C, Facts, Need
 from rocketrio_broker.requests.declaration import Audited, answers
 from rocketrio_broker.state import BrokerState
-from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.access.model import ResourceKind
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -25,7 +25,7 @@ DEFAULT_RATE: Final = 32 << 20
 
 def _needs_of_check(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
     actions = UPDATE if _is_start(request) else GET
-    return (Need(Kind.CLUSTER, facts.cluster_name, actions),)
+    return (Need(ResourceKind.CLUSTER, facts.cluster_name, actions),)
 
 
 def _is_start(request: RemotingCommand) -> bool:

@@ -15,7 +15,7 @@ import trio
 
 from rocketrio_broker.access.needs import UPDATE, C
 from rocketrio_broker.requests.declaration import Audited, answers
-from rocketrio_broker.role.hand_over import HandOver
+from rocketrio_broker.role.hand_over import HandOverService
 from rocketrio_broker.role.service import RoleService
 from rocketrio_broker.role.shared_id import SharedId
 from rocketrio_broker.role.take_over import TakeOver
@@ -43,7 +43,7 @@ class Roles:
     """What changes the role of a broker."""
 
     service: RoleService
-    hand_over: HandOver
+    hand_over: HandOverService
     take_over: TakeOver
     shared_id: SharedId
     """Gives up an id that another broker has too."""

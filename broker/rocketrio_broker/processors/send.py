@@ -32,7 +32,7 @@ from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.store.put_times import SHORT
-from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.access.model import ResourceKind
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
@@ -80,9 +80,9 @@ def _needs(header_class: type[SendMessageRequestHeader | SendMessageRequestHeade
         if name == TRACE_TOPIC:
             return ()
         need = topic_need(name, PUB)
-        if facts.has_topic(name) or need.kind is not Kind.TOPIC or not facts.creates_topics:
+        if facts.has_topic(name) or need.kind is not ResourceKind.TOPIC or not facts.creates_topics:
             return (need,)
-        return need, Need(Kind.TOPIC, name, CREATE)
+        return need, Need(ResourceKind.TOPIC, name, CREATE)
 
     return rule
 

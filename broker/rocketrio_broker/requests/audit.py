@@ -46,7 +46,7 @@ logger = logging.getLogger("rocketrio_broker.audit")
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class AuditedChange:
     """How the requests of one code are audited."""
 
     names: Callable[[RemotingCommand], Any]
@@ -99,7 +99,7 @@ class Audit:
         return f"<Audit of {self._server}>"
 
     def over(
-        self, table: Mapping[int, Processor], changes: Mapping[int, Change]
+        self, table: Mapping[int, Processor], changes: Mapping[int, AuditedChange]
     ) -> dict[int, Processor]:
         """Return the same table with processors whose changes are audited."""
         return {
@@ -107,7 +107,7 @@ class Audit:
             for code, processor in table.items()
         }
 
-    def _audited(self, processor: Processor, change: Change) -> Processor:
+    def _audited(self, processor: Processor, change: AuditedChange) -> Processor:
         def process(
             channel: Channel, request: RemotingCommand
         ) -> Answer | Coroutine[Any, Any, Answer]:
@@ -200,7 +200,7 @@ class _Attempt:
     """One request, from before its processor is called."""
 
     def __init__(
-        self, audit: Audit, change: Change, channel: Channel, request: RemotingCommand
+        self, audit: Audit, change: AuditedChange, channel: Channel, request: RemotingCommand
     ) -> None:
         self._audit = audit
         self._change = change

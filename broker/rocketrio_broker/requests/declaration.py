@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import attrs
 
 from rocketrio_broker.access.needs import PROOF, KnownBy, Needs, Rule, rule_of
-from rocketrio_broker.requests.audit import Change, fields_of_header
+from rocketrio_broker.requests.audit import AuditedChange, fields_of_header
 from rocketrio_broker.role.answering import ANY, AnsweredIn
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
@@ -75,7 +75,7 @@ class Handler:
     family: object
 
     @property
-    def change(self) -> Change | None:
+    def change(self) -> AuditedChange | None:
         """How it is audited, or None."""
         audit, header = self.declared.audit, self.declared.header
         if audit is None:
@@ -84,7 +84,9 @@ class Handler:
         if names is None:
             assert header is not None, "a code without a header names nothing"
             names = fields_of_header(header)
-        return Change(names=names, state=partial(audit.state, self.family), applies=audit.applies)
+        return AuditedChange(
+            names=names, state=partial(audit.state, self.family), applies=audit.applies
+        )
 
 
 Handlers: TypeAlias = Mapping[int, Handler]
@@ -142,6 +144,6 @@ def handlers_of(*families: object) -> dict[int, Handler]:
     return found
 
 
-def changes_of(handlers: Handlers) -> dict[int, Change]:
+def changes_of(handlers: Handlers) -> dict[int, AuditedChange]:
     """Return how requests are audited, by code."""
     return {code: each.change for code, each in handlers.items() if each.change is not None}

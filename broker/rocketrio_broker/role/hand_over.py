@@ -84,7 +84,7 @@ class Follower:
     connection: HAConnection
 
 
-class HandOver:
+class HandOverService:
     """The master's side of a hand-over."""
 
     def __init__(
@@ -109,7 +109,7 @@ class HandOver:
         self._rng = broker.rng
 
     def __repr__(self) -> str:
-        return f"<HandOver of {self._peers.own_addr}>"
+        return f"<HandOverService of {self._peers.own_addr}>"
 
     async def run(self, to_id: int | None, *, dry_run: bool = False) -> HandOverResponseHeader:
         """Change places with slave `to_id`, or with the one that lacks least; return which slave that is, or would be.

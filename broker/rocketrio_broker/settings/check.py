@@ -33,7 +33,7 @@ _OTHERS: Final = 0o077
 
 
 @attrs.frozen
-class Finding:
+class CheckedFile:
     """One result of a check."""
 
     what: str
@@ -41,7 +41,7 @@ class Finding:
     is_error: bool = False
 
 
-def findings(config: BrokerConfig) -> Iterator[Finding]:
+def findings(config: BrokerConfig) -> Iterator[CheckedFile]:
     """Yield what the files of a broker hold, in turn; blocks."""
     inner: list[InnerCredentials] = []
     disk = InlineDisk()
@@ -105,21 +105,21 @@ def findings(config: BrokerConfig) -> Iterator[Finding]:
     yield from _open_paths(config.data)
 
 
-def _descriptors() -> Finding:
+def _descriptors() -> CheckedFile:
     """Say how many file descriptors a broker may have that this user starts now, in this way."""
     hard = descriptor_limit().hard
     limit = DescriptorLimit(hard, hard)
     text = f"{hard}, {limit.for_connections} of them for connections"
     if hard < ENOUGH:
         text += f"; allow {ENOUGH} or more: {HOW_TO_ALLOW_MORE}"
-    return Finding("file descriptors", text)
+    return CheckedFile("file descriptors", text)
 
 
-def _finding(what: str, load: Callable[[], str]) -> Finding:
+def _finding(what: str, load: Callable[[], str]) -> CheckedFile:
     try:
-        return Finding(what, load())
+        return CheckedFile(what, load())
     except ConfigError as error:
-        return Finding(what, str(error), is_error=True)
+        return CheckedFile(what, str(error), is_error=True)
 
 
 def _expiry(certificate: Path) -> str:
@@ -134,7 +134,7 @@ def _expiry(certificate: Path) -> str:
     return f"certificate={certificate} days_left={days}"
 
 
-def _open_paths(data: Path) -> Iterator[Finding]:
+def _open_paths(data: Path) -> Iterator[CheckedFile]:
     """Yield the data directory, its folders and the files of `config/` that others may read or change."""
     if not data.is_dir():
         return
@@ -145,6 +145,6 @@ def _open_paths(data: Path) -> Iterator[Finding]:
     ]
     is_open = sorted({path for path in paths if path.stat().st_mode & _OTHERS})
     for path in is_open[:OPEN_SHOWN]:
-        yield Finding("open to others", f"{path}; chmod go= {path}")
+        yield CheckedFile("open to others", f"{path}; chmod go= {path}")
     if len(is_open) > OPEN_SHOWN:
-        yield Finding("open to others", f"and {len(is_open) - OPEN_SHOWN} more")
+        yield CheckedFile("open to others", f"and {len(is_open) - OPEN_SHOWN} more")

@@ -24,7 +24,7 @@ from rocketrio_broker.waiting.watermark import Watermark
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 
-class Service(Protocol):
+class StoreService(Protocol):
     """A task that runs while the store is open."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None: ...
@@ -49,7 +49,7 @@ class StoreHealth:
     def is_good(self) -> bool:
         return not self.has_fault and self.damage is None
 
-    async def guard(self, service: Service, *, task_status: trio.TaskStatus[None]) -> None:
+    async def guard(self, service: StoreService, *, task_status: trio.TaskStatus[None]) -> None:
         """Run one service. Damage stops it until the damage is cut off; a fault ends the store."""
         while True:
             repaired = self._repaired.value

@@ -14,7 +14,7 @@ import numpy as np
 from rocketrio_broker.store.property_columns import (
     PropertyColumns,
     UInt32s,
-    Values,
+    ValuePlaces,
     power_of_31,
 )
 from rocketrio_protocol.record.java_hash import index_key_hash, java_string_hash
@@ -79,7 +79,7 @@ def key_hash_columns(topics: list[bytes], properties: PropertyColumns) -> tuple[
 
 
 def _key_hashes(
-    topics: list[bytes], codes: UInt32s, properties: PropertyColumns, keys: Values
+    topics: list[bytes], codes: UInt32s, properties: PropertyColumns, keys: ValuePlaces
 ) -> Int64s:
     sums = codes[keys.owners] * power_of_31(keys.ends - keys.starts) + properties.hashes(keys)
     hashes: Int64s = np.abs(sums.view(np.int32).astype(np.int64))

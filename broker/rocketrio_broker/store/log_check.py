@@ -44,7 +44,7 @@ MISSING_LIMIT: Final = 1_000
 
 
 @attrs.frozen
-class Finding:
+class LogFault:
     """A problem that was found, and its address."""
 
     physical_offset: int
@@ -62,7 +62,7 @@ class Piece:
     records: dict[int, Record]
     hidden: dict[int, str]
     """Records without an entry, by address: the topic that such a record deletes, or an empty text."""
-    findings: list[Finding]
+    findings: list[LogFault]
     end: int
     """The address at which the next piece begins."""
 
@@ -76,7 +76,7 @@ def read_piece(log: CommitLog, start: int, stop: int) -> Piece | None:
     at, until = start - file.start_offset, min(limit, start - file.start_offset + PIECE)
     records: dict[int, Record] = {}
     hidden: dict[int, str] = {}
-    findings: list[Finding] = []
+    findings: list[LogFault] = []
     while at < until:
         address = file.start_offset + at
         record = scan_record(file.view, at, limit, check_crc=False)
@@ -90,14 +90,14 @@ def read_piece(log: CommitLog, start: int, stop: int) -> Piece | None:
                 hidden[address] = "" if deletion is None else deletion.topic
             checked = scan_record(file.view, at, limit)
             if checked.status is not RecordStatus.RECORD:
-                findings.append(Finding(address, checked.problem))
+                findings.append(LogFault(address, checked.problem))
             at += record.size
             continue
         if record.status is RecordStatus.RECORD:
             problem = f"the record there says it lies at {record.physical_offset}"
         else:
             problem = record.problem or "no record begins there"
-        findings.append(Finding(address, problem))
+        findings.append(LogFault(address, problem))
         at = _next_record(file, at + 1, limit)
     return Piece(records, hidden, findings, file.start_offset + at)
 
@@ -134,13 +134,13 @@ class _Missing:
     last: int
     count: int = 0
 
-    def finding(self, queue_name: str) -> Finding:
+    def finding(self, queue_name: str) -> LogFault:
         what = (
             f"message {self.first} of {queue_name} has"
             if self.count == 1
             else f"{self.count:,} messages of {queue_name}, from {self.first} to {self.last}, have"
         )
-        return Finding(self.address, f"{what} no entry, so consumers do not get them")
+        return LogFault(self.address, f"{what} no entry, so consumers do not get them")
 
 
 class LogCheck:
@@ -183,7 +183,7 @@ class LogCheck:
             if number % TURN_ENTRIES == 0:
                 await trio.lowlevel.checkpoint()
 
-    async def step(self) -> list[Finding]:
+    async def step(self) -> list[LogFault]:
         """Check the next piece; return the problems in it, in order of address."""
         log = self._store.commit_log
         start = max(self.position, log.min_offset)
@@ -207,7 +207,7 @@ class LogCheck:
         self.position = max(self.position, piece.end)
         return sorted(findings, key=lambda finding: finding.physical_offset)
 
-    def finish(self) -> list[Finding]:
+    def finish(self) -> list[LogFault]:
         """Return the queues that lack entries, at the end of a pass, in order of address."""
         queues = self._store.queue_table
         found = []
@@ -273,9 +273,9 @@ class LogCheck:
             following is not None and following[1] > 0 and following[0] < address
         )
 
-    def _check_entries(self, queue: ConsumeQueue, number: int, piece: Piece) -> list[Finding]:
+    def _check_entries(self, queue: ConsumeQueue, number: int, piece: Piece) -> list[LogFault]:
         """Check a queue's entries that point into a piece, in one turn."""
-        findings: list[Finding] = []
+        findings: list[LogFault] = []
         data = queue.entries(number, TURN_ENTRIES)
         for address, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY.size * ENTRY.size]):
             is_misplaced = address >= piece.end and self._is_misplaced(queue, number, address)
@@ -284,7 +284,7 @@ class LogCheck:
             if number >= queue.min_offset and (
                 problem := self._problem(queue, number, address, size, piece)
             ):
-                findings.append(Finding(min(address, self.end), problem))
+                findings.append(LogFault(min(address, self.end), problem))
                 self._reported.add((*queue.key, number))
             if 0 < size < FILLER_SIZE:
                 self._pointed.add(address)

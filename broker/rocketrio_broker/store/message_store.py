@@ -42,7 +42,7 @@ from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
 from rocketrio_broker.store.epochs import Epochs
 from rocketrio_broker.store.errors import LogDamagedError, NotClosedError, NotOpenedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
-from rocketrio_broker.store.health import Service, StoreHealth
+from rocketrio_broker.store.health import StoreHealth, StoreService
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
@@ -268,7 +268,7 @@ class MessageStore:
             lowered = attrs.evolve(checkpoint.positions, queue_position=position)
             write_checkpoint(self._disk, self.directory.checkpoint, Checkpoint(positions=lowered))
 
-    def services(self) -> Sequence[Service]:
+    def services(self) -> Sequence[StoreService]:
         """Return the services that run while the store is open."""
         return (
             AllocateService(self.commit_log, disk=self._disk),

@@ -61,7 +61,7 @@ def power_of_31(exponents: Int64s) -> UInt32s:
 
 
 @attrs.define
-class Values:
+class ValuePlaces:
     """The places of one property's values in the text."""
 
     owners: Int64s
@@ -113,7 +113,7 @@ class PropertyColumns:
         rows: list[int] = np.unique(self._owners(zeros)).tolist()
         return rows
 
-    def values(self, label: bytes) -> Values:
+    def values(self, label: bytes) -> ValuePlaces:
         """Find the value of a property in the records that have it; `label` ends with its 0x01."""
         bits = 8 * min(len(label), 8)
         head = int.from_bytes(label[:8], "little")
@@ -131,9 +131,9 @@ class PropertyColumns:
         if repeated.any():
             last = np.append(~repeated, True)
             owners, starts, ends = owners[last], starts[last], ends[last]
-        return Values(owners, starts, ends)
+        return ValuePlaces(owners, starts, ends)
 
-    def words(self, values: Values) -> Values:
+    def words(self, values: ValuePlaces) -> ValuePlaces:
         """Split the values at spaces; drop empty pieces."""
         if self._text.find(b" ") >= 0 and len(values.starts):
             spaces = np.flatnonzero(self._numbers == _SPACE)
@@ -143,10 +143,10 @@ class PropertyColumns:
             ends = np.sort(np.concatenate((values.ends, spaces)))
             filled = ends > starts
             starts, ends = starts[filled], ends[filled]
-            return Values(self._owners(starts), starts, ends)
+            return ValuePlaces(self._owners(starts), starts, ends)
         return values
 
-    def hashes(self, values: Values) -> UInt32s:
+    def hashes(self, values: ValuePlaces) -> UInt32s:
         """Return Java's hash of each value, modulo 2^32."""
         sizes = values.ends - values.starts
         if not len(sizes):
@@ -162,7 +162,7 @@ class PropertyColumns:
             hashes[number] = java_string_hash(text.decode("utf-8", "replace")) & 0xFFFFFFFF
         return hashes
 
-    def beyond_ascii(self, values: Values) -> list[int]:
+    def beyond_ascii(self, values: ValuePlaces) -> list[int]:
         """Return the numbers of the values that contain other characters than ASCII."""
         if self._text.isascii():
             return []

@@ -81,7 +81,7 @@ class EarlyAnswers(Protocol):
 
 
 @attrs.frozen
-class LastWait:
+class LastPutWait:
     """What the last put has waited for."""
 
     code: ResponseCode
@@ -109,11 +109,11 @@ class WaitingStatistics:
     waiting_count: int
     answered: Mapping[ResponseCode, int]
     """How often puts that wait for disk or slaves were answered with each status."""
-    last_wait: LastWait | None
+    last_wait: LastPutWait | None
 
 
 @attrs.define(eq=False)
-class Waiting:
+class WaitingAnswer:
     """One answer that waits."""
 
     end_offset: int
@@ -140,13 +140,13 @@ class _Line:
     """Answers that wait for one watermark, the first one first."""
 
     def __init__(self, reached: Watermark, timeout: float) -> None:
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: deque[WaitingAnswer] = deque()
         self.reached = reached
         self.timeout = timeout
         self._added = Watermark()
         self._scope = trio.CancelScope()
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: WaitingAnswer) -> None:
         line = self.waiting
         assert not line or line[-1].end_offset <= waiting.end_offset, "appends come in log order"
         waiting.undecided += 1
@@ -166,26 +166,26 @@ class _Line:
         with trio.CancelScope() as self._scope:
             await trio.sleep_until(first.begin + self.timeout)
 
-    async def _wait_any(self) -> Waiting:
+    async def _wait_any(self) -> WaitingAnswer:
         while not self.waiting:
             await self._added.wait_past(self._added.value)
         return self.waiting[0]
 
-    def take_covered(self) -> list[Waiting]:
+    def take_covered(self) -> list[WaitingAnswer]:
         """Remove and return the answers whose message is safe."""
         line, reached, taken = self.waiting, self.reached.value, []
         while line and line[0].end_offset <= reached:
             taken.append(line.popleft())
         return taken
 
-    def take_late(self, now: float) -> list[Waiting]:
+    def take_late(self, now: float) -> list[WaitingAnswer]:
         """Remove and return the answers whose time is up."""
         line, taken = self.waiting, []
         while line and line[0].begin + self.timeout <= now:
             taken.append(line.popleft())
         return taken
 
-    def take_all(self) -> list[Waiting]:
+    def take_all(self) -> list[WaitingAnswer]:
         """Remove and return all answers, and wake the line's task."""
         taken = list(self.waiting)
         self.waiting.clear()
@@ -222,7 +222,7 @@ class WaitingAnswers:
         self._current_time = current_time
         self._waiting_count = 0
         self._answered = dict.fromkeys((_OK, *_REMARKS), 0)
-        self._last_answered: Waiting | None = None
+        self._last_answered: WaitingAnswer | None = None
         self._last_slave: str | None = None
 
     def __len__(self) -> int:
@@ -242,7 +242,7 @@ class WaitingAnswers:
         """Return how many answers wait, and how the others were answered."""
         last, last_wait = self._last_answered, None
         if last is not None:
-            last_wait = LastWait(
+            last_wait = LastPutWait(
                 ResponseCode(last.slave_code or last.flush_code),
                 last.end_offset,
                 last.flushed_at - last.begin if last.flushed_at else None,
@@ -260,7 +260,7 @@ class WaitingAnswers:
         `frame` is the answer in case of success; with `late_is_success` it is sent in any case, for clients that would
         store the message again.
         """
-        waiting = Waiting(
+        waiting = WaitingAnswer(
             end_offset, self._current_time(), channel, frame, late_is_success=late_is_success
         )
         self._waiting_count += 1
@@ -344,7 +344,7 @@ class WaitingAnswers:
             self._flush_decided(line.take_covered())
             self._flush_decided(line.take_late(self._current_time()), is_late=True)
 
-    def _flush_decided(self, decided: list[Waiting], *, is_late: bool = False) -> None:
+    def _flush_decided(self, decided: list[WaitingAnswer], *, is_late: bool = False) -> None:
         now = self._current_time()
         for waiting in decided:
             waiting.flushed_at = now
@@ -353,7 +353,7 @@ class WaitingAnswers:
                 waiting.flush_code = _FLUSH_DISK_TIMEOUT
         self._answer_decided(decided)
 
-    def _slaves_decided(self, decided: list[Waiting], *, is_late: bool = False) -> None:
+    def _slaves_decided(self, decided: list[WaitingAnswer], *, is_late: bool = False) -> None:
         now = self._current_time()
         self._last_slave = self._slaves.last_slave
         for waiting in decided:
@@ -363,7 +363,7 @@ class WaitingAnswers:
                 waiting.slave_code = _FLUSH_SLAVE_TIMEOUT
         self._answer_decided(decided)
 
-    def _answer_decided(self, decided: list[Waiting]) -> None:
+    def _answer_decided(self, decided: list[WaitingAnswer]) -> None:
         """Send the answers that wait for nothing else, with one write per connection."""
         by_channel: dict[Channel, list[bytes]] = {}
         last: Channel | None = None
@@ -382,7 +382,7 @@ class WaitingAnswers:
         for channel, frames in by_channel.items():
             channel.reply_all(frames)
 
-    def _frame(self, waiting: Waiting) -> bytes:
+    def _frame(self, waiting: WaitingAnswer) -> bytes:
         """Return the answer to send, and count it as sent."""
         self._waiting_count -= 1
         self._last_answered = waiting

@@ -77,8 +77,8 @@ from rocketrio.admin.lag import lag_report
 from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.lag_window import LagWindow
 from rocketrio.admin.reset_plan import (
-    Place,
     PlanChangedError,
+    QueueNow,
     QueueReset,
     ResetPlan,
     Target,
@@ -898,7 +898,7 @@ class Admin(Live):
             )
         return len(found.connection_set)
 
-    async def _place(self, found: QueueOffsets, target: Target) -> Place:
+    async def _place(self, found: QueueOffsets, target: Target) -> QueueNow:
         queue, time_ms = found.queue, target.time_ms
         end = found.reachable_end
         if found.min_offset is None or end is None:
@@ -910,7 +910,7 @@ class Admin(Live):
                 return await self.client.api.search_offset(broker.addr, queue, time_ms)
 
             at_time = await self.client.ask_broker(queue, search, insist_on_master=True)
-        return Place(queue, found.min_offset, end, found.committed_offset, at_time)
+        return QueueNow(queue, found.min_offset, end, found.committed_offset, at_time)
 
     async def _committed(
         self, group: str, queues: Sequence[MessageQueue]

@@ -22,9 +22,9 @@ from rocketrio.admin.declared import (
     KINDS,
     ApplyPlan,
     Change,
+    DeclaredPlace,
     Field,
     Kind,
-    Place,
     State,
     differences,
     group_fields,
@@ -77,14 +77,14 @@ class Cluster:
 
 async def read_state(
     admin: Admin, kinds: Collection[Kind] = KINDS, *, namespaces: Collection[str] = ()
-) -> dict[Place, dict[str, Field]]:
+) -> dict[DeclaredPlace, dict[str, Field]]:
     """Return the topics, groups, settings and texts of a cluster, without those of RocketMQ itself.
 
     Texts are those of ORDER_TOPIC_CONFIG and of `namespaces`: name servers do not list their namespaces. Raises
     NotReachableError or BrokerError for the first broker that does not answer: a part would look like the whole.
     """
     cluster = Cluster.of(await registered_brokers(admin.client))
-    found: dict[Place, dict[str, Field]] = {}
+    found: dict[DeclaredPlace, dict[str, Field]] = {}
     async with trio.open_nursery() as nursery:
         for name, addr in cluster.masters.items():
             if "topics" in kinds:
@@ -101,41 +101,49 @@ async def read_state(
 
 
 async def _read_topics(
-    admin: Admin, cluster: Cluster, name: str, addr: str, found: dict[Place, dict[str, Field]]
+    admin: Admin,
+    cluster: Cluster,
+    name: str,
+    addr: str,
+    found: dict[DeclaredPlace, dict[str, Field]],
 ) -> None:
     space = admin.client.namespace
     for long_name, config in (await admin.calls.topics(addr)).items():
         for topic in space.known([long_name]):
             if not is_system_topic(topic, cluster.owners):
-                found[Place("topics", topic, name)] = topic_fields(config)
+                found[DeclaredPlace("topics", topic, name)] = topic_fields(config)
 
 
 async def _read_groups(
-    admin: Admin, name: str, addr: str, found: dict[Place, dict[str, Field]]
+    admin: Admin, name: str, addr: str, found: dict[DeclaredPlace, dict[str, Field]]
 ) -> None:
     space = admin.client.namespace
     for long_name, settings in (await admin.calls.groups(addr)).items():
         for group in space.known([long_name]):
             if not is_system_group(group):
-                found[Place("groups", group, name)] = group_fields(settings)
+                found[DeclaredPlace("groups", group, name)] = group_fields(settings)
 
 
 async def _read_settings(
-    admin: Admin, name: str, addr: str, found: dict[Place, dict[str, Field]]
+    admin: Admin, name: str, addr: str, found: dict[DeclaredPlace, dict[str, Field]]
 ) -> None:
-    found[Place("settings", BROKER, name)] = settings_fields(await admin.calls.broker_config(addr))
+    found[DeclaredPlace("settings", BROKER, name)] = settings_fields(
+        await admin.calls.broker_config(addr)
+    )
 
 
-async def _read_texts(admin: Admin, namespace: str, found: dict[Place, dict[str, Field]]) -> None:
+async def _read_texts(
+    admin: Admin, namespace: str, found: dict[DeclaredPlace, dict[str, Field]]
+) -> None:
     for one in (await texts(admin, namespace)).values():
         if isinstance(one, Error):
             raise one
         for key, value in one.items():
-            found[Place("kv", f"{namespace}/{key}", EVERYWHERE)] = {"value": value}
+            found[DeclaredPlace("kv", f"{namespace}/{key}", EVERYWHERE)] = {"value": value}
 
 
 async def plan_apply(
-    admin: Admin, wanted: Mapping[Place, dict[str, Field]], *, prune: bool = False
+    admin: Admin, wanted: Mapping[DeclaredPlace, dict[str, Field]], *, prune: bool = False
 ) -> ApplyPlan:
     """Return what would change if everything wanted became so; nothing is changed.
 
@@ -149,7 +157,7 @@ async def plan_apply(
     return ApplyPlan(differences(now, everywhere, prune=prune), unknown)
 
 
-async def _now(admin: Admin, places: Iterable[Place]) -> State:
+async def _now(admin: Admin, places: Iterable[DeclaredPlace]) -> State:
     places = list(places)
     kinds = {place.kind for place in places}
     namespaces = {place.name.partition("/")[0] for place in places if place.kind == "kv"}
@@ -189,7 +197,7 @@ async def apply_plan(admin: Admin, plan: ApplyPlan) -> dict[Change, str]:
 
 def _steps(changes: Iterable[Change]) -> Iterator[list[Change]]:
     """Yield the changes that one request makes: all of a thing at one place, but each setting alone."""
-    by_place: dict[tuple[Place, str], list[Change]] = defaultdict(list)
+    by_place: dict[tuple[DeclaredPlace, str], list[Change]] = defaultdict(list)
     for one in changes:
         alone = one.field if one.place.kind == "settings" else ""
         by_place[one.place, alone].append(one)
@@ -216,7 +224,7 @@ class _Work:
     admin: Admin
     cluster: Cluster
 
-    async def do(self, place: Place, changes: Sequence[Change]) -> None:
+    async def do(self, place: DeclaredPlace, changes: Sequence[Change]) -> None:
         """Do all changes of one thing at one place."""
         if place.kind == "kv":
             await self._text(place, changes)
@@ -230,7 +238,7 @@ class _Work:
         else:
             await self._group(place, changes)
 
-    async def _text(self, place: Place, changes: Sequence[Change]) -> None:
+    async def _text(self, place: DeclaredPlace, changes: Sequence[Change]) -> None:
         namespace, _, key = place.name.partition("/")
         for one in changes:
             if one.after is None:
@@ -240,7 +248,7 @@ class _Work:
             for error in failures.values():
                 raise error
 
-    async def _remove(self, place: Place) -> None:
+    async def _remove(self, place: DeclaredPlace) -> None:
         addr = self.cluster.masters[place.at]
         if place.kind == "groups":
             await self.admin.calls.delete_group(addr, place.name, with_offsets=True)
@@ -252,7 +260,7 @@ class _Work:
         else:
             await self.admin.delete_topic(place.name)
 
-    async def _topic(self, place: Place, changes: Sequence[Change]) -> None:
+    async def _topic(self, place: DeclaredPlace, changes: Sequence[Change]) -> None:
         addr = self.cluster.masters[place.at]
         long_name = self.admin.client.namespace.wrapped(place.name)
         new = TopicConfig(long_name, DEFAULT_TOPIC_QUEUE_NUMS, DEFAULT_TOPIC_QUEUE_NUMS)
@@ -274,7 +282,7 @@ class _Work:
         config = msgspec.structs.replace(known, topic_name=place.name, **values)
         await self.admin.calls.update_topic(addr, config, attributes)
 
-    async def _group(self, place: Place, changes: Sequence[Change]) -> None:
+    async def _group(self, place: DeclaredPlace, changes: Sequence[Change]) -> None:
         addr = self.cluster.masters[place.at]
         long_name = self.admin.client.namespace.wrapped(place.name)
         known = (await self.admin.calls.groups(addr)).get(long_name, {})

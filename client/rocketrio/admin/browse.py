@@ -18,7 +18,7 @@ from rocketrio.admin.cluster_questions import readable_queues
 from rocketrio.client import ClientInstance
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
-from rocketrio.places import FIRST, LAST, AtOffset, AtTime, FromFirst, FromLast, Place
+from rocketrio.queue_positions import FIRST, LAST, AtOffset, AtTime, FromFirst, FromLast, Place
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -68,8 +68,8 @@ class TopicMessages:
     queue_id: int | None = None
     """Only those of this broker and this queue, if they are given.
 
-    A start or end is a place, see places.py, or a time. Each method raises RouteNotFoundError, NotReachableError, and
-    ConfigError for a queue that the topic lacks.
+    A start or end is a place, see queue_positions.py, or a time. Each method raises RouteNotFoundError,
+    NotReachableError, and ConfigError for a queue that the topic lacks.
     """
 
     async def first(self, count: int, *, since: Where = None, until: Where = None) -> Found:

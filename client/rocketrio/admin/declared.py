@@ -82,7 +82,7 @@ _PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 
 
 @attrs.frozen(order=True)
-class Place:
+class DeclaredPlace:
     """A topic, a group, the settings or a text at one place."""
 
     kind: Kind
@@ -90,14 +90,14 @@ class Place:
     at: str
 
 
-State: TypeAlias = Mapping[Place, Fields]
+State: TypeAlias = Mapping[DeclaredPlace, Fields]
 
 
 @attrs.frozen
 class Change:
     """One field that differs."""
 
-    place: Place
+    place: DeclaredPlace
     field: str
     """`EXISTS` if the thing itself is removed, or created without any field."""
     before: Field | None
@@ -154,7 +154,7 @@ def differences(now: State, wanted: State, *, prune: bool = False) -> list[Chang
     return found
 
 
-def applied(now: State, changes: Iterable[Change]) -> dict[Place, dict[str, Field]]:
+def applied(now: State, changes: Iterable[Change]) -> dict[DeclaredPlace, dict[str, Field]]:
     """Return what there is after changes."""
     found = {place: dict(fields) for place, fields in now.items()}
     for one in changes:
@@ -270,7 +270,7 @@ def _toml(value: Field) -> str:
     return visible_json(json.dumps(value, ensure_ascii=False))
 
 
-def from_toml(text: str, where: str) -> dict[Place, dict[str, Field]]:
+def from_toml(text: str, where: str) -> dict[DeclaredPlace, dict[str, Field]]:
     """Return what a file says; the place of a thing without `brokers` is EVERYWHERE.
 
     Raises ConfigError, which begins with `where`, for anything that cannot be meant.
@@ -279,7 +279,7 @@ def from_toml(text: str, where: str) -> dict[Place, dict[str, Field]]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where}: {error}") from None
-    found: dict[Place, dict[str, Field]] = {}
+    found: dict[DeclaredPlace, dict[str, Field]] = {}
     for kind, tables in document.items():
         if kind not in KINDS:
             raise ConfigError(f"{where}: there is no kind {kind!r}: {', '.join(KINDS)}")
@@ -296,20 +296,20 @@ def from_toml(text: str, where: str) -> dict[Place, dict[str, Field]]:
 
 def _of_table(
     kind: Kind, table: dict[str, Any], where: str
-) -> tuple[list[Place], dict[str, Field]]:
+) -> tuple[list[DeclaredPlace], dict[str, Field]]:
     if kind == "kv":
         texts = {key: table.pop(key, None) for key in ("namespace", "key", "value")}
         if table or not all(isinstance(one, str) and one for one in texts.values()):
             raise ConfigError(f"{where}: [[kv]] has namespace, key and value, all texts")
         if "/" in str(texts["namespace"]):
             raise ConfigError(f"{where}: a namespace has no / in it: {texts['namespace']!r}")
-        place = Place(kind, f"{texts['namespace']}/{texts['key']}", EVERYWHERE)
+        place = DeclaredPlace(kind, f"{texts['namespace']}/{texts['key']}", EVERYWHERE)
         return [place], {"value": str(texts["value"])}
     brokers = table.pop("brokers", [EVERYWHERE])
     if not isinstance(brokers, list) or not brokers or not all(isinstance(b, str) for b in brokers):
         raise ConfigError(f"{where}: brokers is a list of names: {brokers!r}")
     if kind == "settings":
-        return [Place(kind, BROKER, one) for one in brokers], _settings(table, where)
+        return [DeclaredPlace(kind, BROKER, one) for one in brokers], _settings(table, where)
     name = table.pop("name", None)
     if not isinstance(name, str):
         raise ConfigError(f"{where}: [[{kind}]] needs a name")
@@ -328,7 +328,7 @@ def _of_table(
     if not isinstance(attributes, dict):
         raise ConfigError(f"{where}: attributes of {name} is a table of texts")
     fields = {**table, **{f"{ATTRIBUTE}{key}": str(value) for key, value in attributes.items()}}
-    return [Place(kind, name, one) for one in brokers], fields
+    return [DeclaredPlace(kind, name, one) for one in brokers], fields
 
 
 def _settings(table: dict[str, Any], where: str) -> dict[str, Field]:
@@ -344,10 +344,12 @@ def _settings(table: dict[str, Any], where: str) -> dict[str, Field]:
 
 
 def spread(
-    wanted: Mapping[Place, dict[str, Field]], masters: Collection[str], brokers: Collection[str]
-) -> tuple[dict[Place, dict[str, Field]], list[str]]:
+    wanted: Mapping[DeclaredPlace, dict[str, Field]],
+    masters: Collection[str],
+    brokers: Collection[str],
+) -> tuple[dict[DeclaredPlace, dict[str, Field]], list[str]]:
     """Give what files want everywhere the place of each master or broker; return the unknown brokers too."""
-    found: dict[Place, dict[str, Field]] = {}
+    found: dict[DeclaredPlace, dict[str, Field]] = {}
     unknown: set[str] = set()
     for place, fields in sorted(wanted.items(), key=lambda one: one[0].at != EVERYWHERE):
         known = brokers if place.kind == "settings" else masters
@@ -360,7 +362,7 @@ def spread(
     return found, sorted(unknown)
 
 
-def refuse_system_things(wanted: Iterable[Place], owners: Collection[str]) -> None:
+def refuse_system_things(wanted: Iterable[DeclaredPlace], owners: Collection[str]) -> None:
     """Raise ConfigError for a topic or group of RocketMQ itself; `owners` are the names of clusters and brokers."""
     for place in wanted:
         is_topic = place.kind == "topics" and is_system_topic(place.name, owners)

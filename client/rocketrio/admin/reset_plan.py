@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from rocketrio.counts import counted
-from rocketrio.places import AtOffset, AtTime, FromFirst, FromLast, check_time_ms, place_of
+from rocketrio.queue_positions import AtOffset, AtTime, FromFirst, FromLast, check_time_ms, place_of
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
 
@@ -123,7 +123,7 @@ class ResetPlan:
 
 
 @attrs.frozen
-class Place:
+class QueueNow:
     """A queue as it is now."""
 
     queue: MessageQueue
@@ -136,7 +136,7 @@ class Place:
 
 
 def planned(
-    group: str, members: int, target: Target, places: Sequence[Place], *, offline: bool = False
+    group: str, members: int, target: Target, places: Sequence[QueueNow], *, offline: bool = False
 ) -> ResetPlan:
     """Return the plan. Raises ConfigError for a target outside a queue, or one that members would undo."""
     time_ms = target.broker_time
@@ -158,7 +158,7 @@ def planned(
     return ResetPlan(group, members, way, None if way is Way.OFFLINE else time_ms, queues)
 
 
-def _to_offset(target: Target, place: Place) -> int | None:
+def _to_offset(target: Target, place: QueueNow) -> int | None:
     """Return the offset of one queue; None if the target omits it."""
     end = place.end
     if target.from_first is not None:
@@ -182,7 +182,7 @@ def _to_offset(target: Target, place: Place) -> int | None:
 
 
 def target_of(text: str, now_ms: int) -> Target:
-    """Return the target that a text means, a place as in `places.py`. Raises ConfigError for any other text."""
+    """Return the target that a text means (`queue_positions.py`). Raises ConfigError for any other text."""
     match place_of(text, now_ms):
         case FromFirst(messages):
             return Target(from_first=messages)

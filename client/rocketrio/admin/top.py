@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 
 @attrs.frozen
-class Sample:
+class TopSample:
     """What one sample found."""
 
     rows: Sequence[Row]
@@ -84,13 +84,13 @@ class ClusterSampler:
     admin: Admin
     _rates: Rates = attrs.Factory(Rates)
 
-    async def sample(self) -> Sample:
+    async def sample(self) -> TopSample:
         """Ask all brokers. Raises NotReachableError without a name server."""
         seen = await self.admin.snapshot()
         found = health_of(seen)
         rows = self.rows(seen, trio.current_time())
         wrong = len(found.findings)
-        return Sample(rows, found.silent, f"{wrong} findings" if wrong else "no findings")
+        return TopSample(rows, found.silent, f"{wrong} findings" if wrong else "no findings")
 
     def rows(self, seen: Snapshot, now: float) -> list[Row]:
         """Return a row for each broker."""
@@ -126,7 +126,7 @@ class GroupSampler:
     def __attrs_post_init__(self) -> None:
         self._window = self.admin.lag_window(seconds=WINDOW)
 
-    async def sample(self) -> Sample:
+    async def sample(self) -> TopSample:
         """Ask all masters. Raises NotReachableError without a name server."""
         try:
             await self._window.sample()
@@ -149,7 +149,7 @@ class GroupSampler:
             }
             for row in report.rows
         ]
-        return Sample(rows, report.silent, f"window {report.window:.0f} s")
+        return TopSample(rows, report.silent, f"window {report.window:.0f} s")
 
 
 @attrs.define
@@ -163,7 +163,7 @@ class TopicSampler:
     def __attrs_post_init__(self) -> None:
         self._window = self.admin.lag_window(seconds=0)
 
-    async def sample(self) -> Sample:
+    async def sample(self) -> TopSample:
         """Ask the masters for the ends of all topics. Raises NotReachableError without a name server."""
         info = await self.admin.cluster_info()
         owners = {*info.cluster_addr_table, *info.broker_addr_table}
@@ -210,7 +210,7 @@ class TopicSampler:
             for topic, count in sorted(counts.items())
         ]
         left = len(places) - len(rows)
-        return Sample(rows, silent, f"the first {TOPICS_ASKED}, {left} more" if left > 0 else "")
+        return TopSample(rows, silent, f"the first {TOPICS_ASKED}, {left} more" if left > 0 else "")
 
     async def _count(self, topic: str, addrs: Sequence[str]) -> int | None:
         """Return how many messages a topic has ever had; None if a broker does not say."""

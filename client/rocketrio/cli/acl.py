@@ -361,7 +361,7 @@ def decision(
 ) -> Decision:
     """Decide as the broker at an address does, which has this user and those of the rights that name it."""
     from rocketrio.admin.access_admin import acl_info
-    from rocketrio_protocol.access.model import User, Verdict
+    from rocketrio_protocol.access.model import AccessDecision, User
     from rocketrio_protocol.access.wire_forms import merged_acl
 
     own = [right for right in rights if addr in right.brokers]
@@ -370,7 +370,7 @@ def decision(
         judged = merged_acl(judged, acl_info(own))
     wanted = ACTION_NAMES[action.capitalize()]
     verdict = judged.verdict(resource.kind, resource.name, wanted, source_ip)
-    is_allowed = verdict is Verdict.ALLOWED and user.is_enabled
+    is_allowed = verdict is AccessDecision.ALLOWED and user.is_enabled
     if not user.is_enabled:
         because = "the user is disabled"
     elif user.is_super:

@@ -38,7 +38,7 @@ import attrs
 import click
 
 from rocketrio.cli.cluster_options import client_options, confirm
-from rocketrio.cli.commands import CallableT, Effect, Option, mark
+from rocketrio.cli.commands import CallableT, Effect, SectionOption, mark
 from rocketrio.cli.numbers import Whole
 from rocketrio.cli.output import FORMS, Output
 from rocketrio.cli.progress import showing_progress
@@ -277,7 +277,7 @@ class _Form(click.Choice[str]):
 
 def _with_output(function: Callback, *, is_stream: bool = False) -> Callback:
     def option(*names: str, **settings: Any) -> Callable[[CallableT], CallableT]:
-        return click.option(*names, cls=Option, section="Output", **settings)
+        return click.option(*names, cls=SectionOption, section="Output", **settings)
 
     @option(
         "-f",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rocketrio.cli.commands import CallableT, Option
+from rocketrio.cli.commands import CallableT, SectionOption
 from rocketrio.cli.contexts import Choice, choose, contexts_path, read_contexts
 from rocketrio.cli.numbers import Duration
 from rocketrio.cli.shell import REFUSED, fail
@@ -57,7 +57,7 @@ class _NameServers(click.ParamType[tuple[str, ...]]):
 
 
 def _cluster_option(*names: str, **settings: Any) -> Callable[[CallableT], CallableT]:
-    return click.option(*names, cls=Option, section="Cluster", **settings)
+    return click.option(*names, cls=SectionOption, section="Cluster", **settings)
 
 
 def client_options(function: Callable[..., None]) -> Callable[..., None]:

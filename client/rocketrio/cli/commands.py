@@ -53,7 +53,7 @@ def mark(function: CallableT, effect: Effect) -> CallableT:
     return function
 
 
-class Command(command_line.Command):
+class Command(command_line.DocumentedCommand):
     """A command that shows its effect and its options by kind in `--help`."""
 
     @property
@@ -109,7 +109,7 @@ class Command(command_line.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and not isinstance(parameter, click.Argument):
-                section = parameter.section if isinstance(parameter, Option) else "Options"
+                section = parameter.section if isinstance(parameter, SectionOption) else "Options"
                 sections[section].append(record)
         for name, records in sections.items():
             if records:
@@ -117,7 +117,7 @@ class Command(command_line.Command):
                     formatter.write_dl(records)
 
 
-class Option(click.Option):
+class SectionOption(click.Option):
     """An option that many commands have, in a section of its own."""
 
     def __init__(self, *args: Any, section: str, **options: Any) -> None:
@@ -125,7 +125,7 @@ class Option(click.Option):
         self.section = section
 
 
-class Group(command_line.Group):
+class Group(command_line.DocumentedGroup):
     """A group of such commands."""
 
     command_class = Command

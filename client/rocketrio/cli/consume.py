@@ -20,7 +20,7 @@ from rocketrio.cli.outages import reporting_outages
 from rocketrio.cli.progress import showing_progress, writes_to_file
 from rocketrio.cli.types import GROUP, PLACE, RANGE, RANGE_HELP, TOPIC, Template, range_to
 from rocketrio.counts import counted
-from rocketrio.places import FIRST, LAST, AtTime, Place, PlaceRange
+from rocketrio.queue_positions import FIRST, LAST, AtTime, Place, PlaceRange
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.log_lines import visible
 from rocketrio_protocol.times import nearest_time
@@ -204,7 +204,7 @@ async def _commit(consumer: Consumer) -> None:
     # Leaving the consumer's block commits too, but only logs a failure.
     import trio
 
-    from rocketrio.consuming.consumer_parts import COMMIT_GRACE
+    from rocketrio.consuming.composing import COMMIT_GRACE
 
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         errors = await consumer._commit_done()

@@ -13,7 +13,7 @@ from rocketrio.cli.commands import Command
 from rocketrio.cli.replaced_file import replace_file
 
 if TYPE_CHECKING:
-    from rocketrio.admin.declared import Field, Kind, Place
+    from rocketrio.admin.declared import DeclaredPlace, Field, Kind
 
 KINDS: Final[tuple[Kind, ...]] = ("topics", "groups", "settings", "kv")
 """As `rocketrio.admin.declared`, which is imported only to export."""
@@ -70,7 +70,7 @@ async def export(
 
 
 def _write(
-    state: Mapping[Place, Mapping[str, Field]], folder: Path, kinds: tuple[Kind, ...]
+    state: Mapping[DeclaredPlace, Mapping[str, Field]], folder: Path, kinds: tuple[Kind, ...]
 ) -> None:
     from rocketrio.admin.declared import to_toml
 

@@ -28,7 +28,7 @@ from rocketrio.cli.types import (
     range_to,
 )
 from rocketrio.counts import counted
-from rocketrio.places import Place, PlaceRange
+from rocketrio.queue_positions import Place, PlaceRange
 from rocketrio_protocol.errors import Error, LocalProtocolError
 from rocketrio_protocol.names import TRACE_TOPIC
 

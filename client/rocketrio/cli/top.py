@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
 
     from rocketrio.admin.admin import Admin
-    from rocketrio.admin.top import ClusterSampler, GroupSampler, Sample, TopicSampler
+    from rocketrio.admin.top import ClusterSampler, GroupSampler, TopicSampler, TopSample
 
 try:
     import termios
@@ -93,10 +93,10 @@ def _event() -> trio.Event:
     return trio.Event()
 
 
-def _no_sample() -> Sample:
-    from rocketrio.admin.top import Sample
+def _no_sample() -> TopSample:
+    from rocketrio.admin.top import TopSample
 
-    return Sample((), {})
+    return TopSample((), {})
 
 
 @attrs.define
@@ -104,7 +104,7 @@ class _Top:
     admin: Admin
     every: float
     screen: Screen
-    sample: Sample = attrs.Factory(_no_sample)
+    sample: TopSample = attrs.Factory(_no_sample)
     problem: str = ""
     looked_at: float | None = None
     _changed: trio.Event = attrs.Factory(_event)

@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from rocketrio.cli.commands import Kind
 from rocketrio.cli.format_strings import RecordReader, message_printer
 from rocketrio.cli.known_names import known_names
-from rocketrio.places import AtTime, Place, PlaceRange, place_of, range_of, time_ms_of
+from rocketrio.queue_positions import AtTime, Place, PlaceRange, place_of, range_of, time_ms_of
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.names import group_name_problem, topic_name_problem
 from rocketrio_protocol.times import nearest_time

@@ -18,7 +18,7 @@ from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.offset_store import check_offset
 from rocketrio.consuming.offsets import OffsetStore, lock_lost, lost_meanwhile
 from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio.consuming.queue_locks import FINISH_LIMIT, QueueLocks
+from rocketrio.consuming.queue_locks import FINISH_LIMIT, ConsumerLocks
 from rocketrio.repeated_failures import RepeatedFailures
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
@@ -40,7 +40,7 @@ class Assignment:
     offsets: OffsetStore
     hand_out: HandOut
     """Learns synchronously that a queue is dropped (`lost`), or that its pulled messages are (`put_back`)."""
-    locks: QueueLocks | None = None
+    locks: ConsumerLocks | None = None
     """Set for an orderly consumer: it finishes the message in work before another member gets the queue."""
     auto_commit: bool = True
     queues: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)

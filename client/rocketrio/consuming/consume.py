@@ -13,6 +13,7 @@ from rocketrio.arguments import path
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
+from rocketrio.consuming.composing import consuming
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.consumer_options import (
     AUTO_COMMIT_INTERVAL,
@@ -23,7 +24,6 @@ from rocketrio.consuming.consumer_options import (
     Where,
     read_subscriptions,
 )
-from rocketrio.consuming.consumer_parts import consuming
 from rocketrio.consuming.fetch import StartFrom
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.routing import ReadFrom, ReadPolicy

@@ -39,7 +39,7 @@ FINISH_POLL_INTERVAL: Final = 1.0  # fallback poll interval, seconds
 
 
 @attrs.define(eq=False)
-class Chunk:
+class PulledChunk:
     """The messages of one pull, and the offset where the queue continues after them."""
 
     messages: Sequence[MessageExt]
@@ -81,7 +81,7 @@ class QueueCounts:
 
 
 @attrs.define(eq=False)
-class Place:
+class OffsetPlace:
     """A message's place in the order of offsets."""
 
     offset: int
@@ -95,9 +95,9 @@ class InWork:
     """One message, from the time it is handed out until its handler has finished."""
 
     process_queue: "ProcessQueue"
-    chunk: "Chunk"
+    chunk: "PulledChunk"
     given: MessageExt
-    place: Place
+    place: OffsetPlace
     is_stale: bool = False
     """Whether the queue moved to another offset meanwhile: then the outcome changes no offset."""
 
@@ -189,10 +189,10 @@ class ProcessQueue:
     """None until the start offset is known."""
     position: int | None = None
     done_offset: int | None = None
-    chunks: deque[Chunk] = attrs.Factory(deque)
-    current: Chunk | None = None
+    chunks: deque[PulledChunk] = attrs.Factory(deque)
+    current: PulledChunk | None = None
     """The chunk that is being handed out."""
-    in_work: deque[Place] = attrs.Factory(deque)
+    in_work: deque[OffsetPlace] = attrs.Factory(deque)
     """Places from the lowest unfinished message on."""
     message_count: int = 0
     size: int = 0
@@ -233,7 +233,7 @@ class ProcessQueue:
         self.current = None
         self.message_count = self.size = 0
 
-    def _release(self, chunk: Chunk) -> None:
+    def _release(self, chunk: PulledChunk) -> None:
         if chunk.is_held:
             chunk.is_held = False
             self.budget.give(chunk.size)
@@ -282,7 +282,7 @@ class ProcessQueue:
         self.fetch_offset = result.next_begin_offset
         self.max_offset = result.max_offset
         if messages:
-            chunk = Chunk(messages, result.next_begin_offset, len(result.body))
+            chunk = PulledChunk(messages, result.next_begin_offset, len(result.body))
             self.chunks.append(chunk)
             self.message_count += len(messages)
             self.size += chunk.size
@@ -300,7 +300,7 @@ class ProcessQueue:
                 self.done_offset = self.position
         return False
 
-    def take(self) -> Chunk:
+    def take(self) -> PulledChunk:
         """Return the oldest chunk, to be handed out; it is `current` until `finish`."""
         assert self.current is None
         chunk = self.current = self.chunks.popleft()
@@ -328,7 +328,7 @@ class ProcessQueue:
             if type(chunk.messages) is not list:
                 chunk.messages = list(chunk.messages)
         assert self.position is not None
-        place = Place(self.position)
+        place = OffsetPlace(self.position)
         work = place.work = InWork(self, chunk, chunk.messages[chunk.index], place)
         chunk.index += 1
         chunk.in_work += 1
@@ -437,7 +437,7 @@ class ProcessQueue:
         assert self.position is not None
         messages = [work.given for work in unfinished]
         # Its bytes belong to chunks that were already counted.
-        self.chunks.appendleft(Chunk(messages, self.position, 0, is_held=False))
+        self.chunks.appendleft(PulledChunk(messages, self.position, 0, is_held=False))
         self.message_count += len(messages)
         self.position = messages[0].queue_offset
 

@@ -47,7 +47,7 @@ logger = logging.getLogger("rocketrio.consumer")
 
 
 @attrs.define(eq=False)
-class QueueLocks:
+class ConsumerLocks:
     """The locks of one consumer."""
 
     client: ClientInstance

@@ -28,7 +28,7 @@ import trio
 from rocketrio.arguments import seconds, whole_number
 from rocketrio.callables import NotAwaitableError, async_function
 from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut, inflated_size
-from rocketrio.consuming.process_queue import BatchInWork, Chunk, InWork, ProcessQueue, Unit
+from rocketrio.consuming.process_queue import BatchInWork, InWork, ProcessQueue, PulledChunk, Unit
 from rocketrio.consuming.send_back import Delivery, RetryDelay, check_delay, retry_level
 from rocketrio.hooks import Hooks, Reader
 from rocketrio.tracing.trace import Traces
@@ -138,7 +138,7 @@ class DirectedMessage:
         message = self.message
         queue = ProcessQueue(MessageQueue(message.topic, message.broker_name, message.queue_id))
         queue.start(message.queue_offset)
-        queue.chunks.append(Chunk([message], message.queue_offset + 1, 0, is_held=False))
+        queue.chunks.append(PulledChunk([message], message.queue_offset + 1, 0, is_held=False))
         queue.message_count = 1
         works = queue.begin_batch(1)
         self.unit = BatchInWork(works) if self.is_batch else works[0]

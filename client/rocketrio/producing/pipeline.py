@@ -90,7 +90,7 @@ class PipelineStatistics:
     pending: int
 
 
-class Waiting(msgspec.Struct, gc=False, eq=False):
+class WaitingMessage(msgspec.Struct, gc=False, eq=False):
     """A message that waits for its batch; `entry` is None for a message that is sent alone.
 
     A struct without garbage collection: thousands wait, and messages have no reference back to their struct.
@@ -114,7 +114,7 @@ class Waiting(msgspec.Struct, gc=False, eq=False):
 class Line:
     """Messages in order, for one queue or for any."""
 
-    waiting: deque[Waiting] = attrs.Factory(deque)
+    waiting: deque[WaitingMessage] = attrs.Factory(deque)
     size: int = 0
     special_count: int = 0
     lingering: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
@@ -124,13 +124,13 @@ class Line:
         """Return whether a batch of this line cannot grow any more."""
         return self.size >= batch_size or len(self.waiting) >= BATCH_MAX_MESSAGES
 
-    def put_back(self, items: Sequence[Waiting]) -> None:
+    def put_back(self, items: Sequence[WaitingMessage]) -> None:
         """Put messages that were not stored back at the front."""
         self.waiting.extendleft(reversed(items))
         self.size += sum(item.size for item in items)
         self.special_count += sum(item.is_special for item in items)
 
-    def take(self, batch_size: int) -> list[Waiting]:
+    def take(self, batch_size: int) -> list[WaitingMessage]:
         """Take the messages that fit one request: at least one."""
         waiting = self.waiting
         if (
@@ -159,7 +159,7 @@ class Line:
 
 
 @attrs.define(eq=False)
-class Worker:
+class QueueWorker:
     """The task that sends to one queue."""
 
     queue: MessageQueue
@@ -178,8 +178,8 @@ class Topic:
     """The lines and workers of one topic."""
 
     unkeyed_line: Line = attrs.Factory(Line)
-    idle: deque[Worker] = attrs.Factory(deque)
-    by_queue: dict[MessageQueue, Worker] = attrs.Factory(dict)
+    idle: deque[QueueWorker] = attrs.Factory(deque)
+    by_queue: dict[MessageQueue, QueueWorker] = attrs.Factory(dict)
     has_unkeyed_workers: bool = False
     takes_batches: bool = True
 
@@ -323,14 +323,16 @@ class SendPipeline(Live):
     async def _keyed_queues(self, name: str) -> list[MessageQueue]:
         return await self._sender.routes.keyed_queues(name)
 
-    def _start_worker(self, topic: Topic, queue: MessageQueue, *, takes_unkeyed: bool) -> Worker:
+    def _start_worker(
+        self, topic: Topic, queue: MessageQueue, *, takes_unkeyed: bool
+    ) -> QueueWorker:
         worker = topic.by_queue.get(queue)
         if worker is not None:
             worker.takes_unkeyed = worker.takes_unkeyed or takes_unkeyed
             if takes_unkeyed and worker.parked is not None:
                 topic.idle.append(worker)
             return worker
-        worker = topic.by_queue[queue] = Worker(queue, takes_unkeyed)
+        worker = topic.by_queue[queue] = QueueWorker(queue, takes_unkeyed)
         self._context.run(self._nursery.start_soon, self._work, topic, worker)
         return worker
 
@@ -343,10 +345,10 @@ class SendPipeline(Live):
         size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
         if message.delay_level or not topic.takes_batches:
             check_level(message.delay_level, sender.delay_levels)
-            line.waiting.append(Waiting(message, unique_id, None, size, given))
+            line.waiting.append(WaitingMessage(message, unique_id, None, size, given))
             line.special_count += 1
         else:
-            line.waiting.append(Waiting(message, unique_id, entry, size, given))
+            line.waiting.append(WaitingMessage(message, unique_id, entry, size, given))
             if not message.wait_store_ok:
                 line.special_count += 1
         line.size += size
@@ -356,7 +358,7 @@ class SendPipeline(Live):
 
     # ----------------------------------------------------------------------------------- sending
 
-    async def _work(self, topic: Topic, worker: Worker) -> None:
+    async def _work(self, topic: Topic, worker: QueueWorker) -> None:
         while True:
             line = worker.line
             if not line.waiting and worker.takes_unkeyed:
@@ -380,12 +382,12 @@ class SendPipeline(Live):
             if items:
                 await self._send(topic, worker, items, is_unkeyed=line is topic.unkeyed_line)
 
-    def _may_take_unkeyed(self, topic: Topic, worker: Worker) -> bool:
+    def _may_take_unkeyed(self, topic: Topic, worker: QueueWorker) -> bool:
         # The worker of a broker that just failed leaves the messages to other workers, if there are any.
         is_avoided = self._sender.routes.is_avoided
         return not is_avoided(worker.queue) or all(is_avoided(queue) for queue in topic.by_queue)
 
-    def _outgoing(self, items: Sequence[Waiting]) -> Outgoing:
+    def _outgoing(self, items: Sequence[WaitingMessage]) -> Outgoing:
         first = items[0]
         sender = self._sender
         if first.entry is None or len(items) == 1:
@@ -403,7 +405,12 @@ class SendPipeline(Live):
         )
 
     async def _send(
-        self, topic: Topic, worker: Worker, items: Sequence[Waiting], *, is_unkeyed: bool
+        self,
+        topic: Topic,
+        worker: QueueWorker,
+        items: Sequence[WaitingMessage],
+        *,
+        is_unkeyed: bool,
     ) -> None:
         sender = self._sender
         self._requests += 1

@@ -95,7 +95,7 @@ NEWEST_SHARE: Final = 0.25
 
 
 @attrs.define
-class RoundTrips:
+class SmoothedRoundTrips:
     """Smoothed round trips in seconds, and when each was last measured."""
 
     _seconds: dict[str, float] = attrs.Factory(dict)

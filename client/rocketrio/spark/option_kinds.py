@@ -16,7 +16,7 @@ import msgspec
 
 from rocketrio import arguments
 from rocketrio.arguments import similar_name
-from rocketrio.places import MILLISECONDS_MIN
+from rocketrio.queue_positions import MILLISECONDS_MIN
 from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.errors import ConfigError
@@ -156,7 +156,7 @@ def _word(name: str, value: Any) -> str:
 
 
 @attrs.frozen
-class Kind:
+class OptionKind:
     """A kind of options."""
 
     hint: Any
@@ -170,7 +170,7 @@ class Kind:
     is_secret: bool = False
 
 
-def choice(words: Any) -> Kind:
+def choice(words: Any) -> OptionKind:
     """Return the kind of one of the words of a Literal, in any letter case."""
     by_lower: dict[str, str] = {word.lower(): word for word in get_args(words)}
 
@@ -180,19 +180,19 @@ def choice(words: Any) -> Kind:
             raise OptionError(f"{option}={text!r} must be one of: {', '.join(by_lower)}")
         return word
 
-    return Kind(words, parse)
+    return OptionKind(words, parse)
 
 
-def whole(least: int, most: int = MAX_LONG) -> Kind:
+def whole(least: int, most: int = MAX_LONG) -> OptionKind:
     """Return the kind of a whole number of a range."""
 
     def parse(text: str, option: str) -> int:
         return whole_number(text, option=option, least=least, most=most)
 
-    return Kind(int, parse, lambda name, value: str(_whole(name, value)), _bare)
+    return OptionKind(int, parse, lambda name, value: str(_whole(name, value)), _bare)
 
 
-def duration(least_ms: int, *, unit: str = "") -> Kind:
+def duration(least_ms: int, *, unit: str = "") -> OptionKind:
     """Return the kind of a time: seconds in Python; in a text milliseconds, with their unit if it is given."""
 
     def parse(text: str, option: str) -> float:
@@ -204,10 +204,10 @@ def duration(least_ms: int, *, unit: str = "") -> Kind:
             _wrong(name, value, f"less than {_FOREVER:g} seconds")
         return f"{round(value * 1000)}{unit}"
 
-    return Kind(float, parse, text_of, lambda default: str(round(default * 1000)))
+    return OptionKind(float, parse, text_of, lambda default: str(round(default * 1000)))
 
 
-def words(parse: Callable[[str, str], Any], separator: str = ",") -> Kind:
+def words(parse: Callable[[str, str], Any], separator: str = ",") -> OptionKind:
     """Return the kind of several words in one text."""
 
     def text_of(name: str, value: Any) -> str:
@@ -218,10 +218,10 @@ def words(parse: Callable[[str, str], Any], separator: str = ",") -> Kind:
             _wrong(name, split[0], f"one entry of a list: {separator!r} separates entries")
         return separator.join(entries)
 
-    return Kind(str | Sequence[str], parse, text_of, lambda _: "")
+    return OptionKind(str | Sequence[str], parse, text_of, lambda _: "")
 
 
-def by_queue(leaf: Callable[[str, object], object], hint: Any, *, has_words: bool) -> Kind:
+def by_queue(leaf: Callable[[str, object], object], hint: Any, *, has_words: bool) -> OptionKind:
     """Return the kind of a JSON with a value for each queue; with `has_words`, a text is passed on as it is."""
 
     def text_of(name: str, value: Any) -> str:
@@ -236,10 +236,10 @@ def by_queue(leaf: Callable[[str, object], object], hint: Any, *, has_words: boo
 
         return _by_broker(name, value, of_broker)
 
-    return Kind(hint, text_of=text_of)
+    return OptionKind(hint, text_of=text_of)
 
 
-def offsets_by_queue(words: Any) -> Kind:
+def offsets_by_queue(words: Any) -> OptionKind:
     """Return the kind of an option that has an offset for each queue, or one of the words of a Literal."""
     return by_queue(_whole, words | OffsetsByQueue, has_words=True)
 
@@ -339,20 +339,20 @@ def _entries(name: str, value: object, key: str) -> list[tuple[object, object]]:
 
 _FOREVER: Final = 1e12  # seconds; a larger number would not fit the milliseconds of a JVM's long
 
-TEXT: Final = Kind(str)
-SECRET: Final = Kind(str, text_of=_secret_text, is_secret=True)
-FILE: Final = Kind(str, text_of=lambda name, value: str(arguments.path(name, value)))
-PATTERN: Final = Kind(str, _pattern)
-GROUP: Final = Kind(str, group_of)
-STALENESS: Final = Kind(str, staleness_bound)
-TRUTH: Final = Kind(
+TEXT: Final = OptionKind(str)
+SECRET: Final = OptionKind(str, text_of=_secret_text, is_secret=True)
+FILE: Final = OptionKind(str, text_of=lambda name, value: str(arguments.path(name, value)))
+PATTERN: Final = OptionKind(str, _pattern)
+GROUP: Final = OptionKind(str, group_of)
+STALENESS: Final = OptionKind(str, staleness_bound)
+TRUTH: Final = OptionKind(
     bool, truth, _truth_text, lambda one: "" if one is None else f"`{str(one).lower()}`"
 )
 WORDS: Final = words(words_of)
 COLUMNS: Final = words(_columns)
 NAMES: Final = words(_names)
-INSTANT: Final = Kind(Time, text_of=lambda name, value: str(_epoch_ms(name, value)))
-QUEUES: Final = Kind(
+INSTANT: Final = OptionKind(Time, text_of=lambda name, value: str(_epoch_ms(name, value)))
+QUEUES: Final = OptionKind(
     QueueIds,
     _queues,
     lambda name, value: _by_broker(name, value, lambda ids: _queue_ids(name, ids)),

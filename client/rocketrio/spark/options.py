@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_kinds import Kind, shown, suggestion
+from rocketrio.spark.option_kinds import OptionKind, shown, suggestion
 
 DEFAULT_GROUP: Final = "rocketrio-spark"
 """The group named in pulls, because brokers require one; nothing is committed for it."""
@@ -37,7 +37,7 @@ class Option:
     """One option, a row of the table in the documentation."""
 
     name: str
-    kind: Kind
+    kind: OptionKind
     help: str
     default: str = ""
     """The default as a user would write it; empty if the option has none."""
@@ -49,7 +49,7 @@ class Option:
 
 def option(
     name: str,
-    kind: Kind,
+    kind: OptionKind,
     default: Any,
     help: str,  # noqa: A002 - as in Option
     *,

@@ -57,7 +57,7 @@ ACTION_NAMES: Final = {
 """Actions by the names that requests and files use."""
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """The kinds of resources."""
 
     TOPIC = "Topic"
@@ -67,7 +67,7 @@ class Kind(StrEnum):
     ANY = "*"
 
 
-class Verdict(Enum):
+class AccessDecision(Enum):
     """The decision about a request."""
 
     ALLOWED = "allowed"
@@ -75,24 +75,24 @@ class Verdict(Enum):
     UNMATCHED = "no matched policies"
 
 
-_ALLOWED: Final = Verdict.ALLOWED
+_ALLOWED: Final = AccessDecision.ALLOWED
 
 
 @attrs.frozen
 class Resource:
     """What an entry is about: one name of a kind, all names with a prefix, or all of them."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str = ""
     is_prefix: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse `Topic:orders`. Raises ConfigError."""
-        if text == Kind.ANY:
-            return cls(Kind.ANY, is_prefix=True)
+        if text == ResourceKind.ANY:
+            return cls(ResourceKind.ANY, is_prefix=True)
         kind, _, name = text.partition(":")
-        if kind not in Kind.__members__.values() or kind == Kind.ANY or not name:
+        if kind not in ResourceKind.__members__.values() or kind == ResourceKind.ANY or not name:
             raise ConfigError(
                 f"The resource {text[:NAME_LENGTH_LIMIT]!r} is not like Topic:orders, Topic:pay*, Topic:* or *; "
                 "kinds are Topic, Group, Cluster and Namespace"
@@ -103,17 +103,17 @@ class Resource:
             raise ConfigError(
                 f"The resource {text[:NAME_LENGTH_LIMIT]!r} has a `*` that is not its end, or is no name"
             )
-        return cls(Kind(kind), name, is_prefix)
+        return cls(ResourceKind(kind), name, is_prefix)
 
     def __str__(self) -> str:
-        if self.kind is Kind.ANY:
+        if self.kind is ResourceKind.ANY:
             return "*"
         return f"{self.kind}:{self.name}{'*' if self.is_prefix else ''}"
 
     @property
     def rank(self) -> tuple[int, int]:
         """Where its entries stand among those that match: the lowest decides."""
-        if self.kind is Kind.ANY:
+        if self.kind is ResourceKind.ANY:
             return 3, 0
         if not self.is_prefix:
             return 0, 0
@@ -163,13 +163,13 @@ class _Policy:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         """`entries` are in the order in which they decide."""
-        self._exact: dict[tuple[Kind, str], list[Entry]] = {}
-        self._by_prefix: dict[tuple[Kind, str], list[Entry]] = {}
+        self._exact: dict[tuple[ResourceKind, str], list[Entry]] = {}
+        self._by_prefix: dict[tuple[ResourceKind, str], list[Entry]] = {}
         self._any: list[Entry] = []
-        lengths: dict[Kind, set[int]] = {}
+        lengths: dict[ResourceKind, set[int]] = {}
         for entry in entries:
             kind, name = entry.resource.kind, entry.resource.name
-            if kind is Kind.ANY:
+            if kind is ResourceKind.ANY:
                 self._any.append(entry)
             elif entry.resource.is_prefix:
                 self._by_prefix.setdefault((kind, name), []).append(entry)
@@ -178,7 +178,7 @@ class _Policy:
                 self._exact.setdefault((kind, name), []).append(entry)
         self._lengths = {kind: sorted(found, reverse=True) for kind, found in lengths.items()}
 
-    def matching(self, kind: Kind, name: str) -> Iterator[Entry]:
+    def matching(self, kind: ResourceKind, name: str) -> Iterator[Entry]:
         """Yield the entries about a resource in the order in which they decide."""
         yield from self._exact.get((kind, name), ())
         for length in self._lengths.get(kind, ()):
@@ -211,21 +211,23 @@ class User:
     def _indexed(self) -> tuple[_Policy, _Policy]:
         return _Policy(self.custom), _Policy(self.default)
 
-    def verdict(self, kind: Kind, name: str, actions: int, host: str) -> Verdict:
+    def verdict(self, kind: ResourceKind, name: str, actions: int, host: str) -> AccessDecision:
         """Decide about a request from `host` that needs one of these actions."""
         if self.is_super:
-            return Verdict.ALLOWED
+            return AccessDecision.ALLOWED
         undecided = actions  # The first entry about an action decides about it.
         for entry in self.entries_about(kind, name, actions, host):
             decides = entry.actions & undecided
             if decides and entry.is_allowed:
-                return Verdict.ALLOWED
+                return AccessDecision.ALLOWED
             undecided &= ~decides
             if not undecided:
-                return Verdict.DENIED
-        return Verdict.UNMATCHED if undecided == actions else Verdict.DENIED
+                return AccessDecision.DENIED
+        return AccessDecision.UNMATCHED if undecided == actions else AccessDecision.DENIED
 
-    def entries_about(self, kind: Kind, name: str, actions: int, host: str) -> Iterator[Entry]:
+    def entries_about(
+        self, kind: ResourceKind, name: str, actions: int, host: str
+    ) -> Iterator[Entry]:
         """Yield the entries about some of these actions from `host`, in the order in which they decide."""
         for policy in self._policies:
             for entry in policy.matching(kind, name):
@@ -239,7 +241,7 @@ class AccessTable:
 
     users: Mapping[str, User] = attrs.field(factory=dict)
     white: tuple[AddressPattern, ...] = ()
-    _decided: dict[tuple[str, Kind, str, int, str], Verdict] = attrs.field(
+    _decided: dict[tuple[str, ResourceKind, str, int, str], AccessDecision] = attrs.field(
         factory=dict, init=False, eq=False, repr=False
     )
     _bound: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
@@ -266,11 +268,13 @@ class AccessTable:
             {each: user for each, user in self.users.items() if each != name}, self.white
         )
 
-    def has_allowed(self, user: User, kind: Kind, name: str, actions: int) -> bool:
+    def has_allowed(self, user: User, kind: ResourceKind, name: str, actions: int) -> bool:
         """Return whether `verdict` has allowed this before, from wherever it was asked; False says nothing."""
         return self._decided.get((user.name, kind, name, actions, "")) is _ALLOWED
 
-    def verdict(self, user: User, kind: Kind, name: str, actions: int, host: str) -> Verdict:
+    def verdict(
+        self, user: User, kind: ResourceKind, name: str, actions: int, host: str
+    ) -> AccessDecision:
         """Return the same as the user's `verdict`, from memory if possible; the user is one of this table."""
         key = (user.name, kind, name, actions, host if user.name in self._bound else "")
         decided = self._decided

@@ -35,8 +35,8 @@ from rocketrio_protocol.access.model import (
     AccessTable,
     Action,
     Entry,
-    Kind,
     Resource,
+    ResourceKind,
     User,
     secret_problem,
     user_name_problem,
@@ -132,14 +132,14 @@ def account(
             raise ConfigError(f"{what} cannot be used: {problem}")
     custom = [
         _entry(_named(kind, each), permission)
-        for kind, perms in ((Kind.TOPIC, topic_perms), (Kind.GROUP, group_perms))
+        for kind, perms in ((ResourceKind.TOPIC, topic_perms), (ResourceKind.GROUP, group_perms))
         for each, permission in perms.items()
     ]
     default = [
         _entry(Resource(kind, is_prefix=True), permission)
         for kind, permission in (
-            (Kind.TOPIC, fields.get("defaultTopicPerm")),
-            (Kind.GROUP, fields.get("defaultGroupPerm")),
+            (ResourceKind.TOPIC, fields.get("defaultTopicPerm")),
+            (ResourceKind.GROUP, fields.get("defaultGroupPerm")),
         )
         if permission
     ]
@@ -164,9 +164,9 @@ def permission(text: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def _named(kind: Kind, name: str) -> Resource:
-    if kind is Kind.TOPIC and name.startswith(RETRY_PREFIX):
-        kind, name = Kind.GROUP, name.removeprefix(RETRY_PREFIX)
+def _named(kind: ResourceKind, name: str) -> Resource:
+    if kind is ResourceKind.TOPIC and name.startswith(RETRY_PREFIX):
+        kind, name = ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX)
     resource = Resource.parse(f"{kind}:{name}")
     if resource.is_prefix:
         raise ConfigError(

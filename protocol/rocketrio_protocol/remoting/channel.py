@@ -109,7 +109,7 @@ class ChannelStatistics:
 
 
 @attrs.define(eq=False)
-class Call:
+class PendingCall:
     """One task that waits for an answer. Whichever code completes the call first removes it from the response table."""
 
     task: trio.lowlevel.Task
@@ -152,7 +152,7 @@ class Channel:
         self,
         transport: Transport,
         *,
-        connection: RemotingConnection[Call],
+        connection: RemotingConnection[PendingCall],
         dispatch: Dispatch,
         sweeper: Sweeper,
         reactor: Reactor,
@@ -276,7 +276,7 @@ class Channel:
             now = trio.current_time()
         deadline = now + timeout
         connection = self._connection
-        call = Call(trio.lowlevel.current_task(), request.code, timeout, deadline)
+        call = PendingCall(trio.lowlevel.current_task(), request.code, timeout, deadline)
         opaque = connection.start_call(request, call)
         if deadline < self._sweeper.next_sweep:
             self._sweeper.sweep_by(deadline)
@@ -718,7 +718,7 @@ class Channel:
         )
 
 
-def _expire_calls(response_table: dict[int, Call], now: float, remote_addr: str) -> float:
+def _expire_calls(response_table: dict[int, PendingCall], now: float, remote_addr: str) -> float:
     """Fail the calls whose deadline has passed; return the next deadline."""
     for opaque in [opaque for opaque, call in response_table.items() if call.deadline <= now]:
         call = response_table.pop(opaque)

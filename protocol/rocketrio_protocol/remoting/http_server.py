@@ -23,7 +23,7 @@ from rocketrio_protocol.errors import ClosedError, NotReachableError
 from rocketrio_protocol.remoting.faults import ConnectionFaults
 from rocketrio_protocol.remoting.ports import Listener, Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
-from rocketrio_protocol.remoting.server_limits import Places, ServerLimits
+from rocketrio_protocol.remoting.server_limits import ConnectionPlaces, ServerLimits
 
 CONNECTION_LIMIT: Final = 16
 HOST_CONNECTION_LIMIT: Final = 8
@@ -68,7 +68,7 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled; then close the listener and all connections."""
     limits = ServerLimits(connections=CONNECTION_LIMIT, host_connections=HOST_CONNECTION_LIMIT)
-    places, turn = Places(limits, RareLog()), trio.Lock()
+    places, turn = ConnectionPlaces(limits, RareLog()), trio.Lock()
     faults = ConnectionFaults() if faults is None else faults
     try:
         async with trio.open_nursery() as nursery:
@@ -104,7 +104,7 @@ class _Visitor:
         """End the connection now."""
         self._scope.cancel()
 
-    async def serve(self, places: Places, faults: ConnectionFaults) -> None:
+    async def serve(self, places: ConnectionPlaces, faults: ConnectionFaults) -> None:
         try:
             with self._scope:
                 try:

@@ -24,7 +24,7 @@ from rocketrio_protocol.remoting.newcomers import Newcomer, Newcomers
 from rocketrio_protocol.remoting.ports import Listener, PolledTransport, Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
-from rocketrio_protocol.remoting.server_limits import ChannelRoom, Places, ServerLimits
+from rocketrio_protocol.remoting.server_limits import ChannelRoom, ConnectionPlaces, ServerLimits
 from rocketrio_protocol.remoting.server_tls import Arrival, ServerTls
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
@@ -53,7 +53,7 @@ async def serve_remoting(
     msgpack_allowed: bool = True,
     idle_timeout: float = IDLE_TIMEOUT,
     limits: ServerLimits | None = None,
-    places: Places | None = None,
+    places: ConnectionPlaces | None = None,
     tls: ServerTls | None = None,
     faults: ConnectionFaults | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -104,7 +104,7 @@ class _Server:
         msgpack_allowed: bool,
         idle_timeout: float,
         limits: ServerLimits,
-        places: Places | None,
+        places: ConnectionPlaces | None,
         tls: ServerTls | None,
         faults: ConnectionFaults,
         newcomers: Newcomers,
@@ -119,7 +119,7 @@ class _Server:
         self._tls = tls
         self._faults = faults
         self._rare_log = RareLog()
-        self._places = Places(limits, self._rare_log) if places is None else places
+        self._places = ConnectionPlaces(limits, self._rare_log) if places is None else places
         self._room = ChannelRoom(limits, self._rare_log)
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
 

@@ -54,7 +54,7 @@ class ServerLimits:
     """The number of a file descriptor from which on no place is free, however few connections there are."""
 
 
-class Member(Protocol):
+class Occupant(Protocol):
     """The part of a connection that limits need."""
 
     remote_addr: str
@@ -71,9 +71,9 @@ class SharedMemory:
         self._limit = limit
         self._what = what
         self._rare_log = rare_log
-        self._held: dict[Member, int] = {}
+        self._held: dict[Occupant, int] = {}
 
-    def hold(self, member: Member, size: int) -> None:
+    def hold(self, member: Occupant, size: int) -> None:
         """Record how much one connection holds now; while all hold too much, close the one that holds most."""
         self.total += size - self._held.pop(member, 0)
         if size:
@@ -99,18 +99,18 @@ class ChannelRoom:
             limits.unfinished_size // UNPROVEN_SHARE, "unfinished first frames", rare_log
         )
 
-    def hold_unfinished(self, member: Member, size: int, *, is_proven: bool) -> None:
+    def hold_unfinished(self, member: Occupant, size: int, *, is_proven: bool) -> None:
         """Record how many bytes of a connection are not processed yet."""
         self._unproven.hold(member, 0 if is_proven else size)
         self._unfinished.hold(member, size)
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: Occupant) -> None:
         """Release the bytes of a connection that has ended."""
         for memory in (self._unproven, self._unfinished, self.unsent):
             memory.hold(member, 0)
 
 
-class Places:
+class ConnectionPlaces:
     """Decides which connections a server keeps."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Places:
         self._replaces_own = replaces_own
         self._limits = limits
         self._rare_log = rare_log
-        self._by_host: dict[str, dict[Member, None]] = {}
+        self._by_host: dict[str, dict[Occupant, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -152,12 +152,12 @@ class Places:
             return False
         return True
 
-    def take(self, member: Member) -> None:
+    def take(self, member: Occupant) -> None:
         """Take a place for a new connection."""
         self._by_host.setdefault(host_of(member.remote_addr), {})[member] = None
         self._count += 1
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: Occupant) -> None:
         """Free the place of a connection that has ended or is about to end."""
         host = host_of(member.remote_addr)
         members = self._by_host.get(host, {})
@@ -167,7 +167,7 @@ class Places:
             if not members:
                 del self._by_host[host]
 
-    def _give_up_one(self, members: Iterable[Member]) -> None:
+    def _give_up_one(self, members: Iterable[Occupant]) -> None:
         idle = min(members, key=lambda member: member.last_received)
         self.leave(idle)
         idle.close("its host has the most connections, and another one needs a place")

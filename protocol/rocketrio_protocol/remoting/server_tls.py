@@ -25,7 +25,7 @@ from rocketrio_protocol.frame import TLS_HANDSHAKE
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
-from rocketrio_protocol.remoting.server_limits import Places, ServerLimits, host_of
+from rocketrio_protocol.remoting.server_limits import ConnectionPlaces, ServerLimits, host_of
 from rocketrio_protocol.remoting.tls import HANDSHAKE_TIMEOUT, RECORD_SIZE, accept_tls
 
 ARRIVALS_LIMIT: Final = 512
@@ -83,7 +83,7 @@ class ServerTls:
         self._is_enforcing = is_enforcing
         self._rare_log = RareLog()
         limits = ServerLimits(connections=arrivals_limit, host_connections=host_arrivals_limit)
-        self._arrivals = Places(limits, self._rare_log, replaces_own=True)
+        self._arrivals = ConnectionPlaces(limits, self._rare_log, replaces_own=True)
 
     async def open(self, arrival: Arrival, buffer: memoryview) -> tuple[Transport, bytes] | None:
         """Return the connection to use, with its first bytes if it is plain; None if it was closed.

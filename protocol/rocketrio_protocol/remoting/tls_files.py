@@ -57,7 +57,7 @@ def _path(value: str | Path | None) -> Path | None:
 
 
 @attrs.frozen(kw_only=True)
-class Identity:
+class TlsIdentity:
     """A certificate with its key, in files."""
 
     certificate_file: Path = attrs.field(converter=Path)
@@ -113,7 +113,7 @@ class Identity:
 class ServerTlsFiles:
     """The files of a server."""
 
-    identity: Identity
+    identity: TlsIdentity
     client_authority_file: Path | None = None
     """The authority that signs the certificates of clients."""
     client_auth: ClientAuth = "none"
@@ -193,10 +193,10 @@ class TlsOptions:
             identity.load_into(context)
         return context
 
-    def _identity(self) -> Identity | None:
+    def _identity(self) -> TlsIdentity | None:
         if self.certificate_file is None:
             return None
-        return Identity(
+        return TlsIdentity(
             certificate_file=self.certificate_file,
             key_file=self.key_file,
             password=self.key_password,

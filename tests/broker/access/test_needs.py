@@ -23,7 +23,7 @@ from rocketrio_broker.access.needs import (
 from rocketrio_broker.namesrv.processor import ALL_CLUSTERS, NameServerFacts
 from rocketrio_broker.requests.declaration import answers, declarations_of
 from rocketrio_broker.requests.refusal import RefusedError
-from rocketrio_protocol.access.model import Kind
+from rocketrio_protocol.access.model import ResourceKind
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -82,15 +82,15 @@ class Facts:
 
 
 def topic(actions: int, name: str = "t") -> Need:
-    return Need(Kind.TOPIC, name, actions)
+    return Need(ResourceKind.TOPIC, name, actions)
 
 
 def group(actions: int, name: str = "g") -> Need:
-    return Need(Kind.GROUP, name, actions)
+    return Need(ResourceKind.GROUP, name, actions)
 
 
 def lab(actions: int) -> Need:
-    return Need(Kind.CLUSTER, LAB, actions)
+    return Need(ResourceKind.CLUSTER, LAB, actions)
 
 
 def needs(
@@ -374,4 +374,6 @@ def test_operator_at_a_name_server_needs_all_clusters() -> None:
     for code, actions in {205: UPDATE, 327: UPDATE, 216: UPDATE, 100: UPDATE, 102: UPDATE, 318: UPDATE,
                           101: GET, 219: GET, 319: GET}.items():  # fmt: skip
         request = RemotingCommand(code, ext_fields={"topic": "t"})
-        assert name_server_needs(request) == {Need(Kind.CLUSTER, ALL_CLUSTERS, actions)}, code
+        assert name_server_needs(request) == {Need(ResourceKind.CLUSTER, ALL_CLUSTERS, actions)}, (
+            code
+        )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.broker.parts import RecordingChannel
+from tests.broker.builders import RecordingChannel
 
 from rocketrio_broker.clients import static_members
 from rocketrio_broker.clients.connected import (

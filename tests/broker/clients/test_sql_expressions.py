@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.parts import RecordingChannel as Channel
+from tests.broker.builders import RecordingChannel as Channel
 from tests.broker.processors.asking import Asking, asking
 from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies
 from trio.testing import MockClock

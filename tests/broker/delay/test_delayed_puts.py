@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import as_put
+from tests.broker.builders import as_put
 from tests.broker.processors.asking import asking
 from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.broker.parts import read
+from tests.broker.builders import read
 from tests.broker.processors.asking import Asking
 from tests.support.caller import Caller, bodies, caller_of, messages
 from tests.support.clocks import SteppedClock

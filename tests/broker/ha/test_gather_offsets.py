@@ -3,7 +3,7 @@
 import attrs
 import pytest
 import trio
-from tests.broker.parts import config_file, live_config, versioned
+from tests.broker.builders import config_file, live_config, versioned
 from tests.support.clocks import SettableClock
 from trio.testing import MockClock
 

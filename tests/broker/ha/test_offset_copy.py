@@ -1,6 +1,6 @@
 """A slave's offsets against those of a rocketrio master and of Apache's, one look after the other."""
 
-from tests.broker.parts import config_file, versioned
+from tests.broker.builders import config_file, versioned
 
 from rocketrio_broker.ha.offset_copy import SEND_LIMIT, OffsetCopy
 from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager

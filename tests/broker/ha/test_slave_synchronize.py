@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.broker.parts import config_file, live_config, read, versioned
+from tests.broker.builders import config_file, live_config, read, versioned
 from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS
 from tests.support.clocks import SettableClock

@@ -5,7 +5,7 @@ from operator import ne
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketrio_broker.ha.torn_end import Damage, Judgement, judge, records_of
+from rocketrio_broker.ha.torn_end import Damage, EndJudgement, judge, records_of
 from rocketrio_protocol.record.encode import encode_padding, encode_record
 from rocketrio_protocol.record.layout import pack_host
 
@@ -50,7 +50,7 @@ SIZE = len(LOG)
 LAST = records_of([LOG], START, FILE_SIZE)[-1][0]
 
 
-def judged(own: bytes, *others: bytes, crashed: bool = False) -> Judgement:
+def judged(own: bytes, *others: bytes, crashed: bool = False) -> EndJudgement:
     peers = {f"peer {number}": other for number, other in enumerate(others)}
     records = records_of([own, *others], START, FILE_SIZE)
     return judge(own, peers, START, records, crashed_end=START + SIZE if crashed else 0)
@@ -60,7 +60,7 @@ def damaged(at: int, data: bytes, log: bytes = LOG) -> bytes:
     return (log[:at] + data + log[at + len(data) :])[: len(log)]
 
 
-def mended(own: bytes, judgement: Judgement) -> bytes:
+def mended(own: bytes, judgement: EndJudgement) -> bytes:
     result = bytearray(own)
     for at, whole in judgement.replacements.items():
         result[at : at + len(whole)] = whole
@@ -69,7 +69,7 @@ def mended(own: bytes, judgement: Judgement) -> bytes:
 
 def test_equal_logs_are_not_damaged_whatever_the_length_of_the_other() -> None:
     for size in (0, 1, LAST, SIZE - 1, SIZE):
-        assert judged(LOG, LOG[:size], crashed=True) == Judgement()
+        assert judged(LOG, LOG[:size], crashed=True) == EndJudgement()
 
 
 def test_all_records_are_found_over_the_end_of_a_file() -> None:

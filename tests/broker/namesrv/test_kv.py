@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import config_file
+from tests.broker.builders import config_file
 
 from rocketrio_broker.namesrv.kv import (
     ENTRIES_LIMIT,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import trio
+from tests.broker.builders import RecordingChannel
 from tests.broker.namesrv.registrations import ADDR, registered, registration
-from tests.broker.parts import RecordingChannel
 from tests.golden.exchanges import RecordedExchange, recorded_exchanges
 from tests.golden.golden import as_4_9_wrote
 

@@ -1,6 +1,6 @@
 """Progress of the delay levels: its file, and what slaves get of it."""
 
-from tests.broker.parts import config_file, read
+from tests.broker.builders import config_file, read
 
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.tables.config_file import ConfigFile

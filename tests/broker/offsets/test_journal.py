@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import read
+from tests.broker.builders import read
 
 from rocketrio_broker.offsets.journal import Entry, OffsetJournal
 from rocketrio_broker.offsets.version import Generation, Version

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import read, versioned
+from tests.broker.builders import read, versioned
 from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, unpack_store
 

@@ -14,13 +14,13 @@ from tests.broker.processors.asking import asking
 from tests.support.declared_requests import BROKER, NAME_SERVER
 from tests.support.request_headers import COMMANDS
 
-from rocketrio_broker.access.facts import BrokerFacts
+from rocketrio_broker.access.facts import AccessFacts
 from rocketrio_broker.access.needs import CREATE, DELETE, UPDATE, Need, Rule
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.namesrv.processor import NameServerFacts
 from rocketrio_broker.processors import broker_handlers, processor_table
 from rocketrio_broker.processors.access_admin import AccessAdminProcessor
-from rocketrio_broker.requests.audit import STATE_SIZE_LIMIT, Audit, Change
+from rocketrio_broker.requests.audit import STATE_SIZE_LIMIT, Audit, AuditedChange
 from rocketrio_broker.requests.declaration import Declaration, changes_of, handlers_of
 from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.store.disk import InlineDisk
@@ -101,7 +101,9 @@ def rules_of(declared: Mapping[int, Declaration]) -> dict[int, Rule]:
     return {code: one.rule for code, one in declared.items()}
 
 
-def audited_table(broker: Broker, audit: Audit) -> tuple[dict[int, Processor], dict[int, Change]]:
+def audited_table(
+    broker: Broker, audit: Audit
+) -> tuple[dict[int, Processor], dict[int, AuditedChange]]:
     """The processors of a broker with this audit, and what it writes of them."""
     handlers = broker_handlers(broker.state, broker.roles)
     changes = changes_of(handlers)
@@ -143,7 +145,7 @@ MESSAGES = {Code.RESUME_CHECK_HALF_MESSAGE}
 async def test_every_request_that_needs_the_right_to_change_something_is_audited() -> None:
     async with asking() as one:
         state = one.broker.state
-        facts = BrokerFacts(state.config, state.topics, state.consumer_offsets, state.store)
+        facts = AccessFacts(state.config, state.topics, state.consumer_offsets, state.store)
         for rules, changes, known in (
             (rules_of(BROKER), audited_codes(BROKER), facts),
             (rules_of(NAME_SERVER), audited_codes(NAME_SERVER), NameServerFacts()),
@@ -331,7 +333,7 @@ def noted(answer: Any, **change: Any) -> tuple[Any, RemotingCommand]:
     """What an audited processor with this answer returns, and its request."""
     audit = Audit("h:1", wall_clock=SystemWallClock(), disk=InlineDisk())
     change = {"names": lambda request: ["x"], **change}
-    table = audit.over({1: lambda channel, request: answer}, {1: Change(**change)})
+    table = audit.over({1: lambda channel, request: answer}, {1: AuditedChange(**change)})
     request = RemotingCommand(1)
     request.user = "ops"
     return table[1](Somebody(), request), request  # type: ignore[arg-type]

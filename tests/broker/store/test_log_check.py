@@ -9,7 +9,7 @@ from tests.support.stores import HOST, SMALL, opened, put_of, stored
 
 from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
 from rocketrio_broker.store.deletion import deletion_record
-from rocketrio_broker.store.log_check import Finding, LogCheck, digest
+from rocketrio_broker.store.log_check import LogCheck, LogFault, digest
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
@@ -33,10 +33,10 @@ async def checked(
     *,
     topic_exists: Callable[[str], bool] = lambda _: True,
     meanwhile: Callable[[], Awaitable[object]] | None = None,
-) -> list[Finding]:
+) -> list[LogFault]:
     check = LogCheck(store, disk=disk, topic_exists=topic_exists)
     await check.start()
-    found: list[Finding] = []
+    found: list[LogFault] = []
     while check.position < check.end:
         found += await check.step()
         if meanwhile is not None:
@@ -177,7 +177,7 @@ async def test_records_whose_entries_are_lost_are_named_for_each_queue(
         damage(queue, disk, file)
         found = await checked(store, disk)
         assert found == [
-            Finding(
+            LogFault(
                 entry[0],
                 f"{last - first + 1} messages of queue 1 of orders, from {first} to {last}, have no"
                 " entry, so consumers do not get them",

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import read
+from tests.broker.builders import read
 from tests.golden.golden import VERSIONS, unpack_store
 from tests.support.faulty_disk import FaultyDisk
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import read
+from tests.broker.builders import read
 from tests.support.faulty_disk import FaultyDisk
 
 from rocketrio_broker.tables.journal import TableJournal

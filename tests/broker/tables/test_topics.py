@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import config_file, live_config
+from tests.broker.builders import config_file, live_config
 from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, as_4_9_wrote, unpack_store
 from tests.support.clocks import SettableClock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import config_file, read
+from tests.broker.builders import config_file, read
 from tests.support.clocks import SettableClock
 from tests.support.faulty_disk import FaultyDisk, FaultyOpenFile, PowerCutError
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import as_put
+from tests.broker.builders import as_put
 from tests.golden.golden import VERSIONS, remoting_frames
 from tests.support.replay import golden_records, put_of
 

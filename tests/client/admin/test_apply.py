@@ -10,12 +10,12 @@ from trio.testing import MockClock
 from rocketrio import open_admin
 from rocketrio.admin import Admin
 from rocketrio.admin.apply import apply_plan, plan_apply, read_state
-from rocketrio.admin.declared import EXISTS, Place, from_toml
+from rocketrio.admin.declared import EXISTS, DeclaredPlace, from_toml
 from rocketrio.admin.reset_plan import PlanChangedError
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError, NoBrokerRegisteredError
 
-ORDERS = Place("topics", "orders", "broker-a")
+ORDERS = DeclaredPlace("topics", "orders", "broker-a")
 FILE = """
     [[topics]]
     name = "orders"
@@ -78,9 +78,9 @@ async def test_plan_is_carried_out_and_then_nothing_is_left(admin: Admin) -> Non
         "readQueueNums": 8, "writeQueueNums": 2, "perm": "r", "order": False,
         "attributes.message.type": "FIFO",
     }  # fmt: skip
-    assert state[Place("groups", "billing", "broker-a")]["retryMaxTimes"] == 3
-    assert state[Place("groups", "plain", "broker-a")]["retryMaxTimes"] == 16
-    assert state[Place("settings", "broker", "broker-a/1")]["fileReservedTime"] == "72"
+    assert state[DeclaredPlace("groups", "billing", "broker-a")]["retryMaxTimes"] == 3
+    assert state[DeclaredPlace("groups", "plain", "broker-a")]["retryMaxTimes"] == 16
+    assert state[DeclaredPlace("settings", "broker", "broker-a/1")]["fileReservedTime"] == "72"
     assert (await plan_apply(admin, wanted)).changes == []
     with pytest.raises(PlanChangedError):
         await apply_plan(admin, plan)
@@ -122,7 +122,7 @@ async def test_unknown_broker_is_named_and_system_topics_are_refused(admin: Admi
     assert (plan.changes, plan.unknown_brokers) == ([], ["broker-x"])
     for name in ("TBW102", "broker-a", "%RETRY%billing"):
         with pytest.raises(ConfigError, match="belongs to RocketMQ itself"):
-            await plan_apply(admin, {Place("topics", name, ""): {"perm": "r"}})
+            await plan_apply(admin, {DeclaredPlace("topics", name, ""): {"perm": "r"}})
 
 
 async def test_state_of_a_namespace_has_short_names_and_nothing_of_others(

@@ -15,7 +15,7 @@ from rocketrio.admin.declared import (
     EXISTS,
     ApplyPlan,
     Change,
-    Place,
+    DeclaredPlace,
     applied,
     differences,
     from_toml,
@@ -55,10 +55,10 @@ GROUP = st.fixed_dictionaries(
 SETTINGS = st.dictionaries(st.sampled_from(["fileReservedTime", "a.b", "x y"]), TEXTS, min_size=1)
 STATES = st.builds(
     lambda topics, groups, settings, kv: {
-        **{Place("topics", *key): one for key, one in topics.items()},
-        **{Place("groups", *key): one for key, one in groups.items()},
-        **{Place("settings", BROKER, f"{key}/0"): one for key, one in settings.items()},
-        **{Place("kv", f"N/{key}", EVERYWHERE): {"value": one} for key, one in kv.items()},
+        **{DeclaredPlace("topics", *key): one for key, one in topics.items()},
+        **{DeclaredPlace("groups", *key): one for key, one in groups.items()},
+        **{DeclaredPlace("settings", BROKER, f"{key}/0"): one for key, one in settings.items()},
+        **{DeclaredPlace("kv", f"N/{key}", EVERYWHERE): {"value": one} for key, one in kv.items()},
     },
     st.dictionaries(st.tuples(NAMES, BROKERS), TOPIC, max_size=4),
     st.dictionaries(st.tuples(NAMES, BROKERS), GROUP, max_size=4),
@@ -98,7 +98,7 @@ def test_plan_that_was_carried_out_does_not_hold_any_more(now: Any, wanted: Any)
 
 
 def test_field_that_a_file_omits_stays() -> None:
-    place = Place("topics", "orders", "broker-a")
+    place = DeclaredPlace("topics", "orders", "broker-a")
     now = {place: {"readQueueNums": 4, "perm": "r", "attributes.a": "1"}}
     wanted = from_toml('[[topics]]\nname = "orders"\nreadQueueNums = 8', "f")
     places, unknown = spread(wanted, ["broker-a"], [])
@@ -109,7 +109,7 @@ def test_field_that_a_file_omits_stays() -> None:
 
 
 def test_attributes_that_a_file_gives_are_all_there_are() -> None:
-    place = Place("topics", "orders", "broker-a")
+    place = DeclaredPlace("topics", "orders", "broker-a")
     now = {place: {"attributes.a": "1", "attributes.b": "2"}}
     assert differences(now, {place: {"attributes.a": "3"}}) == [
         Change(place, "attributes.a", "1", "3"),
@@ -118,14 +118,14 @@ def test_attributes_that_a_file_gives_are_all_there_are() -> None:
 
 
 def test_only_kinds_that_files_have_are_pruned_and_settings_never() -> None:
-    topic, other = Place("topics", "orders", "a"), Place("topics", "old", "a")
+    topic, other = DeclaredPlace("topics", "orders", "a"), DeclaredPlace("topics", "old", "a")
     now = {
         topic: {"perm": "rw"},
         other: {"perm": "rw"},
-        Place("groups", "g", "a"): {},
-        Place("settings", BROKER, "a/0"): {"x": "1"},
+        DeclaredPlace("groups", "g", "a"): {},
+        DeclaredPlace("settings", BROKER, "a/0"): {"x": "1"},
     }
-    wanted = {topic: {"perm": "rw"}, Place("settings", BROKER, "b/0"): {"x": "1"}}
+    wanted = {topic: {"perm": "rw"}, DeclaredPlace("settings", BROKER, "b/0"): {"x": "1"}}
     found = [one for one in differences(now, wanted, prune=True) if one.place.kind != "settings"]
     assert found == [Change(other, EXISTS, "exists", None)]
 
@@ -147,10 +147,10 @@ def test_thing_without_brokers_is_on_every_master_and_more_exact_tables_add_to_i
     )
     assert unknown == ["broker-x"]
     assert places == {
-        Place("topics", "orders", "broker-a"): {"readQueueNums": 8},
-        Place("topics", "orders", "broker-b"): {"readQueueNums": 8, "perm": "r"},
-        Place("settings", BROKER, "broker-a/0"): {"fileReservedTime": "48"},
-        Place("settings", BROKER, "broker-a/1"): {"fileReservedTime": "48"},
+        DeclaredPlace("topics", "orders", "broker-a"): {"readQueueNums": 8},
+        DeclaredPlace("topics", "orders", "broker-b"): {"readQueueNums": 8, "perm": "r"},
+        DeclaredPlace("settings", BROKER, "broker-a/0"): {"fileReservedTime": "48"},
+        DeclaredPlace("settings", BROKER, "broker-a/1"): {"fileReservedTime": "48"},
     }
 
 
@@ -186,16 +186,16 @@ def test_file_that_cannot_be_meant_is_named_with_the_reason(text: str, problem: 
 @pytest.mark.parametrize(
     "place",
     [
-        Place("topics", "%RETRY%g", ""),
-        Place("topics", "%DLQ%g", ""),
-        Place("topics", "TBW102", ""),
-        Place("topics", "broker-a", ""),
-        Place("topics", "rmq_sys_x", ""),
-        Place("groups", "CID_RMQ_SYS_TRANS", ""),
-        Place("groups", "TOOLS_CONSUMER", ""),
+        DeclaredPlace("topics", "%RETRY%g", ""),
+        DeclaredPlace("topics", "%DLQ%g", ""),
+        DeclaredPlace("topics", "TBW102", ""),
+        DeclaredPlace("topics", "broker-a", ""),
+        DeclaredPlace("topics", "rmq_sys_x", ""),
+        DeclaredPlace("groups", "CID_RMQ_SYS_TRANS", ""),
+        DeclaredPlace("groups", "TOOLS_CONSUMER", ""),
     ],
 )
-def test_things_of_rocketmq_itself_are_refused(place: Place) -> None:
+def test_things_of_rocketmq_itself_are_refused(place: DeclaredPlace) -> None:
     with pytest.raises(ConfigError, match="belongs to RocketMQ itself"):
         refuse_system_things([place], {"broker-a"})
 
@@ -216,8 +216,8 @@ def test_secrets_and_what_belongs_to_one_broker_alone_are_not_exported() -> None
 def test_fields_of_brokers_have_the_names_of_files() -> None:
     topic = TopicConfig("t", 8, 4, 4, order=True, attributes={"message.type": "FIFO"})
     state = {
-        Place("topics", "t", "a"): topic_fields(topic),
-        Place("groups", "g", "a"): group_fields(
+        DeclaredPlace("topics", "t", "a"): topic_fields(topic),
+        DeclaredPlace("groups", "g", "a"): group_fields(
             {"groupName": "g", "retryMaxTimes": 3, "groupRetryPolicy": {"type": "CUSTOMIZED"}}
         ),
     }
@@ -233,7 +233,7 @@ def test_fields_of_brokers_have_the_names_of_files() -> None:
 
 
 def test_digest_is_that_of_the_changes() -> None:
-    place = Place("topics", "orders", "a")
+    place = DeclaredPlace("topics", "orders", "a")
     one = ApplyPlan([Change(place, "perm", "rw", "r")])
     assert one.digest == ApplyPlan([Change(place, "perm", "rw", "r")], ["x"]).digest
     assert one.digest != ApplyPlan([Change(place, "perm", "w", "r")]).digest

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from rocketrio import MessageQueue
 from rocketrio.admin.admin_values import QueueOffsets
-from rocketrio.admin.reset_plan import Place, QueueReset, Target, Way, planned, target_of
+from rocketrio.admin.reset_plan import QueueNow, QueueReset, Target, Way, planned, target_of
 from rocketrio_protocol.errors import ConfigError
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OTHER = MessageQueue("orders", "broker-a", 1)
 NOW = 1_700_000_000_000
-PLACE = Place(QUEUE, first=10, end=100, committed=40, at_time=60)
+PLACE = QueueNow(QUEUE, first=10, end=100, committed=40, at_time=60)
 
 
-def goal(target: Target, place: Place = PLACE) -> int:
+def goal(target: Target, place: QueueNow = PLACE) -> int:
     [queue] = planned("g", 0, target, [place]).queues
     return queue.to_offset
 
@@ -48,7 +48,7 @@ def test_text_that_names_no_place_is_refused(text: str) -> None:
 def test_shift_stays_within_the_queue() -> None:
     assert [goal(Target(shift=shift)) for shift in (-5, 5, -50, 500)] == [35, 45, 10, 100]
     with pytest.raises(ConfigError, match="nothing is committed"):
-        goal(Target(shift=1), Place(QUEUE, 0, 9, None))
+        goal(Target(shift=1), QueueNow(QUEUE, 0, 9, None))
 
 
 @pytest.mark.parametrize("offset", [9, 101])
@@ -58,7 +58,7 @@ def test_offset_outside_the_queue_is_refused(offset: int) -> None:
 
 
 def test_queues_without_an_offset_of_their_own_stay() -> None:
-    places = [PLACE, Place(OTHER, 0, 9, 5)]
+    places = [PLACE, QueueNow(OTHER, 0, 9, 5)]
     plan = planned("g", 0, Target(offsets={OTHER: 7}), places)
     assert [(one.queue, one.to_offset) for one in plan.queues] == [(OTHER, 7)]
     with pytest.raises(ConfigError, match="none of the group's queues"):
@@ -88,7 +88,7 @@ def test_group_may_stand_beyond_what_readers_see_but_not_beyond_the_log(
 def test_group_beyond_the_end_is_put_back_to_it_and_reads_again_what_is_there(
     text: str, to: int, again: int
 ) -> None:
-    [one] = planned("g", 0, target_of(text, NOW), [Place(QUEUE, 0, 50, 1000)]).queues
+    [one] = planned("g", 0, target_of(text, NOW), [QueueNow(QUEUE, 0, 50, 1000)]).queues
     assert (one.to_offset, one.messages_again, one.messages_skipped) == (to, again, 0)
 
 
@@ -144,7 +144,7 @@ def test_target_is_within_the_queue_and_messages_come_again_or_are_skipped(
     target: Target, first: int, length: int, ahead: int, at_time: int
 ) -> None:
     committed = first + ahead
-    place = Place(QUEUE, first, first + length, committed, at_time)
+    place = QueueNow(QUEUE, first, first + length, committed, at_time)
     [one] = planned("g", 0, target, [place]).queues
     assert first <= one.to_offset <= first + length
     assert one.messages_again is not None

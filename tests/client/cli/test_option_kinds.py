@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from tests.client.cli.trees import all_commands
 
 from rocketrio.cli import main
-from rocketrio.cli.commands import Option
+from rocketrio.cli.commands import SectionOption
 from rocketrio.cli.numbers import Duration
 from rocketrio.cli.shell import CLUSTER_OPTIONS
 from rocketrio.counts import counted
@@ -24,7 +24,7 @@ def test_options_before_the_command_are_those_of_the_cluster() -> None:
     options = {
         name: not (option.is_flag or option.count)
         for option in COMMANDS["lag"].params
-        if isinstance(option, Option) and option.section == "Cluster"
+        if isinstance(option, SectionOption) and option.section == "Cluster"
         for name in option.opts
     }
     assert options == CLUSTER_OPTIONS

@@ -12,7 +12,7 @@ from rocketrio.cli import main
 from rocketrio.cli.json_values import utc_text
 from rocketrio.cli.offsets import _time
 from rocketrio.cli.types import PLACE, RANGE, Time, local_text, typed_time
-from rocketrio.places import AtTime, FromLast
+from rocketrio.queue_positions import AtTime, FromLast
 
 NOON: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from rocketrio import (
     open_admin,
     open_consumer,
 )
-from rocketrio.consuming.queue_locks import LOCK_LIFETIME, QueueLocks
+from rocketrio.consuming.queue_locks import LOCK_LIFETIME, ConsumerLocks
 from rocketrio_broker.clients.queue_locks import FORMER_RUN
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson
@@ -115,18 +115,18 @@ async def test_lock_ends_on_time_while_another_queue_is_requested(
 ) -> None:
     await send(client, 100, queues=2)
     assert await lock(client, cluster, "another member")
-    ask = QueueLocks._ask_broker
+    ask = ConsumerLocks._ask_broker
 
     answers = True
 
     async def answer_at_first(
-        self: QueueLocks, broker_name: str, queues: list[MessageQueue], holds: bool
+        self: ConsumerLocks, broker_name: str, queues: list[MessageQueue], holds: bool
     ) -> None:
         if not answers:
             await trio.sleep_forever()
         await ask(self, broker_name, queues, holds)
 
-    monkeypatch.setattr(QueueLocks, "_ask_broker", answer_at_first)
+    monkeypatch.setattr(ConsumerLocks, "_ask_broker", answer_at_first)
     async with open_consumer(TOPIC, group="g", orderly=True, client=client) as consumer:
         assert await receive(consumer, 2) == [1, 3]
         answers = False

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio_protocol.access.model import (
+    AccessDecision,
     AccessTable,
     Action,
     Entry,
-    Kind,
     Resource,
+    ResourceKind,
     Source,
     User,
-    Verdict,
     secret_problem,
     user_name_problem,
 )
@@ -31,16 +31,18 @@ def user(*custom: Entry, default: tuple[Entry, ...] = (), **settings: bool) -> U
     return User("u", (b"secret",), custom=custom, default=default, **settings)
 
 
-def verdict(someone: User, topic: str = "orders", actions: Action = Action.PUB) -> Verdict:
-    return someone.verdict(Kind.TOPIC, topic, actions, HOST)
+def verdict(someone: User, topic: str = "orders", actions: Action = Action.PUB) -> AccessDecision:
+    return someone.verdict(ResourceKind.TOPIC, topic, actions, HOST)
 
 
 def test_user_without_entries_is_refused() -> None:
-    assert verdict(user()) is Verdict.UNMATCHED
+    assert verdict(user()) is AccessDecision.UNMATCHED
 
 
 def test_super_user_may_do_everything() -> None:
-    assert verdict(user(entry("*", Action.ALL, allow=False), is_super=True)) is Verdict.ALLOWED
+    assert (
+        verdict(user(entry("*", Action.ALL, allow=False), is_super=True)) is AccessDecision.ALLOWED
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,33 +57,33 @@ def test_super_user_may_do_everything() -> None:
 @pytest.mark.parametrize("allow", [True, False])
 def test_more_precise_entry_decides_in_any_order(first: str, second: str, *, allow: bool) -> None:
     entries = entry(first, allow=allow), entry(second, allow=not allow)
-    wanted = Verdict.ALLOWED if allow else Verdict.DENIED
+    wanted = AccessDecision.ALLOWED if allow else AccessDecision.DENIED
     assert verdict(user(*entries)) is verdict(user(*reversed(entries))) is wanted
 
 
 def test_deny_decides_before_allow_for_the_same_resource() -> None:
-    assert verdict(user(entry("Topic:*"), entry("Topic:*", allow=False))) is Verdict.DENIED
+    assert verdict(user(entry("Topic:*"), entry("Topic:*", allow=False))) is AccessDecision.DENIED
 
 
 def test_custom_entry_decides_before_a_more_precise_default_one() -> None:
     someone = user(entry("*"), default=(entry("Topic:orders", allow=False),))
-    assert verdict(someone) is Verdict.ALLOWED
+    assert verdict(someone) is AccessDecision.ALLOWED
 
 
 def test_default_entry_decides_if_no_custom_one_matches() -> None:
     someone = user(entry("Topic:other", allow=False), default=(entry("Topic:*"),))
-    assert verdict(someone) is Verdict.ALLOWED
+    assert verdict(someone) is AccessDecision.ALLOWED
 
 
 def test_one_of_the_asked_actions_suffices() -> None:
     someone = user(entry("Topic:orders", Action.GET), entry("Topic:*", Action.SUB, allow=False))
-    assert verdict(someone, actions=Action.SUB | Action.GET) is Verdict.ALLOWED
-    assert verdict(someone, actions=Action.SUB) is Verdict.DENIED
-    assert verdict(someone, actions=Action.PUB) is Verdict.UNMATCHED
+    assert verdict(someone, actions=Action.SUB | Action.GET) is AccessDecision.ALLOWED
+    assert verdict(someone, actions=Action.SUB) is AccessDecision.DENIED
+    assert verdict(someone, actions=Action.PUB) is AccessDecision.UNMATCHED
 
 
 def test_entry_of_another_kind_does_not_match() -> None:
-    assert verdict(user(entry("Group:orders"), entry("Cluster:orders"))) is Verdict.UNMATCHED
+    assert verdict(user(entry("Group:orders"), entry("Cluster:orders"))) is AccessDecision.UNMATCHED
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,8 @@ def test_entry_with_sources_matches_their_addresses_alone(
     source: str, host: str, *, matches: bool
 ) -> None:
     someone = user(entry("Topic:*", source=source))
-    wanted = Verdict.ALLOWED if matches else Verdict.UNMATCHED
-    assert someone.verdict(Kind.TOPIC, "t", Action.PUB, host) is wanted
+    wanted = AccessDecision.ALLOWED if matches else AccessDecision.UNMATCHED
+    assert someone.verdict(ResourceKind.TOPIC, "t", Action.PUB, host) is wanted
 
 
 names = st.text("abc", min_size=1, max_size=4)
@@ -120,7 +122,7 @@ entries = st.builds(
 )
 
 
-def expected(someone: User, kind: Kind, name: str, action: Action) -> Verdict:
+def expected(someone: User, kind: ResourceKind, name: str, action: Action) -> AccessDecision:
     """The rule of the specification, written another way: by the text of each resource."""
 
     def place(text: str) -> int:
@@ -142,8 +144,12 @@ def expected(someone: User, kind: Kind, name: str, action: Action) -> Verdict:
         if matching:
             first = min(place(str(each.resource)) for each in matching)
             deciding = [each for each in matching if place(str(each.resource)) == first]
-            return Verdict.ALLOWED if all(each.is_allowed for each in deciding) else Verdict.DENIED
-    return Verdict.UNMATCHED
+            return (
+                AccessDecision.ALLOWED
+                if all(each.is_allowed for each in deciding)
+                else AccessDecision.DENIED
+            )
+    return AccessDecision.UNMATCHED
 
 
 @given(
@@ -156,8 +162,8 @@ def test_verdict_follows_the_order_of_the_specification(
     custom: list[Entry], default: list[Entry], name: str, action: Action
 ) -> None:
     someone = user(*custom, default=tuple(default))
-    assert someone.verdict(Kind.TOPIC, name, action, HOST) is expected(
-        someone, Kind.TOPIC, name, action
+    assert someone.verdict(ResourceKind.TOPIC, name, action, HOST) is expected(
+        someone, ResourceKind.TOPIC, name, action
     )
 
 
@@ -174,9 +180,9 @@ def test_decision_looks_at_the_entries_that_match_alone(monkeypatch: pytest.Monk
     some = [entry(f"Topic:t{number}") for number in range(500)]
     some += [entry(f"Topic:p{number}*", allow=False) for number in range(500)]
     someone = user(*some)
-    assert verdict(someone, "t7") is Verdict.ALLOWED
-    assert verdict(someone, "p7-orders") is Verdict.DENIED
-    assert verdict(someone, "other") is Verdict.UNMATCHED
+    assert verdict(someone, "t7") is AccessDecision.ALLOWED
+    assert verdict(someone, "p7-orders") is AccessDecision.DENIED
+    assert verdict(someone, "other") is AccessDecision.UNMATCHED
     assert [str(each.resource) for each in looked_at] == ["Topic:t7", "Topic:p7*"]
 
 
@@ -187,22 +193,33 @@ def test_table_remembers_what_the_user_would_decide(
     someone = user(*custom)
     table = AccessTable({"u": someone})
     for name, actions in (*asked, *asked):
-        remembered = table.verdict(someone, Kind.TOPIC, name, actions, HOST)
-        assert remembered is someone.verdict(Kind.TOPIC, name, actions, HOST)
+        remembered = table.verdict(someone, ResourceKind.TOPIC, name, actions, HOST)
+        assert remembered is someone.verdict(ResourceKind.TOPIC, name, actions, HOST)
 
 
 def test_table_remembers_decisions_of_each_address_apart() -> None:
     someone = user(entry("Topic:*", source=HOST))
     table = AccessTable({"u": someone})
-    assert table.verdict(someone, Kind.TOPIC, "t", Action.PUB, HOST) is Verdict.ALLOWED
-    assert table.verdict(someone, Kind.TOPIC, "t", Action.PUB, "10.9.9.9") is Verdict.UNMATCHED
+    assert (
+        table.verdict(someone, ResourceKind.TOPIC, "t", Action.PUB, HOST) is AccessDecision.ALLOWED
+    )
+    assert (
+        table.verdict(someone, ResourceKind.TOPIC, "t", Action.PUB, "10.9.9.9")
+        is AccessDecision.UNMATCHED
+    )
 
 
 def test_new_table_forgets_the_decisions_of_the_old_one() -> None:
     table = AccessTable({"u": user(entry("Topic:*"))})
-    assert table.verdict(table.users["u"], Kind.TOPIC, "t", Action.PUB, HOST) is Verdict.ALLOWED
+    assert (
+        table.verdict(table.users["u"], ResourceKind.TOPIC, "t", Action.PUB, HOST)
+        is AccessDecision.ALLOWED
+    )
     after = table.with_user(user())
-    assert after.verdict(after.users["u"], Kind.TOPIC, "t", Action.PUB, HOST) is Verdict.UNMATCHED
+    assert (
+        after.verdict(after.users["u"], ResourceKind.TOPIC, "t", Action.PUB, HOST)
+        is AccessDecision.UNMATCHED
+    )
     assert not after.without_user("u").users
 
 

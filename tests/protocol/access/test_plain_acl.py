@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketrio_protocol.access.model import AccessTable, Action, Kind, Verdict
+from rocketrio_protocol.access.model import AccessDecision, AccessTable, Action, ResourceKind
 from rocketrio_protocol.access.plain_acl import parse_plain_acl
 from rocketrio_protocol.errors import ConfigError
 
@@ -18,9 +18,9 @@ def table(text: str) -> AccessTable:
     return parse_plain_acl(text.encode(), "plain_acl.yml")
 
 
-def may(users: AccessTable, name: str, kind: Kind, resource: str, action: Action) -> bool:
+def may(users: AccessTable, name: str, kind: ResourceKind, resource: str, action: Action) -> bool:
     user = users.users[name]
-    return users.verdict(user, kind, resource, action, "10.9.9.9") is Verdict.ALLOWED
+    return users.verdict(user, kind, resource, action, "10.9.9.9") is AccessDecision.ALLOWED
 
 
 def test_file_of_apache_becomes_users_and_policies() -> None:
@@ -31,14 +31,14 @@ def test_file_of_apache_becomes_users_and_policies() -> None:
     assert users.users["rocketmq2"].is_super
     assert not users.users["RocketMQ"].is_super
     for kind, resource, allowed in (
-        (Kind.TOPIC, "topicA", Action(0)),
-        (Kind.TOPIC, "topicB", Action.PUB | Action.SUB | Action.GET),
-        (Kind.TOPIC, "topicC", Action.SUB | Action.GET),
-        (Kind.TOPIC, "other", Action(0)),
-        (Kind.GROUP, "groupA", Action(0)),
-        (Kind.GROUP, "groupB", Action.PUB | Action.SUB | Action.GET),
-        (Kind.GROUP, "other", Action.SUB | Action.GET),
-        (Kind.CLUSTER, "DefaultCluster", Action(0)),
+        (ResourceKind.TOPIC, "topicA", Action(0)),
+        (ResourceKind.TOPIC, "topicB", Action.PUB | Action.SUB | Action.GET),
+        (ResourceKind.TOPIC, "topicC", Action.SUB | Action.GET),
+        (ResourceKind.TOPIC, "other", Action(0)),
+        (ResourceKind.GROUP, "groupA", Action(0)),
+        (ResourceKind.GROUP, "groupB", Action.PUB | Action.SUB | Action.GET),
+        (ResourceKind.GROUP, "other", Action.SUB | Action.GET),
+        (ResourceKind.CLUSTER, "DefaultCluster", Action(0)),
     ):
         found = [each for each in Action if may(users, "RocketMQ", kind, resource, each)]
         assert sum(found) == allowed, resource
@@ -46,14 +46,14 @@ def test_file_of_apache_becomes_users_and_policies() -> None:
 
 def test_retry_topic_is_a_permission_of_its_group() -> None:
     users = table(MINIMAL + "  topicPerms: ['%RETRY%g=SUB']\n")
-    assert may(users, "producer1", Kind.GROUP, "g", Action.SUB)
+    assert may(users, "producer1", ResourceKind.GROUP, "g", Action.SUB)
 
 
 def test_unknown_permission_is_deny() -> None:
     users = table(MINIMAL + "  topicPerms: ['t = ANYTHING']\n  defaultTopicPerm: PUB\n")
     user = users.users["producer1"]
-    assert user.verdict(Kind.TOPIC, "t", Action.PUB, "h") is Verdict.DENIED
-    assert user.verdict(Kind.TOPIC, "u", Action.PUB, "h") is Verdict.ALLOWED
+    assert user.verdict(ResourceKind.TOPIC, "t", Action.PUB, "h") is AccessDecision.DENIED
+    assert user.verdict(ResourceKind.TOPIC, "u", Action.PUB, "h") is AccessDecision.ALLOWED
 
 
 def test_file_with_an_empty_list_has_no_users() -> None:

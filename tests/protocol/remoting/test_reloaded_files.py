@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from rocketrio_protocol.remoting.ports import SystemWallClock
 from rocketrio_protocol.remoting.reloaded_files import RELOAD_PERIOD, ReloadedFiles
 from rocketrio_protocol.remoting.tasks import background_nursery
-from rocketrio_protocol.remoting.tls_files import Identity, ServerTlsFiles
+from rocketrio_protocol.remoting.tls_files import ServerTlsFiles, TlsIdentity
 
 
 async def inline(work: Any, *arguments: Any) -> Any:
@@ -31,7 +31,7 @@ def write_pair(folder: Path, *names: str) -> None:
 
 
 def watched(folder: Path) -> ReloadedFiles[ssl.SSLContext]:
-    identity = Identity(certificate_file=folder / "cert.pem", key_file=folder / "key.pem")
+    identity = TlsIdentity(certificate_file=folder / "cert.pem", key_file=folder / "key.pem")
     files = ServerTlsFiles(identity=identity)
     return ReloadedFiles(
         files.context,

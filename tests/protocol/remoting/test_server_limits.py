@@ -19,7 +19,7 @@ from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import PERIOD, RareLog
 from rocketrio_protocol.remoting.server_limits import (
     UNPROVEN_SHARE,
-    Places,
+    ConnectionPlaces,
     ServerLimits,
     SharedMemory,
     host_of,
@@ -245,7 +245,7 @@ async def test_reply_in_turn_makes_answers_when_the_peer_has_read_and_none_when_
 
 
 def test_a_host_has_its_share_of_the_places() -> None:
-    places = Places(ServerLimits(connections=10, host_connections=3), QuietLog())
+    places = ConnectionPlaces(ServerLimits(connections=10, host_connections=3), QuietLog())
     for port in range(3):
         assert places.has_room("10.0.0.1:1")
         places.take(Connection(f"10.0.0.1:{port}"))
@@ -254,7 +254,7 @@ def test_a_host_has_its_share_of_the_places() -> None:
 
 
 def test_where_all_places_are_taken_the_host_with_most_gives_up_the_silent_one() -> None:
-    places = Places(ServerLimits(connections=5, host_connections=4), QuietLog())
+    places = ConnectionPlaces(ServerLimits(connections=5, host_connections=4), QuietLog())
     crowd = [Connection(f"10.0.0.1:{port}", last_received=10.0 - port) for port in range(4)]
     other = Connection("10.0.0.2:1")
     for connection in (*crowd, other):
@@ -286,7 +286,7 @@ def test_host_of_an_address_is_whose_share_it_is(addr: str, host: str) -> None:
 
 
 def test_places_end_where_the_descriptors_of_the_process_do() -> None:
-    places = Places(ServerLimits(descriptors=100), QuietLog())
+    places = ConnectionPlaces(ServerLimits(descriptors=100), QuietLog())
     crowd = [Connection(f"10.0.0.1:{port}") for port in range(1, 4)]
     for member in crowd:
         assert places.has_room(member.remote_addr, 99)
@@ -294,7 +294,9 @@ def test_places_end_where_the_descriptors_of_the_process_do() -> None:
     assert not places.has_room("10.0.0.1:9", 100)
     assert places.has_room("10.0.0.2:1", 100)
     assert len(places) == 2
-    assert not Places(ServerLimits(descriptors=100), QuietLog()).has_room("10.0.0.2:1", 100)
+    assert not ConnectionPlaces(ServerLimits(descriptors=100), QuietLog()).has_room(
+        "10.0.0.2:1", 100
+    )
 
 
 @pytest.mark.parametrize(("soft", "rest"), [(1024, 512), (100, 50), (100_000, 99_488)])

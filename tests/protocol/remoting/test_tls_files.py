@@ -13,26 +13,26 @@ from tests.support.tls import authority
 
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.tls_files import (
-    Identity,
     ServerTlsFiles,
+    TlsIdentity,
     TlsOptions,
     days_left,
 )
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Identity:
+def pair(tmp_path: Path) -> TlsIdentity:
     """A certificate and its key, in two files."""
     issued = authority().issue_cert("10.0.0.1")
     issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     (tmp_path / "key.pem").touch(mode=0o600)
     issued.private_key_pem.write_to_path(tmp_path / "key.pem")
     authority().cert_pem.write_to_path(tmp_path / "ca.pem")
-    return Identity(certificate_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem")
+    return TlsIdentity(certificate_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem")
 
 
 def test_server_and_client_contexts_check_what_is_configured(
-    pair: Identity, tmp_path: Path
+    pair: TlsIdentity, tmp_path: Path
 ) -> None:
     files = ServerTlsFiles(
         identity=pair, client_authority_file=tmp_path / "ca.pem", client_auth="require"
@@ -48,7 +48,7 @@ def test_server_and_client_contexts_check_what_is_configured(
 
 @pytest.mark.parametrize("mode", [0o604, 0o640])
 def test_key_that_others_can_read_is_refused_with_the_command_that_mends_it(
-    pair: Identity, mode: int
+    pair: TlsIdentity, mode: int
 ) -> None:
     assert pair.key_file is not None
     pair.key_file.chmod(mode)
@@ -56,25 +56,25 @@ def test_key_that_others_can_read_is_refused_with_the_command_that_mends_it(
         ServerTlsFiles(identity=pair).context()
 
 
-def test_missing_files_are_named(pair: Identity, tmp_path: Path) -> None:
+def test_missing_files_are_named(pair: TlsIdentity, tmp_path: Path) -> None:
     for certificate, key in (("none", "key.pem"), ("cert.pem", "none")):
-        identity = Identity(certificate_file=tmp_path / certificate, key_file=tmp_path / key)
+        identity = TlsIdentity(certificate_file=tmp_path / certificate, key_file=tmp_path / key)
         with pytest.raises(ConfigError, match=r"none.*No such file"):
             ServerTlsFiles(identity=identity).context()
     with pytest.raises(ConfigError, match=r"authority_file .*none cannot be used: No such file"):
         TlsOptions(tmp_path / "none").context()
 
 
-def test_key_of_another_certificate_is_named_as_that(pair: Identity, tmp_path: Path) -> None:
+def test_key_of_another_certificate_is_named_as_that(pair: TlsIdentity, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     write_private(authority().issue_cert("other"), other)
     with pytest.raises(ConfigError, match=r"key values mismatch.*belongs to another certificate"):
         ServerTlsFiles(
-            identity=Identity(certificate_file=pair.certificate_file, key_file=other)
+            identity=TlsIdentity(certificate_file=pair.certificate_file, key_file=other)
         ).context()
 
 
-def encrypted(pair: Identity) -> Path:
+def encrypted(pair: TlsIdentity) -> Path:
     """Return the key with the password `marker`."""
     assert pair.key_file is not None
     path = pair.key_file.with_name("encrypted.pem")
@@ -97,13 +97,13 @@ def encrypted(pair: Identity) -> Path:
 
 
 def test_encrypted_key_is_opened_with_the_password_of_a_file_or_an_option(
-    pair: Identity, tmp_path: Path
+    pair: TlsIdentity, tmp_path: Path
 ) -> None:
     password = tmp_path / "password"
     password.touch(mode=0o600)
     password.write_text("marker\n")
     key = encrypted(pair)
-    Identity(certificate_file=pair.certificate_file, key_file=key, password_file=password)
+    TlsIdentity(certificate_file=pair.certificate_file, key_file=key, password_file=password)
     options = TlsOptions(None, pair.certificate_file, key, "marker")
     options.context()
     assert "marker" not in repr(options)
@@ -114,7 +114,7 @@ def test_encrypted_key_is_opened_with_the_password_of_a_file_or_an_option(
 
 
 def test_encrypted_key_without_or_with_a_wrong_password_is_refused_and_never_prompts(
-    pair: Identity,
+    pair: TlsIdentity,
 ) -> None:
     key = encrypted(pair)
     with pytest.raises(ConfigError, match=r"is encrypted.*openssl pkey"):
@@ -124,12 +124,12 @@ def test_encrypted_key_without_or_with_a_wrong_password_is_refused_and_never_pro
     assert "not marker" not in str(raised.value)
 
 
-def test_client_certificates_need_an_authority(pair: Identity) -> None:
+def test_client_certificates_need_an_authority(pair: TlsIdentity) -> None:
     with pytest.raises(ConfigError, match=r"no authority.*tls_client_authority_file"):
         ServerTlsFiles(identity=pair, client_auth="optional")
 
 
-def test_key_without_certificate_is_refused(pair: Identity) -> None:
+def test_key_without_certificate_is_refused(pair: TlsIdentity) -> None:
     with pytest.raises(ConfigError, match="without certificate_file"):
         TlsOptions(key_file=pair.key_file)
 

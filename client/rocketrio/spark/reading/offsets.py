@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from rocketrio.places import check_time_ms
+from rocketrio.queue_positions import check_time_ms
 from rocketrio.spark.errors import OffsetOutOfRangeError, OptionError
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue

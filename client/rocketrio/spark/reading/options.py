@@ -17,7 +17,7 @@ from rocketrio.consuming.subscription import (
     parse_subscription,
     parse_where,
 )
-from rocketrio.places import TIME_FORMS, time_ms_of
+from rocketrio.queue_positions import TIME_FORMS, time_ms_of
 from rocketrio.routing.read_policy import StalenessBound
 from rocketrio.spark.access import (
     ACCESS_OPTIONS,

@@ -36,7 +36,7 @@ HEADERS: Final = "headers"
 
 
 @attrs.frozen
-class Column:
+class RowColumn:
     """A column that can be read."""
 
     kind: DataType
@@ -50,44 +50,44 @@ _STRING, _BINARY, _INT, _LONG, _TIMESTAMP = (
     StringType(), BinaryType(), IntegerType(), LongType(), TimestampType(),
 )  # fmt: skip
 
-_COLUMNS: Final[Mapping[str, Column]] = {
-    "topic": Column(_STRING, "topic"),
-    BROKER_NAME: Column(_STRING),
-    "queue_id": Column(_INT, "queue_id"),
-    QUEUE_OFFSET: Column(_LONG, "queue_offset"),
-    "keys": Column(_STRING, "keys", may_be_null=True),
-    "tags": Column(_STRING, "tags", may_be_null=True),
-    "body": Column(_BINARY, "body"),
-    "born_time": Column(_TIMESTAMP, "born_time", may_be_null=True),
-    "store_time": Column(_TIMESTAMP, "store_time", may_be_null=True),
-    "properties": Column(MapType(_STRING, _STRING), "properties"),
+_COLUMNS: Final[Mapping[str, RowColumn]] = {
+    "topic": RowColumn(_STRING, "topic"),
+    BROKER_NAME: RowColumn(_STRING),
+    "queue_id": RowColumn(_INT, "queue_id"),
+    QUEUE_OFFSET: RowColumn(_LONG, "queue_offset"),
+    "keys": RowColumn(_STRING, "keys", may_be_null=True),
+    "tags": RowColumn(_STRING, "tags", may_be_null=True),
+    "body": RowColumn(_BINARY, "body"),
+    "born_time": RowColumn(_TIMESTAMP, "born_time", may_be_null=True),
+    "store_time": RowColumn(_TIMESTAMP, "store_time", may_be_null=True),
+    "properties": RowColumn(MapType(_STRING, _STRING), "properties"),
     # The columns from here on are not read by default.
-    "message_id": Column(_STRING, "message_id"),
-    "unique_key": Column(_STRING, "unique_key", may_be_null=True),
-    "offset_message_id": Column(_STRING, "offset_message_id"),
-    "flag": Column(_INT, "flag"),
-    "sys_flag": Column(_INT, "sys_flag"),
-    "reconsume_times": Column(_INT, "reconsume_times"),
-    "physical_offset": Column(_LONG, "physical_offset"),
-    "prepared_transaction_offset": Column(_LONG, "prepared_transaction_offset"),
-    "born_host": Column(_STRING, "born_host"),
-    "store_host": Column(_STRING, "store_host"),
-    "body_crc": Column(_INT, "body_crc"),
-    "store_size": Column(_INT, "store_size"),
-    "deliver_time": Column(_TIMESTAMP, "deliver_time", may_be_null=True),
+    "message_id": RowColumn(_STRING, "message_id"),
+    "unique_key": RowColumn(_STRING, "unique_key", may_be_null=True),
+    "offset_message_id": RowColumn(_STRING, "offset_message_id"),
+    "flag": RowColumn(_INT, "flag"),
+    "sys_flag": RowColumn(_INT, "sys_flag"),
+    "reconsume_times": RowColumn(_INT, "reconsume_times"),
+    "physical_offset": RowColumn(_LONG, "physical_offset"),
+    "prepared_transaction_offset": RowColumn(_LONG, "prepared_transaction_offset"),
+    "born_host": RowColumn(_STRING, "born_host"),
+    "store_host": RowColumn(_STRING, "store_host"),
+    "body_crc": RowColumn(_INT, "body_crc"),
+    "store_size": RowColumn(_INT, "store_size"),
+    "deliver_time": RowColumn(_TIMESTAMP, "deliver_time", may_be_null=True),
 }
 _DEFAULT_COUNT: Final = 10
 
 _HEADER: Final = StructType([StructField("key", _STRING), StructField("value", _BINARY)])
-_KAFKA_COLUMNS: Final[Mapping[str, Column]] = {
-    "key": Column(_BINARY, "keys", may_be_null=True),
-    "value": Column(_BINARY, "body"),
-    "topic": Column(_STRING, "topic"),
-    PARTITION: Column(_INT),
-    "offset": Column(_LONG, "queue_offset"),
-    "timestamp": Column(_TIMESTAMP, "store_time", may_be_null=True),
-    TIMESTAMP_TYPE: Column(_INT),
-    HEADERS: Column(ArrayType(_HEADER), "properties"),
+_KAFKA_COLUMNS: Final[Mapping[str, RowColumn]] = {
+    "key": RowColumn(_BINARY, "keys", may_be_null=True),
+    "value": RowColumn(_BINARY, "body"),
+    "topic": RowColumn(_STRING, "topic"),
+    PARTITION: RowColumn(_INT),
+    "offset": RowColumn(_LONG, "queue_offset"),
+    "timestamp": RowColumn(_TIMESTAMP, "store_time", may_be_null=True),
+    TIMESTAMP_TYPE: RowColumn(_INT),
+    HEADERS: RowColumn(ArrayType(_HEADER), "properties"),
 }
 """The columns of Spark's Kafka source, in its order; `headers` only with includeHeaders."""
 
@@ -96,11 +96,11 @@ ALL_COLUMNS: Final = tuple(_COLUMNS)
 KAFKA_COLUMNS: Final = tuple(_KAFKA_COLUMNS)
 
 
-def known_columns(options: ReadOptions) -> Mapping[str, Column]:
+def known_columns(options: ReadOptions) -> Mapping[str, RowColumn]:
     """Return the columns that can be read with these options."""
     columns = dict(_COLUMNS)
     if options.properties == "string":
-        columns["properties"] = Column(_STRING, "properties_text")
+        columns["properties"] = RowColumn(_STRING, "properties_text")
     return columns if options.schema_mode == "rocketmq" else {**_KAFKA_COLUMNS, **columns}
 
 

@@ -93,7 +93,7 @@ Verdict: TypeAlias = Take | Lost | Again | AskMaster
 
 
 @attrs.define
-class Served:
+class ServedRows:
     """What one address has returned to a task."""
 
     broker_name: str
@@ -125,7 +125,7 @@ class TaskSource:
         self._lost_up_to: dict[QueueRange, int] = {}
         self._logged: set[str] = set()
         """Addresses that have failed and not answered since, so that each outage is logged once."""
-        self.served: dict[str, Served] = {}
+        self.served: dict[str, ServedRows] = {}
         """What each address has returned."""
 
     async def run(self) -> None:
@@ -263,7 +263,7 @@ class TaskSource:
         replicas.answered(part, found, result.min_offset, result.max_offset, result.level_age, now)
         served = self.served.get(found.addr)
         if served is None:
-            served = self.served[found.addr] = Served(part.broker_name, found.broker_id)
+            served = self.served[found.addr] = ServedRows(part.broker_name, found.broker_id)
         served.pulls += 1
         served.size += len(result.body)
 

@@ -19,7 +19,16 @@ from rocketrio.spark.access import (
     name_servers_of,
 )
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_kinds import GROUP, MAX_INT, TEXT, TRUTH, Kind, duration, truth, whole
+from rocketrio.spark.option_kinds import (
+    GROUP,
+    MAX_INT,
+    TEXT,
+    TRUTH,
+    OptionKind,
+    duration,
+    truth,
+    whole,
+)
 from rocketrio.spark.options import (
     DEFAULT_GROUP,
     WRITE,
@@ -62,7 +71,7 @@ class WriteOptions:
 
     name_servers: tuple[str, ...] = from_options(attrs.NOTHING, NAME_SERVER)
     topic: str | None = option(
-        "topic", Kind(str, _topic), None, "where all rows go; wins over the column `topic`"
+        "topic", OptionKind(str, _topic), None, "where all rows go; wins over the column `topic`"
     )
     producer_group: str = option(
         "producerGroup", GROUP, DEFAULT_GROUP, "the group under which brokers know the sender"

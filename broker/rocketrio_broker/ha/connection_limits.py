@@ -32,7 +32,7 @@ ARRIVALS_OF_HOST_LIMIT: Final = 16
 
 
 @attrs.define(eq=False)
-class Place:
+class HAPlace:
     """The place of one connection."""
 
     host: str
@@ -40,21 +40,21 @@ class Place:
     """Cancelled when a new connection gets the place."""
 
 
-class Places:
+class HAPlaces:
     """All of them."""
 
     def __init__(self) -> None:
-        self._arriving: list[Place] = []
+        self._arriving: list[HAPlace] = []
         """The oldest first."""
-        self._kept: set[Place] = set()
+        self._kept: set[HAPlace] = set()
 
     def __repr__(self) -> str:
-        return f"<Places of {len(self._kept)} slaves, {len(self._arriving)} arriving>"
+        return f"<HAPlaces of {len(self._kept)} slaves, {len(self._arriving)} arriving>"
 
     @contextmanager
-    def take(self, addr: str) -> Iterator[Place]:
+    def take(self, addr: str) -> Iterator[HAPlace]:
         """Give a place for as long as the block runs; the block is cancelled when a new connection gets the place."""
-        place = Place(split_addr(addr)[0])
+        place = HAPlace(split_addr(addr)[0])
         self._make_room(place.host)
         self._arriving.append(place)
         try:
@@ -75,7 +75,7 @@ class Places:
         self._arriving.remove(oldest)
         oldest.scope.cancel()
 
-    def keep(self, place: Place) -> None:
+    def keep(self, place: HAPlace) -> None:
         """Give the connection a slave's place. Raises ReplicationError if there are SLAVES_LIMIT slaves already."""
         if place not in self._arriving:
             return

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio.admin.reset_plan import Target
-from rocketrio.places import (
+from rocketrio.queue_positions import (
     FIRST,
     LAST,
     MILLISECONDS_MAX,

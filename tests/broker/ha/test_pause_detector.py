@@ -8,8 +8,8 @@ from tests.support.caller import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.ha.absence import ASK_AGAIN_AFTER, ASK_LIMIT, Absence
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets
+from rocketrio_broker.ha.pause_detector import ASK_AGAIN_AFTER, ASK_LIMIT, Absence
 from rocketrio_protocol.errors import NotReachableError
 
 

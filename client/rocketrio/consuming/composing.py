@@ -31,7 +31,7 @@ from rocketrio.consuming.offsets import OffsetStore
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_budget import PullBudget
-from rocketrio.consuming.queue_locks import QueueLocks
+from rocketrio.consuming.queue_locks import ConsumerLocks
 from rocketrio.consuming.rebalance import RECENT_REBALANCES, Rebalance, RebalanceService
 from rocketrio.consuming.running import Handlers
 from rocketrio.consuming.running_info import RunningMember
@@ -79,7 +79,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
     hand_out = HandOut(group)
     assigned = Assignment(group, offsets, hand_out, auto_commit=options.auto_commit)
     if options.orderly:
-        assigned.locks = QueueLocks(client, group, lost=assigned.drop_pulled, gained=hand_out.offer)
+        assigned.locks = ConsumerLocks(
+            client, group, lost=assigned.drop_pulled, gained=hand_out.offer
+        )
     reader = Reader(client, group, options.mode, pulls.last_broker)
     handlers = Handlers(
         hand_out,

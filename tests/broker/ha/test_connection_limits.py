@@ -1,4 +1,4 @@
-"""Who may be connected to the replication port at once, and who gives way (`ha/places.py`)."""
+"""Who may be connected to the replication port at once, and who gives way (`ha/connection_limits.py`)."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -6,25 +6,25 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import trio
 
-from rocketrio_broker.ha.errors import ReplicationError
-from rocketrio_broker.ha.places import (
+from rocketrio_broker.ha.connection_limits import (
     ARRIVALS_LIMIT,
     ARRIVALS_OF_HOST_LIMIT,
     SLAVES_LIMIT,
-    Place,
-    Places,
+    HAPlace,
+    HAPlaces,
 )
+from rocketrio_broker.ha.errors import ReplicationError
 
 
 @contextmanager
-def arrived(*hosts: str) -> Iterator[tuple[Places, list[Place]]]:
+def arrived(*hosts: str) -> Iterator[tuple[HAPlaces, list[HAPlace]]]:
     """Connections of these hosts, one after the other."""
-    places = Places()
+    places = HAPlaces()
     with ExitStack() as stack:
         yield places, [stack.enter_context(places.take(f"{host}:1")) for host in hosts]
 
 
-def lost(places: list[Place]) -> list[int]:
+def lost(places: list[HAPlace]) -> list[int]:
     return [number for number, place in enumerate(places) if place.scope.cancel_called]
 
 
@@ -53,7 +53,7 @@ async def test_place_of_an_identified_slave_is_not_taken() -> None:
 
 
 async def test_places_are_limited_and_a_slave_that_leaves_makes_room() -> None:
-    places = Places()
+    places = HAPlaces()
     with ExitStack() as stack:
         for number in range(SLAVES_LIMIT - 1):
             places.keep(stack.enter_context(places.take(f"10.0.0.{number}:1")))
@@ -67,7 +67,7 @@ async def test_places_are_limited_and_a_slave_that_leaves_makes_room() -> None:
 
 
 async def test_place_that_was_lost_ends_what_was_done_there() -> None:
-    places = Places()
+    places = HAPlaces()
     ended = trio.Event()
 
     async def wait() -> None:
