@@ -206,6 +206,8 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                     if not before or not is_asked:
                         continue
                     generation, offset = before[-1]
+                    if not _still_there(losses, queue_id, 1, at):
+                        continue  # Of the queue whose messages it counts nothing is left.
                     least = _still_there(losses, queue_id, offset, at)
                     least = min(least, ends.get(queue_id, least)) if losses else least
                     if found.get(queue_id, _NOTHING) < (generation, least):
