@@ -51,7 +51,7 @@ def side(request: pytest.FixtureRequest, on_apache: OnApache, on_ours: OnOurs) -
         side.send(queue_id, PER_QUEUE)
     side.java.call("push_start", group=GROUP, topic=TOPIC)
     side.java.call("push_take", group=GROUP, count=QUEUES * PER_QUEUE, timeout=JOIN_TIMEOUT)
-    wait_until(lambda: sum(read for _, read in _of(side).values()) == 6, "committed", 60)
+    wait_until(lambda: sum(read for _, read in _of(side).values()) == 6, "committed")
     return side
 
 

@@ -126,7 +126,7 @@ def _wait_committed(side: Side) -> None:
         rows = all(f"\n{topic} " in told for topic in (TOPIC, f"%RETRY%{GROUP}"))
         return rows and "Diff Total: 0" in told
 
-    wait_until(is_committed, "committed", 60)
+    wait_until(is_committed, "committed")
 
 
 SAME = {

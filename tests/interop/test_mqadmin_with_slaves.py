@@ -148,7 +148,7 @@ def tool(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Too
             "topic": TOPIC, "group": GROUP, "names": names.address, "master": master.address, "slave": slave.address,
             "folder": str(folder), "topics": str(folder / "topics.json"), "groups": str(folder / "groups.json"),
         }  # fmt: skip
-        wait_until(lambda: wire.is_registered(names.address, slave.address), "the slave", 30)
+        wait_until(lambda: wire.is_registered(names.address, slave.address), "the slave")
         yield Tool(version, java, words)
 
 

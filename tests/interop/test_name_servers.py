@@ -80,8 +80,8 @@ def mixed(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mi
             stack.push(broker)
             broker.start()
         apache.wait_ready()
-        wait_until(lambda: wire.is_registered(theirs.address, ours.address), "ours at Apache's", 60)
-        wait_until(lambda: wire.is_registered(our_names.address, ours.address), "ours at ours", 60)
+        wait_until(lambda: wire.is_registered(theirs.address, ours.address), "ours at Apache's")
+        wait_until(lambda: wire.is_registered(our_names.address, ours.address), "ours at ours")
         stack.enter_context(slave)
         java = stack.enter_context(JavaClient(version, our_names.address, folder / "java"))
         for broker in (apache, ours):
@@ -205,7 +205,7 @@ def test_java_sends_and_asks_by_the_vip_port(mixed: Mixed, version: str, tmp_pat
         java.call("send_batch", bodies=["vip 0", "vip 1"], **queue)
         assert _connections_to(mixed.ours.port - 2) >= 1
         end = java.call("offsets", **queue)["max"]
-        wait_until(lambda: java.call("offsets", **queue)["max"] >= 5, "the oneway send", 10)
+        wait_until(lambda: java.call("offsets", **queue)["max"] >= 5, "the oneway send")
         assert end >= 4
         # By the ordinary port; brokers of 5.x know the group by it.
         pulled = java.call("pull", group="vip", offset=0, max=32, **queue)
@@ -245,7 +245,7 @@ def test_second_master_is_refused_while_apaches_answers_and_listed_once_it_is_si
         assert refused.code != ResponseCode.SUCCESS
         assert refused.ext_fields["masterAddr"] == apache.address
         with stopped(apache):
-            wait_until(lambda: register().code == ResponseCode.SUCCESS, "the second one", 60.0)
+            wait_until(lambda: register().code == ResponseCode.SUCCESS, "the second one")
         # The connection of the second one has ended.
         wait_until(lambda: wire.is_registered(names.address, apache.address), "back", REGISTERED)
 
@@ -340,4 +340,4 @@ def _wait_acting(name_server: str, slave: str) -> None:
         brokers = _route(name_server)["brokerDatas"]
         return bool(brokers) and brokers[0]["brokerAddrs"].get("0") == slave
 
-    wait_until(is_acting, f"{slave} acts", 60.0)
+    wait_until(is_acting, f"{slave} acts")

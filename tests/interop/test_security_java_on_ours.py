@@ -78,7 +78,7 @@ def test_trace_needs_no_right_of_its_own(
         found = secured.operator.until("read_all", topic="RMQ_SYS_TRACE_TOPIC")
         return any(topic in message["body"] for message in found)
 
-    wait_until(is_there, "traced", 30)
+    wait_until(is_there, "traced")
 
 
 DENIED_QUEUE = {"topic": DENIED, "broker": "broker-a", "queue_id": 0}

@@ -188,7 +188,7 @@ def test_progress_of_delayed_messages_arrives(cluster: Cluster) -> None:
     wait_until(
         lambda: java.call("offsets", **_queue("loaded"))["max"] == before + 3, "delivered", 30
     )
-    wait_until(lambda: _delivered(cluster.master).get(2, 0) >= 2, "written down", 30)
+    wait_until(lambda: _delivered(cluster.master).get(2, 0) >= 2, "written down")
     wanted = _delivered(cluster.master)
     for slave in cluster.slaves.values():
         wait_until(

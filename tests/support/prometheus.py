@@ -48,9 +48,9 @@ class Prometheus:
         found = self.ask(expression)
         return float(found[0]["value"][1]) if found else None
 
-    def until(self, expression: str, wanted: float | None, seconds: float = 30) -> None:
+    def until(self, expression: str, wanted: float | None) -> None:
         """Wait until an expression has this value."""
-        wait_until(lambda: self.number(expression) == wanted, f"{expression} is {wanted}", seconds)
+        wait_until(lambda: self.number(expression) == wanted, f"{expression} is {wanted}")
 
     def broken_rules(self) -> list[str]:
         """The names of the rules that it could not evaluate."""
