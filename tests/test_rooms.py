@@ -216,7 +216,7 @@ def test_name_of_a_class_occurs_once_in_the_product() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_no_file_is_named_by_a_metaphor() -> None:
+def test_no_file_has_a_vague_name() -> None:
     vague = {"places", "beyond", "absence", "parts", "common", "misc", "utils", "helpers"}
     named = [
         str(path.relative_to(ROOT))

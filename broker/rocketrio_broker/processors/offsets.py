@@ -25,7 +25,7 @@ from rocketrio_broker.access.needs import (
     group_need,
     topic_need,
 )
-from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation
+from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation, Version
 from rocketrio_broker.requests.declaration import Audited, answers
 from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import SERVING
@@ -287,7 +287,7 @@ class OffsetProcessor:
                 f"the last one here is {stands.generation}"
             )
         if header.ownership is None:
-            return self._commit_of_slave(header, generation)
+            return self._commit_of_slave(header, generation, stands)
         is_owner = self._consumer_offsets.is_owner(
             header.consumer_group, header.topic, header.queue_id, header.ownership
         )
@@ -296,7 +296,10 @@ class OffsetProcessor:
         )
 
     def _commit_of_slave(
-        self, header: offset.UpdateConsumerOffsetRequestHeader, generation: Generation
+        self,
+        header: offset.UpdateConsumerOffsetRequestHeader,
+        generation: Generation,
+        stands: Version,
     ) -> Commit:
         """Return a slave's offset as a commit: it is progress, up to where the slave's log and this one part.
 
@@ -309,9 +312,6 @@ class OffsetProcessor:
             is_progress = parting is None or header.commit_offset <= parting
             return Commit(header.commit_offset if is_progress else NO_OFFSET, generation)
         end = self._store.next_queue_offset(header.topic, header.queue_id)
-        stands = self._consumer_offsets.query_version(
-            header.consumer_group, header.topic, header.queue_id
-        )
         if not end and header.commit_offset > 0 and stands.offset < 0:
             return Commit(NO_OFFSET, generation)  # The group has read nothing of this empty queue.
         limit = end if parting is None else min(parting, end)
