@@ -4,7 +4,7 @@
 
 A broker that changed its role while it ran (`broker role`, a hand-over, a master that follows another one) starts in
 that role again. If an operator changes role or id in the settings meanwhile, the settings win: the file is valid only
-for the settings with which it was written.
+for the settings with which it was written, and for those that say what the last order said.
 
 Invariant: after `hold` returns, a power cut does not undo it.
 Answers to: nothing; Java's brokers ignore the file.
@@ -61,6 +61,7 @@ class _Content(msgspec.Struct, rename="camel", kw_only=True):
     role: Role
     broker_id: int
     configured: RoleAndId
+    ordered: RoleAndId | None = None
     pending: PendingHandOver | None = None
     taken: str = ""
 
@@ -72,6 +73,7 @@ class RoleFile:
         self.configured = RoleAndId.of(configured)
         self.pending: PendingHandOver | None = None
         """A hand-over of this master that had no outcome when it stopped."""
+        self._ordered: RoleAndId | None = None
         self.taken = ""
         """The token of the hand-over by which this broker last became master."""
         self._file = ConfigFile(directory / FILE_NAME, disk=disk)
@@ -89,24 +91,31 @@ class RoleFile:
         self,
         config: BrokerConfig,
         *,
+        is_order: bool = False,
         pending: PendingHandOver | None = None,
         taken: str | None = None,
     ) -> None:
-        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then nothing changed."""
+        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then nothing changed.
+
+        `is_order`: an operator gave this role, and may write the same into the settings.
+        """
         taken = self.taken if taken is None else taken
         held = RoleAndId.of(config)
-        if (held, pending, taken) == (self._held, self.pending, self.taken):
+        ordered = held if is_order else self._ordered
+        now = held, ordered, pending, taken
+        if now == (self._held, self._ordered, self.pending, self.taken):
             return
         content = _Content(
             role=held.role,
             broker_id=held.broker_id,
             configured=self.configured,
+            ordered=ordered,
             pending=pending,
             taken=taken,
         )
         self._file.write(content)
         await self._disk.run(self._file.sync)
-        self._held, self.pending, self.taken = held, pending, taken
+        self._held, self._ordered, self.pending, self.taken = now
 
     def _load(self) -> RoleAndId:
         content = self._file.load(_Content)
@@ -115,7 +124,9 @@ class RoleFile:
         held = RoleAndId(content.role, content.broker_id)
         if not held.is_possible():
             return self.configured
-        if content.configured != self.configured:
+        # Settings that say what the last order said were changed with that order; what brokers agreed on since, in a
+        # hand-over say, is newer.
+        if self.configured not in (content.configured, content.ordered):
             if held != self.configured:
                 logger.warning(
                     "role or id in the settings was changed, the held role is dropped "
@@ -123,5 +134,5 @@ class RoleFile:
                     self.configured, content.configured, held,
                 )  # fmt: skip
             return self.configured
-        self.pending, self.taken = content.pending, content.taken
+        self._ordered, self.pending, self.taken = content.ordered, content.pending, content.taken
         return held

@@ -224,13 +224,13 @@ class RoleService:
             if not after.is_slave and not before.is_slave:
                 # A master stays a master: only what its sends wait for changes.
                 await self._change_mode(after)
-                await self._keep_role()
+                await self._keep_role(is_order=True)
                 return
             served = self._standing.served.value
             if after.is_slave:
                 async with self._between_roles:
                     self._end_role(after, BECOMES_A_SLAVE)
-                    await self._keep_role()
+                    await self._keep_role(is_order=True)
             else:
                 self._last_master = self._registration.last_master or self._last_master
                 self._reverts_to, self._accepts_loss = before, accept_loss
@@ -682,16 +682,16 @@ class RoleService:
 
     async def _holds_role(self) -> bool:
         """Store the role of a new master; revert to a slave and return False if a requested role cannot be stored."""
-        problem = await self._keep_role()
+        problem = await self._keep_role(is_order=self._reverts_to is not None)
         if problem is None or self._reverts_to is None:
             return True
         await self._revert(self._reverts_to, str(problem))
         return False
 
-    async def _keep_role(self) -> ConfigFileError | None:
+    async def _keep_role(self, *, is_order: bool = False) -> ConfigFileError | None:
         """Store this role for the next start; return the error if that fails."""
         try:
-            await self._role_file.hold(self._config.broker)
+            await self._role_file.hold(self._config.broker, is_order=is_order)
         except ConfigFileError as error:
             logger.warning("the role is not kept for the next start reason=%s", error)
             return error

@@ -46,6 +46,19 @@ async def test_changed_settings_override_the_held_role(caplog: pytest.LogCapture
     assert "settings=slave 5 before=sync-master 0 held=slave 3" in caplog.text
 
 
+async def test_settings_of_the_last_order_leave_what_came_after_it() -> None:
+    disk = MemoryDisk()
+    file = role_file(disk)
+    await file.hold(SLAVE, is_order=True)  # And the operator writes it into the settings.
+    await file.hold(MASTER, taken="t1")  # A hand-over.
+    started = role_file(disk, SLAVE)
+    assert (started.apply(SLAVE), started.taken) == (MASTER, "t1")
+    later = attrs.evolve(MASTER, role="slave", broker_id=4)
+    await started.hold(later)
+    assert role_file(disk, SLAVE).apply(SLAVE) == later
+    assert role_file(disk, MASTER).apply(MASTER) == MASTER  # Changed again, without an order.
+
+
 async def test_hand_over_that_was_not_over_is_known_at_the_next_start() -> None:
     disk = MemoryDisk()
     pending = PendingHandOver("10.0.0.11:10911", "t1", RoleAndId.of(MASTER))

@@ -7,9 +7,9 @@
 Each order goes with a change of the broker's own settings first, so that one that goes down comes back in the role it
 was given last; and it is repeated until the broker is in its role.
 
-Others change places by one command (`HandOver`), after which the brokers themselves say who leads, and settings that
-an order changed before are changed again; make a slave master while the master lives, which is to be refused (`Grab`);
-or decide which of two histories goes on (`Decision`).
+Others change places by one command (`HandOver`), after which the brokers themselves say who leads, whatever settings
+say that an order has changed before; make a slave master while the master lives, which is to be refused (`Grab`); or
+decide which of two histories goes on (`Decision`).
 
 Invariant: but for a grab no broker is made master before every other one is known not to be.
 """
@@ -111,11 +111,7 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
 
 
 async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
-    """One command. That its outcome is not known is none of the operator's business: the brokers settle that.
-
-    Only the settings that an order has changed are: those of a broker that has taken over (`World.keep_role`).
-    Otherwise it would start in the role that they say, and the former master has stepped down for it.
-    """
+    """One command. That its outcome is not known is none of the operator's business: the brokers settle that."""
     old, new = world.master, world.member(change.to) if change.to else None
     to = None
     if new is not None and new.is_running and new.broker.config.is_slave:
@@ -130,8 +126,6 @@ async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
             world.number(split_addr(addr)[0]) for addr in (done.old_address, done.new_address)
         )
         world.history.add(HandedOver(at=now(), former=former, broker=broker))
-        for member in (world.cluster.members[former], world.cluster.members[broker]):
-            world.keep_role(member)
 
 
 async def _grab(world: World, admin: Admin, grab: Grab) -> None:
@@ -201,7 +195,6 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
     broker_id = next(world.new_ids) if role == "slave" else MASTER_ID
     before = member.config
     after = member.config = attrs.evolve(before, role=role, broker_id=broker_id)
-    world.edited.add(world.number(member.host))
     while True:
         try:
             await admin.change_role(f"{member.host}:10911", role, broker_id)
