@@ -84,7 +84,7 @@ async def test_answer_that_did_not_wait_for_slaves_keeps_the_end(autojump_clock:
         await back_as_slave(old)
         await trio.sleep(10)
         assert state(old.broker) is HAClientState.BEYOND
-        assert "asked not to wait" in problem(old.broker)
+        assert "answered before slaves had it" in problem(old.broker)
 
 
 async def test_two_promotions_at_once_are_two_histories_of_one_number(

@@ -80,7 +80,10 @@ def why_kept(
         if line.mode != SYNC:
             return f"epoch {line.number} answered before any slave had a message"
         if line.answered_early:
-            return f"in epoch {line.number} some producers asked not to wait for slaves"
+            return (
+                f"in epoch {line.number} something was answered before slaves had it: a send that asked not to wait, "
+                "a message handed back, or a topic's deletion"
+            )
         had = [
             slave
             for slave in line.joined
