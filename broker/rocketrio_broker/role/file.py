@@ -115,6 +115,7 @@ class RoleFile:
         )
         self._file.write(content)
         await self._disk.run(self._file.sync)
+        # Not before the sync has returned: an equal call after one that failed must write again.
         self._held, self._ordered, self.pending, self.taken = now
 
     def _load(self) -> RoleAndId:

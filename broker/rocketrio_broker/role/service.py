@@ -195,6 +195,8 @@ class RoleService:
         self._task_status = task_status
         while True:
             with trio.CancelScope() as self._scope:
+                # `change` holds it until the role file has the next role: a broker that shows
+                # itself as a slave is one after a power cut too.
                 async with self._between_roles:
                     is_slave = self._config.broker.is_slave
                 if is_slave:
@@ -234,6 +236,8 @@ class RoleService:
             else:
                 self._last_master = self._registration.last_master or self._last_master
                 self._reverts_to, self._accepts_loss = before, accept_loss
+                # Sends from its last time as master may still wait, and acknowledgements
+                # count differently when it leads.
                 self._broker.waiting_answers.answer_all()
                 self._begin_to_lead(after)
             await self._standing.served.wait_past(served)
@@ -254,6 +258,8 @@ class RoleService:
         """
         async with self.turn:
             after = attrs.evolve(self._config.broker, role=role, broker_id=MASTER_ID)
+            # The point of no return comes first. If it led before the file is synced, a power cut would make it a slave
+            # that answers `void`, and the former master would write again, beside what was written here.
             await self._role_file.hold(after, taken=token)
             self._former = former
             self._begin_to_lead(after)
@@ -268,6 +274,8 @@ class RoleService:
 
     async def _note(self, event: Event, reason: str = "", *, other: str | None = None) -> None:
         """Report what this role has found out, unless it has been ended meanwhile."""
+        # An order ends a role at once, by its scope. What the ended role found out must not change the standing of the
+        # next one: a broker that is a slave by then would take writes.
         await trio.lowlevel.checkpoint_if_cancelled()
         self._switchboard.note(event, reason, other=other)
 
@@ -295,6 +303,8 @@ class RoleService:
             self._begin_to_lead(
                 attrs.evolve(self._config.broker, role=master.role, broker_id=master.broker_id)
             )
+        # `_begin_to_lead` has cancelled this task too. The file must lose its open hand-over
+        # all the same, or this broker asks again at its next start.
         with trio.CancelScope(shield=True):
             problem = await self._keep_role()
         while problem is not None:
@@ -458,6 +468,8 @@ class RoleService:
                 await self._revert(self._reverts_to, loss)
                 return
             await self._opener.recover(answers)
+            # The log has grown by what was fetched. Slaves may have that already:
+            # their first reports count up to there.
             self._switchboard.expect_acknowledgements()
         else:
             answers = await self._surveyor.survey_of(former)
@@ -467,6 +479,8 @@ class RoleService:
             nursery.start_soon(self._opener.ask, answers)
         if not await self._has_tables(former):
             return
+        # Now, and not when the task that waits for deletions runs: no master
+        # may have offsets of a topic's former incarnation.
         self._broker.deleted_topics.follow()
         await note(Event.CLAIMS, NOT_TAKEN_OVER)
         other = None
@@ -481,6 +495,7 @@ class RoleService:
             if not await self._holds_role():
                 return
         if other is None:
+            # Before it is listed: clients take the topics and their queues from what this broker registers.
             await self._restore_topics(known_to)
             self._topics_known_to = None
             listed = await self._register(former)
@@ -568,10 +583,13 @@ class RoleService:
         """
         store = self._store
         is_new_log = store.commit_log.is_empty
+        # Before the first write: without its line on the disk nothing shows later which master wrote a message.
         if self._epoch_role != self._config.broker.role:
             await self._open_epoch()
         self._second_history.begin(is_new_log=is_new_log)
         async with trio.open_nursery() as nursery:
+            # Before the first write too: until the ledger is read each transaction counts as open, and a commit that is
+            # sent again would deliver its message twice.
             for service in self._broker.leading_services():
                 await nursery.start(service.run)
             await self._note(Event.TAKES_OVER)
@@ -584,6 +602,7 @@ class RoleService:
             nursery.start_soon(self._gather_again)
             nursery.start_soon(self._second_history.watch)
             await self._wait_for_successor(refusals, listings)
+            # Writes end first, and then the services on which they depend.
             await self._note(Event.LOOKS, NOT_TAKEN_OVER)
             nursery.cancel_scope.cancel()
 
@@ -723,6 +742,7 @@ class RoleService:
         async with self._opening:
             refusals.refuse(Refuser.EPOCH, why)
             while True:
+                # The mode may change while the line is written; its messages belong to an epoch of their own.
                 role = self._config.broker.role
                 try:
                     await self._opener.open()
