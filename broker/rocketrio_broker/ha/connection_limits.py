@@ -71,12 +71,14 @@ class HAPlaces:
             if len(self._arriving) < ARRIVALS_LIMIT:
                 return
             host = max(hosts, key=lambda one: hosts[one])
+        # Only among the arriving: no host can displace a slave.
         oldest = next(place for place in self._arriving if place.host == host)
         self._arriving.remove(oldest)
         oldest.scope.cancel()
 
     def keep(self, place: HAPlace) -> None:
         """Give the connection a slave's place. Raises ReplicationError if there are SLAVES_LIMIT slaves already."""
+        # It is kept already, or has lost its place to a newer connection and is about to end.
         if place not in self._arriving:
             return
         if len(self._kept) >= SLAVES_LIMIT:

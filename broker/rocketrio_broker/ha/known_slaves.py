@@ -148,6 +148,7 @@ class KnownSlaves:
             await self._disk.run(self._file.sync)
         except ConfigFileError:
             return  # The file has logged the error; the next round tries again.
+        # Not after a write that failed: it is tried again only while memory and file differ.
         self._take(addrs)
         self.followed, self._ids = followed, ids
 
@@ -159,6 +160,7 @@ class KnownSlaves:
             for id_, addr in answer.items()
             if id_ != MASTER_ID and addr != self._peers.own_addr
         }
+        # An id that is listed at another address now belongs to the broker there.
         before = {addr: id_ for addr, id_ in self._ids.items() if id_ not in now.values()}
         newest_last = [*(before | now).items()]
         return dict(newest_last[-SLAVES_LIMIT:])

@@ -117,6 +117,7 @@ class LiveSlaves:
         ready = {
             connection.addr
             for connection in self._connections
+            # Connected is not enough: a slave that is far behind would answer readers from an old log.
             if connection.slave_request_offset is not None
             and max_physical_offset - connection.slave_ack_offset < self.slave_fallbehind_max
         }

@@ -165,6 +165,7 @@ def unsigned_questions(
     async def question(
         addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = CALL_TIMEOUT
     ) -> RemotingCommand:
+        # Without a signature first: any host can be listed, and would get what an earlier broker accepts as an order.
         answer = await unsigned(addr, request, body, timeout=timeout)
         if refusal_class(answer.code, answer.remark) is None or not may_sign(addr):
             return answer

@@ -55,6 +55,7 @@ class SlaveIds:
         """
         # If a name server does not answer, the others list the same; and ids given here are known anyway.
         answers = await self._peers.listed_by_all()
+        # No await from here on: two brokers that ask at the same time must not get one id.
         met = self._met()
         listed = sorted({id_ for one in answers for id_, other in one.items() if other == addr})
         before = self._given.pop(addr, MASTER_ID)

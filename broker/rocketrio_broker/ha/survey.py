@@ -195,6 +195,7 @@ class Surveyor:
         remembered = frozenset(peers.remembered())
         asking = _Asking(peers, {peers.own_addr, *but}, then=self.log_end)
         listed: dict[str, Mapping[int, str]] = {}
+        # Each is silent until it has answered: the limit may end the round at any await.
         silent_servers = {addr: no_answer(addr) for addr in peers.name_servers}
 
         async def ask_name_server(addr: str) -> None:
@@ -289,6 +290,8 @@ class Surveyor:
 
     async def status(self, view: PeerView) -> PeerView:
         """Ask how the replication of a broker goes."""
+        # Signed: the peer may want an account for it. A stranger who is listed can
+        # use the proof nowhere else (docs/decisions/0071).
         body = await ask(self.peers.call, view.addr, GetBrokerHAStatusRequestHeader())
         return attrs.evolve(view, status=HARuntimeInfo.from_json(body))
 
@@ -317,6 +320,7 @@ class _Asking:
         view = PeerView(peer) if isinstance(peer, str) else peer
         if view.addr not in self._asked:
             self._asked.add(view.addr)
+            # Before it is asked: if the limit ends the round, the broker is in the result with this reason.
             self._views[view.addr] = attrs.evolve(view, problem=no_answer(view.addr))
             self.nursery.start_soon(self._ask, view)
 
