@@ -87,6 +87,7 @@ def _parked(
     later = msgspec.structs.replace(
         put, properties=java_properties_text(properties).encode(), tags=UNKNOWN_TAGS
     )
+    # Under the topic to which it is to be released, and now: later its sender is gone, and it would be lost.
     if (refused := store.never_takes(later)) is not None:
         raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"{refused.status.name}: {refused.remark}")
     return msgspec.structs.replace(later, topic=topic, queue_id=queue_id)
