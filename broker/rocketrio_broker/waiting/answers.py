@@ -148,6 +148,7 @@ class _Line:
 
     def add(self, waiting: WaitingAnswer) -> None:
         line = self.waiting
+        # Only the first of a line is looked at: one out of order would be answered too early or too late.
         assert not line or line[-1].end_offset <= waiting.end_offset, "appends come in log order"
         waiting.undecided += 1
         line.append(waiting)
@@ -302,6 +303,7 @@ class WaitingAnswers:
             (self._slave_line, self._slaves_decided),
             (self._flush_line, self._flush_decided),
         ):
+            # What is safe already is answered as such; only the rest as late.
             decided(line.take_covered())
             decided(line.take_all(), is_late=True)
 
@@ -325,6 +327,7 @@ class WaitingAnswers:
                     logger.error("the epoch file cannot be written, answers wait reason=%s", error)
                     await trio.sleep(_NOTE_AGAIN_AFTER)
                     continue
+                # After the line is on the disk: from now on nothing of this epoch is cut off automatically.
                 unnoted, self._unnoted = self._unnoted, []
                 for channel, frame in unnoted:
                     self._waiting_count -= 1
@@ -369,6 +372,7 @@ class WaitingAnswers:
         last: Channel | None = None
         frames: list[bytes] = []
         for waiting in decided:
+            # It is in the other line too, and says SUCCESS only when both have decided.
             if waiting.undecided:
                 continue
             channel = waiting.channel
