@@ -87,10 +87,12 @@ class Connections:
                 answer = await channel.call(request, body, timeout=timeout, now=now)
         except RequestTimeoutError:
             count = self._timeouts[addr] = self._timeouts.get(addr, 0) + 1
+            # Not at the first: a busy server answers late, and closing the connection removes a group's member.
             if count >= TIMEOUTS_IN_A_ROW:
                 del self._timeouts[addr]
                 self.pool.drop(addr)
             raise
+        # Any answer counts: only timeouts in a row mean that the other end has gone.
         if self._timeouts:
             self._timeouts.pop(addr, None)
         if answer.code and refusal_class(answer.code, answer.remark) is not None:
@@ -113,6 +115,7 @@ class Connections:
             is_renewed = False
             with trio.move_on_at(until):
                 is_renewed = await account.renewed(credentials)
+            # Only with other credentials: the same ones would be refused again.
             if is_renewed:
                 left = until - trio.current_time()
                 answer = await self.pool.call(addr, request, body, timeout=left)

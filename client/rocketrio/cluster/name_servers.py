@@ -104,6 +104,8 @@ class NameServers:
                 return route
             if answer.code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
                 self._check(answer, "the name server gave no route", self.addresses[index], topic)
+            # Not yet the answer: a name server that restarted knows nothing for
+            # up to 30 s, and the others may know the topic.
             unknown = True
         if unknown:
             return None
@@ -213,6 +215,7 @@ class NameServers:
         address = self.addresses[index]
         count = len(self.addresses)
         is_last = len(failures) == count - 1
+        # A dead one must leave time for the next within the time of one send.
         timeout = self.timeout if is_last else min(self.timeout, NEXT_AFTER)
         answer, is_answered = None, False
         try:
