@@ -10,7 +10,6 @@ import attrs
 from rocketrio.arguments import flag, instance, list_of, seconds, text, whole_number
 from rocketrio.callables import plain_function
 from rocketrio.consuming.allocate import AllocateStrategy
-from rocketrio.consuming.fetch import StartFrom
 from rocketrio.consuming.process_queue import (
     PULL_THRESHOLD_FOR_QUEUE,
     PULL_THRESHOLD_SIZE_FOR_QUEUE,
@@ -33,6 +32,9 @@ Tags: TypeAlias = str | Iterable[str] | None
 Where: TypeAlias = str | Mapping[str, str] | None
 
 Mode: TypeAlias = Literal["clustering", "broadcasting"]
+
+StartFrom: TypeAlias = Literal["earliest", "latest", "end"] | datetime
+"""Where a group begins on a queue on which it never committed; "latest" is RocketMQ's rule, "end" is exact."""
 
 AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
 
@@ -127,6 +129,11 @@ class ConsumerOptions:
     def is_broadcasting(self) -> bool:
         """Whether every member gets every message."""
         return self.mode == "broadcasting"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other members of the group may get the queues that this one has."""
+        return self.queues is None and not self.is_broadcasting
 
 
 def read_subscriptions(
