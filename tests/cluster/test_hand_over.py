@@ -169,13 +169,14 @@ async def test_offsets_that_were_committed_a_moment_before_are_known(
         assert await pair.caller.committed(pair.second.broker.address) == 17
 
 
+@pytest.mark.parametrize("delay", [0.2, 0.4])
 async def test_offsets_committed_meanwhile_are_known_when_writes_are_taken_over_a_slow_link(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, delay: float
 ) -> None:
     async with pair_of() as pair, trio.open_nursery() as nursery:
         await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
         await trio.sleep(10)
-        pair.cluster.memory_network.delay(pair.first.host, pair.second.host, 0.2)
+        pair.cluster.memory_network.delay(pair.first.host, pair.second.host, delay)
         nursery.start_soon(pair.hand_over)
         await eventually(lambda: pair.master.state.standing.now is HANDING_OVER)
         await pair.caller.commit(pair.first.broker.address, 17)

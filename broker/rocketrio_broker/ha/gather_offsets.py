@@ -182,7 +182,7 @@ class _Gathering:
     async def _ask_slave(self, addr: str) -> None:
         # Missing until its answer is here: the time limit may end this at any await.
         self.result.slaves_missing.add(addr)
-        # Offsets first: after a hand-over there is time for one answer on a slow link, and tables change less often.
+        # Offsets first: a slow link may leave time for one answer, and tables change less often.
         offsets = await self._insist(addr, self._offsets)
         if offsets is not None:
             self._take(addr, offsets)

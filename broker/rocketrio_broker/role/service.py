@@ -111,9 +111,6 @@ after a failure of an asynchronous master they are what was on the way."""
 A_SLAVE: Final = "this broker is a slave"
 BECOMES_A_SLAVE: Final = "this broker becomes a slave"
 
-HANDED_OVER_GATHER_LIMIT: Final = 0.5
-"""Seconds for the tables of a master that has just handed over: they were copied a moment before."""
-
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: the name servers list this master by then."""
 
@@ -462,7 +459,6 @@ class RoleService:
             # Name servers may not list the last master as a slave yet, though it has more.
             fetched = await self._fetch(self._wait, found, self._last_master)
             missing, answers = fetched.unreachable, found.joined(fetched.survey)
-            limit = GATHER_LIMIT
             # Before offsets are gathered: they count messages of epochs.
             if (loss := self._loss()) is not None and self._reverts_to is not None:
                 await self._revert(self._reverts_to, loss)
@@ -472,10 +468,11 @@ class RoleService:
             # their first reports count up to there.
             self._switchboard.expect_acknowledgements()
         else:
-            answers = await self._surveyor.survey_of(former)
-            missing, limit = {}, HANDED_OVER_GATHER_LIMIT
+            answers, missing = await self._surveyor.survey_of(former), {}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._gather, answers, missing, limit, self._tables_of)
+            # For as long after a hand-over too: the former master alone knows what was committed since the last copy,
+            # and an offset that is not known when clients come here goes backwards.
+            nursery.start_soon(self._gather, answers, missing, GATHER_LIMIT, self._tables_of)
             nursery.start_soon(self._opener.ask, answers)
         if not await self._has_tables(former):
             return
