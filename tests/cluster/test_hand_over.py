@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 from tests.cluster.histories.disk import ScheduledDisk
-from tests.cluster.members import level, listed, role_of, store
+from tests.cluster.members import level, listed, lose, role_of, store
 from tests.support.caller import caller_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.pair import Pair
@@ -19,6 +19,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.processors.ha_status import HAStatusProcessor
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOverService, State
+from rocketrio_broker.role.service import NOBODY_LEADS_AFTER
 from rocketrio_broker.role.standing import FOLLOWING, HANDING_OVER
 from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_protocol.codes import ResponseCode
@@ -339,6 +340,42 @@ def lose_answer(steps: Steps, pair: Pair, *, reconnect: float | None) -> None:
         return state
 
     steps.act = acted
+
+
+async def test_former_master_leads_again_if_its_successor_forgot_that_before_it_led(
+    autojump_clock: MockClock, steps: Steps
+) -> None:
+    """No log shows that another broker was to lead: the successor cannot ask for the end, and its role file is lost."""
+    async with pair_of() as pair:
+        network = pair.cluster.memory_network
+        await store(pair.caller, pair.first, b"one")
+
+        async def restart() -> None:
+            await pair.second.kill()
+            await pair.second.start()
+
+        async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+            state = await steps.whole(taker, header, body)
+            if header.step == "take":
+                pair.cluster.nursery.start_soon(restart)
+                await trio.sleep_forever()
+            if header.step == "ask":
+                network.partition(pair.first.host, pair.second.host, one_way=True)
+            return state
+
+        steps.act = acted
+        await pair.hand_over()
+        assert role_of(pair.second) == ("sync-master", 0)
+        await pair.second.kill()
+        lose(pair.cluster, pair.second, "role file")
+        await pair.second.start()
+        network.heal()
+        assert [role_of(member)[0] for member in (pair.first, pair.second)] == ["slave", "slave"]
+        await trio.sleep(NOBODY_LEADS_AFTER + 20)
+        assert role_of(pair.first) == ("sync-master", 0)
+        assert role_of(pair.second) == ("slave", 1)
+        await store(pair.caller, pair.first, b"two")
+        await level(pair.first, pair.second)
 
 
 @pytest.mark.parametrize("reconnect", [0.3, 8.0])

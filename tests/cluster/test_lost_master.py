@@ -6,13 +6,12 @@ from typing import Literal
 import attrs
 import pytest
 import trio
-from tests.cluster.members import copy_of, failed_over, level, role_of, set_back, store
+from tests.cluster.members import copy_of, failed_over, level, lose, role_of, set_back, store
 from tests.cluster.power_cuts import cluster_of, settle
 from tests.support.caller import Caller, accepted, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
-from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.service import FAR_BEHIND, NOBODY_LEADS_AFTER
 from rocketrio_protocol.codes import ResponseCode
 
@@ -31,17 +30,6 @@ async def healed(cluster: EmbeddedCluster, call: Caller) -> tuple[Member, Member
     await level(first, second)
     await trio.sleep(KNOWN_WITHIN)
     return first, second
-
-
-def lose(cluster: EmbeddedCluster, member: Member, what: Literal["disk", "role file"]) -> None:
-    """Take something from a broker that is down."""
-    if what == "disk":
-        member.disk = cluster.make_disk()
-        return
-    for name in (FILE_NAME, f"{FILE_NAME}.bak"):
-        path = member.config.data / "config" / name
-        if member.disk.exists(path):
-            member.disk.unlink(path)
 
 
 @pytest.mark.parametrize("restarted", ["neither", "the former master", "both"])

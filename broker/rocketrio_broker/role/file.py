@@ -74,6 +74,7 @@ class RoleFile:
         self.pending: PendingHandOver | None = None
         """A hand-over of this master that had no outcome when it stopped."""
         self._ordered: RoleAndId | None = None
+        self._is_synced = True
         self.taken = ""
         """The token of the hand-over by which this broker last became master."""
         self._file = ConfigFile(directory / FILE_NAME, disk=disk)
@@ -82,6 +83,11 @@ class RoleFile:
 
     def __repr__(self) -> str:
         return f"<RoleFile {self._held}, configured {self.configured}>"
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether an operator gave the held role, and not another broker."""
+        return self._held == self._ordered
 
     def apply(self, config: BrokerConfig) -> BrokerConfig:
         """Return the settings with the held role and id."""
@@ -95,7 +101,8 @@ class RoleFile:
         pending: PendingHandOver | None = None,
         taken: str | None = None,
     ) -> None:
-        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then nothing changed.
+        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then it is open
+        which of both the file has; the next call writes in any case.
 
         `is_order`: an operator gave this role, and may write the same into the settings.
         """
@@ -103,7 +110,7 @@ class RoleFile:
         held = RoleAndId.of(config)
         ordered = held if is_order else self._ordered
         now = held, ordered, pending, taken
-        if now == (self._held, self._ordered, self.pending, self.taken):
+        if self._is_synced and now == (self._held, self._ordered, self.pending, self.taken):
             return
         content = _Content(
             role=held.role,
@@ -113,9 +120,11 @@ class RoleFile:
             pending=pending,
             taken=taken,
         )
+        # Until the sync has returned the file may have either: what goes back to the role before must be written too.
+        self._is_synced = False
         self._file.write(content)
         await self._disk.run(self._file.sync)
-        # Not before the sync has returned: an equal call after one that failed must write again.
+        self._is_synced = True
         self._held, self._ordered, self.pending, self.taken = now
 
     def _load(self) -> RoleAndId:

@@ -391,7 +391,8 @@ class RoleService:
     async def _may_lead_again(self, found: Survey, last: str | None) -> bool:
         """Return whether this broker is master by its settings, and all that it knows of are slaves of no master.
 
-        An order to be a slave stands until it was carried out: until another broker has led since this one did.
+        An order to be a slave stands until it was carried out: until another broker has led since this one did. A
+        hand-over does not: its successor says that it is a slave, and has forgotten that it was to lead.
         """
         if (
             self._standing.now is not FOLLOWING
@@ -402,7 +403,9 @@ class RoleService:
         epochs = self._store.epochs
         is_carried_out = bool(epochs.lines) and epochs.lines[-1].member != epochs.member
         return (
-            is_carried_out or await self._slave_has_later_epoch(found)
+            not self._role_file.is_ordered
+            or is_carried_out
+            or await self._slave_has_later_epoch(found)
         ) and not self.turn.locked()
 
     async def _slave_has_later_epoch(self, found: Survey) -> bool:

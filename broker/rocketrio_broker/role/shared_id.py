@@ -119,7 +119,7 @@ class SharedId:
                 return
             after = attrs.evolve(own, broker_id=broker_id)
             try:
-                await self._role_file.hold(after)
+                await self._role_file.hold(after, is_order=self._role_file.is_ordered)
             except ConfigFileError as error:
                 logger.warning("the role is not kept for the next start reason=%s", error)
                 return
