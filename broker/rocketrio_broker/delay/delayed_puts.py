@@ -115,6 +115,7 @@ def released(message: MessageExt) -> PutMessage | None:
         return None
     if queue_id is None or queue_id > QUEUE_ID_LIMIT:
         return None
+    # The bytes as they are stored: decoded and encoded again they could differ from those of an Apache broker.
     return stored_again(message, topic=topic, queue_id=queue_id, properties=properties)
 
 

@@ -499,6 +499,7 @@ class OffsetWriting:
         for key in keys:
             if key in self._done:
                 continue
+            # Also a key that is not there yet: added after the beginning, it is no part of that moment.
             self._done.add(key)
             if key not in self._table.offsets:
                 continue

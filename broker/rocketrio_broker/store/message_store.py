@@ -249,6 +249,7 @@ class MessageStore:
         self.queue_table.take_grown()
         if checkpoint.positions is not None:
             self.read_gate.set_reported(checkpoint.positions.read_gate)
+            # A crash may have taken the end: addresses beyond it will hold messages that no reader has seen.
             self.read_gate.log_was_cut(found.end)
             self.acknowledged.shown = self.read_gate.end.value if self.read_gate.is_gating else 0
         _LOG.info(
@@ -290,6 +291,7 @@ class MessageStore:
         # First: a message that came during the syncs below would be answered,
         # and the directory be marked as if it were synced.
         self.refusals.refuse(Refuser.CLOSING, "the store is closing")
+        # What the disk has is not known: the directory stays marked as crashed, and the next start recovers.
         if self.health.has_fault:
             return
         try:

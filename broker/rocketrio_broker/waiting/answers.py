@@ -152,6 +152,7 @@ class _Line:
         assert not line or line[-1].end_offset <= waiting.end_offset, "appends come in log order"
         waiting.undecided += 1
         line.append(waiting)
+        # The task waits for the first one alone; whatever comes behind it is due later.
         if len(line) == 1:
             self._added.advance(self._added.value + 1)
 
@@ -270,6 +271,7 @@ class WaitingAnswers:
             if end_offset < slaves.available_until:
                 self._slave_line.add(waiting)
             else:
+                # Now, and not after the timeout: no slave that is near enough could answer it.
                 waiting.slave_code = _SLAVE_NOT_AVAILABLE
         if self._waits_for_flush:
             self._flush_line.add(waiting)
@@ -337,6 +339,7 @@ class WaitingAnswers:
         line = self._slave_line
         while True:
             await line.wait_first_late()
+            # Those that are covered first: a message that slaves have must not be answered as late.
             self.answer_replicated()
             self._slaves_decided(line.take_late(self._current_time()), is_late=True)
 
@@ -344,6 +347,7 @@ class WaitingAnswers:
         line = self._flush_line
         while True:
             await line.wait_first_covered()
+            # In this order, for the same reason.
             self._flush_decided(line.take_covered())
             self._flush_decided(line.take_late(self._current_time()), is_late=True)
 

@@ -144,6 +144,7 @@ class HeldPulls:
         if not self._is_within_share(pull) or not self._by_weight:
             return None
         most = max(self._by_weight)
+        # The newcomer's own connection would have the most: it gets no place, and is answered at once.
         if most <= self._weights.get(pull.channel, 0) + pull.weight:
             return None
         heaviest = next(iter(self._by_weight[most]))
@@ -190,6 +191,7 @@ class HeldPulls:
 
     def remove(self, pull: HeldPull) -> None:
         """Stop holding a pull."""
+        # It stays in the heap of deadlines until it is met or swept; by this mark it is not executed a second time.
         pull.is_over = True
         at_queue = self._by_key[pull.key]
         del at_queue[pull]
