@@ -3,7 +3,7 @@
 Clean-up code still runs, because it is cancelled, but everything that it writes, syncs, sends or dials is lost. What
 remains is what kill -9 leaves: the page cache with everything written before.
 
-Invariant: after `kill` no byte of the disk changes and no byte is sent.
+Invariant: after `kill` no byte is sent, and no file changes, except for the index of keys (see `map`).
 """
 
 from collections.abc import Callable
@@ -103,6 +103,7 @@ class _SwitchedFile:
         self._file = file
         self._switch = switch
         self.pread = file.pread
+        # A mapping is memory, which nothing holds back: after the kill the clean stop builds the key index to its end.
         self.map = file.map
         self.forget_pages = file.forget_pages
         self.close = file.close
