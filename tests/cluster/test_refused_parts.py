@@ -14,9 +14,9 @@ from rocketrio import Credentials
 from rocketrio.admin import Admin
 from rocketrio.admin.cluster_status import REFUSED
 from rocketrio.admin.diagnosis.checks import check_brokers, check_errors
-from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.group_overview import group_overviews
 from rocketrio.admin.topic_admin import topic_overviews
+from rocketrio.thresholds import Limits, Status
 
 WATCHER = Credentials("watcher", SECRET)
 GROUP_REFUSED = "without a right on Group:billing"

@@ -27,7 +27,7 @@ from rocketrio.admin.clients import (
 from rocketrio.admin.cluster_status import BrokerStatus
 from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
 from rocketrio.admin.diagnosis import CODES, Diagnosis, GroupCheck, Health
-from rocketrio.admin.diagnosis.rule import Finding, Severity
+from rocketrio.admin.diagnosis.rule import Finding
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.drain import Held, WritePermission
 from rocketrio.admin.events import BrokerEvent, EventFeed
@@ -72,6 +72,7 @@ from rocketrio.admin.topic_admin import (
     topic_readers,
 )
 from rocketrio.admin.transactions import Transactions
+from rocketrio.thresholds import Severity
 from rocketrio_protocol.errors import QueryNotFoundError, RequestCodeNotSupportedError
 from rocketrio_protocol.lag import Owner, Verdict
 
