@@ -39,6 +39,9 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.remoting.ports import split_addr
 
 ORDER_AGAIN_PAUSE: Final = 1.0
+ORDER_LIMIT: Final = 300.0
+"""Virtual seconds of orders to one broker. A name server lists a master that went silent for 120 s, and then all faults
+are over: a broker that is not in its role by now never will be."""
 LEVEL_LIMIT: Final = 8.0
 """Seconds a careful operator waits without a master until the other has all; then the first goes on."""
 FINDS_OUT_LIMIT: Final = 8.0
@@ -191,24 +194,34 @@ async def _has_all(world: World, new: Member) -> bool:
 
 
 async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool:
-    """Whether the broker is in the role, by this order or by its settings; not if another one leads meanwhile."""
+    """Whether the broker is in the role, by this order or by its settings; not if another one leads meanwhile.
+
+    Raises AssertionError if neither comes within `ORDER_LIMIT`.
+    """
     broker_id = next(world.new_ids) if role == "slave" else MASTER_ID
     before = member.config
     after = member.config = attrs.evolve(before, role=role, broker_id=broker_id)
-    while True:
-        try:
-            await admin.change_role(f"{member.host}:10911", role, broker_id)
-        except Error as error:
-            _note(world, f"{member.host} is not yet {role}: {error}")
-            if role != "slave" and world.has_master and world.master is not member:
-                member.config = before
-                return False
-        else:
-            if member.is_running:  # One that is starting answers too.
-                member.config = after
-                _note(world, f"{member.host} is {role}")
-                return True
-        await trio.sleep(ORDER_AGAIN_PAUSE)
+    reason = "no answer came"
+    with trio.move_on_after(ORDER_LIMIT):
+        while True:
+            try:
+                await admin.change_role(f"{member.host}:10911", role, broker_id)
+            except Error as error:
+                reason = str(error)
+                _note(world, f"{member.host} is not yet {role}: {reason}")
+                if role != "slave" and world.has_master and world.master is not member:
+                    member.config = before
+                    return False
+            else:
+                if member.is_running:  # One that is starting answers too.
+                    member.config = after
+                    _note(world, f"{member.host} is {role}")
+                    return True
+                reason = "it answered, and does not run yet"
+            await trio.sleep(ORDER_AGAIN_PAUSE)
+    raise AssertionError(
+        f"{member.host} did not become {role} in {ORDER_LIMIT:g} s of orders, one per second: {reason}"
+    )
 
 
 def _note(world: World, text: str) -> None:
