@@ -18,6 +18,12 @@
 A request that makes the other broker promise or do something is no part of a survey, and is sent when it counts: the
 greeting that announces an epoch (`open_epoch.py`), the steps of a hand-over. Nor are the tables (`gather_offsets.py`).
 
+The name servers' list alone is no survey either, which would ask all brokers in it too: the list says which ids are
+taken (`slave_ids.py`), which slaves to remember (`known_slaves.py`) or to hand over to, and which ids those have that
+are connected (`live_slaves.py`). And before a master serves without a slave's offsets, it asks a name server for the
+list until it answers (`gather_offsets.py`), where a survey asks once. All ask by `Peers.listed`, which alone reads the
+answer and limits it.
+
 Invariant: a survey changes nothing at the brokers that are asked.
 Invariant: it takes no longer than its limit, and a broker without an answer is in it, with the reason.
 """
