@@ -18,11 +18,9 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.errors import ReplicationError
 from rocketrio_protocol.remoting.ports import split_addr
-
-SLAVES_LIMIT: Final = 64
-"""The most slaves served at once; a master has a handful, and each costs a stream of the whole log."""
 
 ARRIVALS_LIMIT: Final = 64
 """The most connections at once that have not identified themselves."""

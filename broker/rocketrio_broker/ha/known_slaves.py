@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 import trio
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
@@ -33,9 +34,6 @@ REFRESH_PERIOD: Final = 30.0
 """Seconds between requests to the name servers, as between registrations (registerNameServerPeriod)."""
 SETTLE_TIME: Final = 1.0
 """Seconds to wait after a change: the name servers know of it then."""
-SLAVES_LIMIT: Final = 64
-"""The most addresses that are kept; as many slaves may be connected."""
-
 CONNECTED_WITHIN: Final = 10.0
 """Seconds for which a slave that has connected is asked: twice as long as slaves pause between two attempts."""
 

@@ -15,9 +15,9 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.config import SLAVES_LIMIT, HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
-from rocketrio_broker.ha.connection_limits import SLAVES_LIMIT, HAPlace, HAPlaces
+from rocketrio_broker.ha.connection_limits import HAPlace, HAPlaces
 from rocketrio_broker.ha.errors import (
     AskedOnlyError,
     EpochEndedError,
