@@ -12,3 +12,5 @@ QUIET_SECONDS: Final = 35.0
 """Producers read routes every 30 seconds; a log that has not grown for this long gets no more messages from them."""
 VIEW_MAX_MESSAGES: Final = 1000
 """The dead letters that are shown unless the user says how many."""
+EXPORTER_NAMES: Final = ("native", "exporter", "own")
+"""The sets of names under which `rocketrio exporter` serves metrics."""
