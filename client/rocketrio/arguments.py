@@ -10,9 +10,12 @@ from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rocketrio_protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    import attrs
 
 T = TypeVar("T")
 
@@ -103,3 +106,14 @@ def instance(kind: type[T], argument: str, value: object, *, hint: str) -> None:
     """Check for an instance of a rocketrio class."""
     if not isinstance(value, kind):
         raise ConfigError(f"{argument}={value!r} must be a {kind.__name__}: {hint}")
+
+
+def checked(
+    check: Callable[..., object], **bounds: Any
+) -> Callable[[object, "attrs.Attribute[Any]", Any], None]:
+    """Return the validator of a field of attrs that checks as one of these functions does."""
+
+    def validate(_: object, field: "attrs.Attribute[Any]", value: Any) -> None:
+        check(field.name, value, **bounds)
+
+    return validate
