@@ -22,6 +22,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.connect import ClientOptions
+from rocketrio.limits import ADMIN_TIMEOUT, API_TIMEOUT
 from rocketrio.producing.pipeline import BATCH_MAX_MESSAGES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
@@ -82,6 +83,8 @@ def test_limits_in_the_documentation_are_the_defaults() -> None:
     assert default(open_client, "poll_name_server_interval") == INTERVAL
 
 
-def test_docstring_of_open_consumer_names_the_limits() -> None:
+def test_docstrings_name_the_limits() -> None:
     text = " ".join((open_consumer.__doc__ or "").split())
     assert f"{QUEUE_LIMITS} for a queue and {kib(PREFETCH.total_bytes)} over all queues" in text
+    text = " ".join((open_client.__doc__ or "").split())
+    assert f"the {API_TIMEOUT:g} seconds ({ADMIN_TIMEOUT:g} for administration)" in text

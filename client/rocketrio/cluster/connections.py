@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from rocketrio.cluster.account import Account
+from rocketrio.limits import ADMIN_TIMEOUT
 from rocketrio_protocol.codes import RequestCode, code_name
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest
@@ -30,7 +31,7 @@ _TOPIC: Final = re.compile(r"[Tt]opic:([^\s,]+)")
 _RESOURCE: Final = re.compile(r"has no permission to access (.+?) from ")
 """What the account lacks a right on, in the words of rocketrio's brokers and of RocketMQ 5."""
 
-QUESTION_TIMEOUT_MAX: Final = 5.0
+QUESTION_TIMEOUT_MAX: Final = ADMIN_TIMEOUT
 """The longest timeout of a request that a server can answer at once; what takes longer on purpose has a longer one."""
 TIMEOUTS_IN_A_ROW: Final = 2
 """Consecutive requests without an answer after which a connection counts as dead."""

@@ -17,6 +17,7 @@ import trio
 from rocketrio.arguments import list_of
 from rocketrio.cluster.connections import Caller
 from rocketrio.cluster.variables import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE
+from rocketrio.limits import API_TIMEOUT
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, TopicList, TopicRouteData
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -45,7 +46,6 @@ from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import name_server_addrs, split_addr
 
-NAME_SERVER_TIMEOUT: Final = 3.0  # mqClientApiTimeout
 NEXT_AFTER: Final = 1.0
 """Seconds for one name server while there is another one to ask, so that a send has time for both."""
 
@@ -74,7 +74,7 @@ class NameServers:
 
     pool: Caller
     addresses: tuple[str, ...]
-    timeout: float = NAME_SERVER_TIMEOUT
+    timeout: float = API_TIMEOUT
     _first: int = 0
 
     async def call(self, header: RequestHeader, body: bytes = b"") -> RemotingCommand:
