@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import attrs
 
-from rocketrio_protocol.bodies.fastjson import dumps
 from rocketrio_protocol.codes import RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.headers import RequestHeader, fields_of, value_type, wire_name
 from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.record import compression
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC, half_address
 from tests.fuzz.target import SEED_LIMIT
 from tests.golden.golden import recorded_frames
+from tests.support.raw_client import heartbeat
+from tests.support.raw_frames import command_of
 from tests.support.records import plain_record, plain_records
 from tests.support.request_headers import COMMANDS
 
@@ -45,19 +45,9 @@ RECORD_WORDS: Final = (
     b"TRAN_MSG\x01true\x02", b"PGROUP\x01p\x02", b"CORRELATION_ID\x01", b"MSG_TYPE\x01reply\x02", b"9" * 30, b"-1",
 )  # fmt: skip
 
-MEMBER: Final = dumps(
-    {
-        "clientID": "lab",
-        "producerDataSet": [{"groupName": PRODUCERS}],
-        "consumerDataSet": [
-            {
-                "groupName": GROUP, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
-                "subscriptionDataSet": [{"topic": TOPIC, "subString": "t || u", "subVersion": 1,
-                                         "tagsSet": ["t", "u"], "codeSet": [116, 117], "expressionType": "TAG"}],
-            }
-        ],
-    }
+MEMBER: Final = heartbeat(
+    "lab", producers=[PRODUCERS], consumers=[GROUP], topics=[TOPIC], expression="t || u", tagsSet=["t", "u"],
+    codeSet=[116, 117],
 )  # fmt: skip
 """A heartbeat of a client with a producer and a consumer."""
 _QUEUES: Final = (
@@ -129,12 +119,6 @@ def made_request(code: int, serialize_type: SerializeType = SerializeType.JSON) 
     command = RemotingCommand(code=code, ext_fields=fields_for(kind), body=_BODIES.get(code, b""))
     command.serialize_type = serialize_type
     return command.encode()
-
-
-def command_of(data: bytes) -> RemotingCommand:
-    """Return the command of a frame."""
-    (frame,) = FrameDecoder().feed(data)
-    return RemotingCommand.decode(frame)
 
 
 @functools.cache
