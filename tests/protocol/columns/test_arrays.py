@@ -63,7 +63,7 @@ from tests.support.records import plain_fields
 for count in (3, 300):
     names = ["KEYS", "TAGS", "mine"]  # not the same ones in every message
     chunk = b"".join(
-        plain_record(properties=f"{names[place % 3]}\\x01{place}".encode())
+        encode_record(**plain_fields(properties=f"{names[place % 3]}\\x01{place}".encode()))
         for place in range(count)
     )
     assert len(decode_columns(chunk, COLUMN_TYPES)["body"]) == count
