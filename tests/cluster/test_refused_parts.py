@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tests.support.clients import open_admin
 from tests.support.secured_broker import INNER, SECRET, Secured, secured
-from trio.testing import MockClock
 
 from rocketrio import Credentials
 from rocketrio.admin import Admin
@@ -38,9 +37,7 @@ async def prepare(here: Secured, *rights: str) -> None:
     await here.add_user(WATCHER.access_key, {name: ["Get"] for name in rights})
 
 
-async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         await prepare(here)
         addr = here.broker.address
@@ -70,9 +67,7 @@ async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(
         assert topic.permission is None
 
 
-async def test_what_is_refused_of_groups_and_topics_is_named(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_what_is_refused_of_groups_and_topics_is_named(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         await prepare(here, "Cluster:lab")
         async with admin_of(here) as admin:
@@ -92,9 +87,7 @@ async def test_what_is_refused_of_groups_and_topics_is_named(
         assert [row.lag for row in report.rows] in ([], [None])
 
 
-async def test_lag_of_a_group_alone_says_which_right_is_missing(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_lag_of_a_group_alone_says_which_right_is_missing(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         await prepare(here, "Cluster:lab")
         async with admin_of(here, INNER) as admin:
