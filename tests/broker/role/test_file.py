@@ -1,10 +1,10 @@
 """The file of the role that a broker holds."""
 
-import errno
 from pathlib import Path
 
 import attrs
 import pytest
+from tests.support.failing_disk import FailingDisk
 from tests.support.faulty_disk import FaultyDisk
 
 from rocketrio_broker.role.file import FILE_NAME, PendingHandOver, RoleAndId, RoleFile
@@ -80,13 +80,8 @@ async def test_unreadable_or_impossible_content_is_ignored(content: bytes) -> No
     assert role_file(disk).apply(MASTER) == MASTER
 
 
-class FullDisk(MemoryDisk):
-    def rename(self, old: Path, new: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
 async def test_role_that_cannot_be_written_is_not_held() -> None:
-    file = role_file(FullDisk())
+    file = role_file(FailingDisk("rename"))
     with pytest.raises(ConfigFileError):
         await file.hold(SLAVE)
     assert file.apply(MASTER) == MASTER
