@@ -1,5 +1,6 @@
 """The file of the role that a broker holds."""
 
+import errno
 from pathlib import Path
 
 import attrs
