@@ -60,7 +60,7 @@ class Target:
                     return
 
     async def keep_few(self, most: int = _CONNECTIONS) -> None:
-        """Be gone with every connection once there are so many."""
+        """End every connection once there are `count`."""
         if len(self.open_streams) >= most:
             await self.close_all()
 

@@ -103,7 +103,7 @@ def _binary_answer(header: bytes, body: bytes) -> Answer:
 
 
 def read_exactly(connection: socket.socket, size: int) -> bytes:
-    """Read so many bytes. Raises ConnectionError if the peer closes before."""
+    """Read `size` bytes. Raises ConnectionError if the peer closes before."""
     got = bytearray()
     while len(got) < size:
         chunk = connection.recv(size - len(got))
