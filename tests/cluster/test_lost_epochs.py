@@ -6,8 +6,11 @@ from collections.abc import Callable
 import pytest
 import trio
 from tests.cluster.group_at_work import Handled, asynchronous_pair, members, promote, send_named
+from tests.cluster.members import copy_of, level, set_back, store
+from tests.support.caller import accepted, caller_of
+from tests.support.faulty_disk import FaultyDisk
 
-from rocketrio_broker.embedded import Member
+from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.store.epochs import EPOCH_FILE
 
 Damage = Callable[[bytes], bytes | None]
@@ -37,7 +40,7 @@ def damage_epochs(member: Member, damage: Damage) -> None:
         disk.open(path, create=True).pwrite(content, 0)
 
 
-def set_back(caplog: pytest.LogCaptureFixture) -> list[str]:
+def positions_set_back(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What members and broker say of positions that were lowered."""
     words = "offset set back", "offset moved"
     return [line for line in caplog.messages if line.startswith(words)]
@@ -67,14 +70,14 @@ async def test_lost_epochs_send_no_member_back(
                 await member.start()
         sent = await send_named(caller, master.broker, "after", 20)
         await handled.wait(sent)
-        assert set_back(caplog) == []
+        assert positions_set_back(caplog) == []
         # What the file says now is enough for a failover.
         await trio.sleep(15)
         await master.stop()
         await promote(slave.broker)
         sent = await send_named(caller, slave.broker, "promoted", 20)
         await handled.wait(sent)
-        assert set_back(caplog) == []
+        assert positions_set_back(caplog) == []
         assert len(handled.bodies) == len(set(handled.bodies))
 
 
@@ -89,3 +92,27 @@ async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log() -> N
         after = [line.key for line in master.broker.store.epochs.lines]
         assert after[:-1] == before
         assert after[-1][0] == before[-1][0] + 1
+
+
+async def test_master_gets_its_end_and_its_offsets_back_from_a_slave_that_lost_its_epochs() -> None:
+    """The slave alone has both, and the master alone knows the epoch that the offsets name."""
+    async with (
+        EmbeddedCluster(slaves=1, make_disk=FaultyDisk) as cluster,
+        caller_of(cluster) as call,
+    ):
+        master, (slave,) = cluster.master, cluster.slaves
+        await store(call, master, b"one")
+        await level(master, slave)
+        copy = copy_of(master)
+        await store(call, master, b"two", b"three")
+        accepted(await call.commit(master.broker.address, 2))
+        await trio.sleep(10)
+        await master.kill()
+        await slave.kill()
+        damage_epochs(slave, DAMAGES["deleted"])
+        await slave.start()
+        await set_back(master, copy)
+        assert await call.read(master.broker.address) == [b"one", b"two", b"three"]
+        assert await call.committed(master.broker.address) == 2
+        await store(call, master, b"four")
+        await level(master, slave)

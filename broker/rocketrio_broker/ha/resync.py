@@ -154,15 +154,19 @@ class Resync:
         )
 
     async def adopt(self) -> None:
-        """Take over the master's epochs, since this log is the same as the master's up to its end. Raises OSError."""
-        if self._offered is not None:
-            offered, self._offered = self._offered, None
+        """Take over the master's epochs, since this log is the same as the master's up to its end. Raises OSError.
+
+        A slave that lost its epoch file has none, and may be the only one that has the end of this master's log: what
+        is known here of the log stays, and with it the offsets that name its epochs.
+        """
+        offered, self._offered = self._offered, None
+        if offered or (offered is not None and self._log.is_empty):
             await self._store.epochs.adopt(offered)
 
     @property
     def must_adopt(self) -> bool:
         """Whether the master's epochs must still be taken over."""
-        return self._offered is not None
+        return bool(self._offered)
 
     # --- what a connection found -------------------------------------------------------------
 
