@@ -41,10 +41,11 @@ def rocketmq_cluster(request: pytest.FixtureRequest) -> Any:
 async def _rocketmq_cluster_in_memory(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Any]:
+    from rocketrio.cluster.variables import NAME_SERVERS_VARIABLE
     from rocketrio.testing import open_cluster
 
     async with open_cluster(**_settings(request)) as cluster:
-        monkeypatch.setenv("NAMESRV_ADDR", ";".join(cluster.name_servers))
+        monkeypatch.setenv(NAME_SERVERS_VARIABLE, ";".join(cluster.name_servers))
         yield cluster
 
 
@@ -52,10 +53,11 @@ async def _rocketmq_cluster_in_memory(
 def _rocketmq_cluster_on_ports(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
+    from rocketrio.cluster.variables import NAME_SERVERS_VARIABLE
     from rocketrio.testing import open_cluster_in_thread
 
     with open_cluster_in_thread(**_settings(request)) as cluster:
-        monkeypatch.setenv("NAMESRV_ADDR", ";".join(cluster.name_servers))
+        monkeypatch.setenv(NAME_SERVERS_VARIABLE, ";".join(cluster.name_servers))
         yield cluster
 
 

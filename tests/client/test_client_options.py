@@ -21,11 +21,12 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.cluster import variables
 from rocketrio.connect import ClientOptions
 from rocketrio.limits import ADMIN_TIMEOUT, API_TIMEOUT
 from rocketrio.producing.pipeline import BATCH_MAX_MESSAGES
 
-GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
+DOCS = Path(__file__).parents[2] / "docs"
 PREFETCH = Prefetch()
 
 
@@ -75,7 +76,7 @@ def test_openers_take_the_options_of_a_client(opener: Callable[..., object]) -> 
 
 
 def test_limits_in_the_documentation_are_the_defaults() -> None:
-    section = GUIDE.read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
+    section = (DOCS / "client.md").read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.*) \| (.*) \| (.*)\|$", section, re.MULTILINE)[1:]
     changed = {what: where for what, _, where in rows if where}
     assert {what: default for what, default, _ in rows if what in changed} == LIMITS
@@ -88,3 +89,10 @@ def test_docstrings_name_the_limits() -> None:
     assert f"{QUEUE_LIMITS} for a queue and {kib(PREFETCH.total_bytes)} over all queues" in text
     text = " ".join((open_client.__doc__ or "").split())
     assert f"the {API_TIMEOUT:g} seconds ({ADMIN_TIMEOUT:g} for administration)" in text
+
+
+def test_documentation_names_every_environment_variable() -> None:
+    texts = "".join(path.read_text() for path in DOCS.glob("*.md"))
+    names = {value for name, value in vars(variables).items() if name.endswith("_VARIABLE")}
+    assert len(names) == 8
+    assert {name for name in names if f"`{name}" not in texts} == set()
