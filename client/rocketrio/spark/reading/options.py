@@ -61,6 +61,7 @@ from rocketrio.spark.reading.offsets import (
 )
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT
 
 OnCorruptMessage: TypeAlias = Literal["fail", "skip", "null"]
 SchemaMode: TypeAlias = Literal["rocketmq", "kafka"]
@@ -179,7 +180,7 @@ class ReadOptions:
     """pulls of one range that are under way at the same time"""
     pull_timeout: float = option("pullTimeoutMs", 10.0, duration(1))
     """how long a pull may take"""
-    connect_timeout: float = option("connectTimeoutMs", 3.0, duration(1))
+    connect_timeout: float = option("connectTimeoutMs", CONNECT_TIMEOUT, duration(1))
     """how long a connection may take"""
     read_retries: int = option("readRetries", 5, whole(0, 1000))
     """how often a failed pull is repeated"""

@@ -30,7 +30,8 @@ from rocketrio.spark.options import (
 )
 from rocketrio.spark.reading.options import READ_OPTIONS
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER, MAX_BODY_SIZE
 
 SEND_BATCH_BYTES: Final = 256 * 1024
 """Bytes of a batch. Larger batches gain nothing at a broker, and a retry repeats no more than this."""
@@ -40,9 +41,6 @@ SEND_TIMEOUT: Final = 10.0
 """Seconds. Longer than brokers wait for their disk (5 s) or a slave (3 s): their answer tells more than a timeout."""
 SEND_RETRIES: Final = 5
 """As readRetries: with the pauses between them the attempts outlast a restart of a broker."""
-
-_LARGEST_BATCH: Final = 16 * 1024 * 1024  # The default limit of a frame (FRAME_SIZE_LIMIT).
-_LARGEST_MESSAGE: Final = 64 * 1024 * 1024  # What readers decompress at most (MAX_BODY_SIZE).
 
 
 def _topic(text: str, option: str) -> str:
@@ -65,7 +63,8 @@ class WriteOptions:
     """the group under which brokers know the sender"""
     auto_create_topic: bool = option("autoCreateTopic", True)
     """`false`: a topic that no name server knows is an error, instead of being made"""
-    send_batch_size: int = option("sendBatchBytes", SEND_BATCH_BYTES, whole(1, _LARGEST_BATCH))
+    # A batch is one frame.
+    send_batch_size: int = option("sendBatchBytes", SEND_BATCH_BYTES, whole(1, FRAME_SIZE_LIMIT))
     """bytes of messages that are sent as one request"""
     max_in_flight: int = option("maxInFlight", MAX_IN_FLIGHT, whole(1, 1024))
     """requests of a task that are not answered yet"""
@@ -78,7 +77,8 @@ class WriteOptions:
     as written once the retries are used up, instead of failing the task"""
     compress_over: int = option("compressBodyOver", COMPRESS_BODY_OVER, whole(0, MAX_INT))
     """bodies of more bytes are sent as zlib, if that makes them smaller"""
-    max_message_size: int = option("maxMessageBytes", MAX_MESSAGE_SIZE, whole(1, _LARGEST_MESSAGE))
+    # Readers decompress no larger body.
+    max_message_size: int = option("maxMessageBytes", MAX_MESSAGE_SIZE, whole(1, MAX_BODY_SIZE))
     """a larger body is an error before it is sent; brokers have the same limit"""
     stamps_rows: bool = option("dedupProperties", False)
     """`true`: each message says which row it is, so that repeats can be dropped"""
