@@ -25,6 +25,9 @@ Body = bytes | memoryview
 FRAME_SIZE_LIMIT: Final = 16 * 1024 * 1024
 """Longest frame in bytes, its length word included (com.rocketmq.remoting.frameMaxLength)."""
 
+BODY_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
+"""Longest body in bytes that a server makes: a frame holds it, with the header of an answer."""
+
 HEADER_SIZE_LIMIT: Final = 0xFFFFFF
 """Longest header in bytes: the largest number of 24 bits."""
 
@@ -35,9 +38,10 @@ properties, each of which a JSON encoder may escape to six bytes."""
 VIEW_SIZE: Final = 64 * 1024
 """Size from which a gathered buffer is handed out as views instead of being copied."""
 
-_PREFIX = struct.Struct(">iI")
+PREFIX: Final = struct.Struct(">iI")
+"""What a frame begins with: its length without this word, and the length of its header with the way it is encoded."""
 _LENGTH = struct.Struct(">i")
-_PREFIX_SIZE = _PREFIX.size
+_PREFIX_SIZE = PREFIX.size
 _LENGTH_SIZE = _LENGTH.size
 _LEAST_LENGTH = _PREFIX_SIZE - _LENGTH_SIZE
 
@@ -82,7 +86,7 @@ def encode_frame(
             f"{frame_size_limit} bytes that peers accept",
             remedy="Send a smaller body or fewer messages in one batch",
         )
-    prefix = _PREFIX.pack(frame_size - _LENGTH_SIZE, serialize_type << 24 | header_size)
+    prefix = PREFIX.pack(frame_size - _LENGTH_SIZE, serialize_type << 24 | header_size)
     return b"".join((prefix, header, body))
 
 
@@ -161,7 +165,7 @@ class FrameDecoder:
                 self.holds_frames = True
                 break
             left -= 1
-            length, type_and_header = _PREFIX.unpack_from(chunk, position)
+            length, type_and_header = PREFIX.unpack_from(chunk, position)
             if not _LEAST_LENGTH <= length <= self._length_limit:
                 self._fail_length(length)
                 return frames

@@ -36,10 +36,10 @@ from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.access import AclInfo, UserInfo
 from rocketrio_protocol.bodies.topics import DataVersion
 from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body
+from rocketrio_protocol.frame import BODY_SIZE_LIMIT, Body
 
 FILE_NAME: Final = "rocketrioUsers.json"
-FILE_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
+FILE_SIZE_LIMIT: Final = BODY_SIZE_LIMIT
 """The most bytes of the file: a slave copies it in one answer."""
 
 

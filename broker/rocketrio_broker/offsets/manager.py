@@ -36,6 +36,7 @@ from rocketrio_broker.offsets.version import FIRST, Commit, Generation, Version
 from rocketrio_broker.requests.steps import SharedWork, in_steps
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.tables.versioned_table import TABLE_SIZE_LIMIT
 from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import (
@@ -66,8 +67,8 @@ CHECKSUMS_KEPT: Final = 16
 """Checksums of what consumerOffset.json may contain: the last write that succeeded, and the attempts since then."""
 CUTS_SHOWN: Final = 20
 """The most log lines for offsets beyond the end of their queue; each line has the total."""
-OFFSETS_SIZE_LIMIT: Final = 15 << 20
-"""Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer of at most 16 MiB."""
+OFFSETS_SIZE_LIMIT: Final = TABLE_SIZE_LIMIT
+"""Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer too."""
 STEP_CLONED: Final = 256
 """Offsets that are cloned in one step: some 5 ms."""
 RESETS_LIMIT: Final = 10_000

@@ -17,11 +17,10 @@ from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, SerializeTy
 from rocketrio_protocol.command import FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
-from rocketrio_protocol.frame import Body
+from rocketrio_protocol.frame import PREFIX, Body
 from rocketrio_protocol.header_codec import encode_header
 from rocketrio_protocol.record.message_id import BATCH_ID_SEPARATOR
 
-_PREFIX: Final = Struct(">iI")
 _OFFSET_SIZE: Final = 8
 _JSON: Final = SerializeType.JSON
 _FLAG: Final = f'"flag":{FLAG_RESPONSE},"language":"{LanguageCode.PYTHON.name}","opaque":'
@@ -80,7 +79,7 @@ class SendAnswers:
                         queue_id, physical_offset, queue_offset, opaque
                     )  # fmt: skip
                 size = len(header)
-                return _PREFIX.pack(4 + size, size) + header
+                return PREFIX.pack(4 + size, size) + header
             ids = f"{physical_offset:016X}"
         else:
             ids = _hex_offsets(result.physical_offsets).replace(
@@ -95,7 +94,7 @@ class SendAnswers:
             f'"queueOffset":"{queue_offset}"{_member(transaction_id)}}},{_FLAG}{opaque},{_END}'
         ).encode()
         size = len(header)
-        return _PREFIX.pack(4 + size, size) + header
+        return PREFIX.pack(4 + size, size) + header
 
     def _command(
         self,
@@ -161,5 +160,5 @@ def pull_answer_frame(
     else:
         encoded = encode_header(request.response(header, code=code, remark=remark))
     size = len(encoded)
-    prefix = _PREFIX.pack(4 + size + body_size, request.serialize_type << 24 | size)
+    prefix = PREFIX.pack(4 + size + body_size, request.serialize_type << 24 | size)
     return b"".join((prefix, encoded, *buffers))

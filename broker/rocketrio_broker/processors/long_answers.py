@@ -10,14 +10,12 @@ import trio
 
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.frame import BODY_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Answer, Processor
 
 STEP_QUEUES: Final = 256
 """The number of queues of one step: some 3 ms."""
-ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
-"""The most bytes of a joined answer: a frame must hold it, with its header."""
 
 
 def steps_of(numbers: range) -> Iterator[range]:
@@ -60,9 +58,9 @@ class JoinedBody:
         if part:
             self._parts.append(part)
             self._size += len(part) + 1
-        if self._size > ANSWER_SIZE_LIMIT:
+        if self._size > BODY_SIZE_LIMIT:
             raise BrokerSystemError(
-                f"The answer would have more than {ANSWER_SIZE_LIMIT} bytes: ask for less, for example for one topic"
+                f"The answer would have more than {BODY_SIZE_LIMIT} bytes: ask for less, for example for one topic"
             )
 
     def joined(self, end: bytes | None = None) -> bytes:

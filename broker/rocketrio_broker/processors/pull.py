@@ -51,16 +51,13 @@ from rocketrio_protocol.commands.pull import (
     PullMessageResponseHeader,
     PullSysFlag,
 )
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.frame import BODY_SIZE_LIMIT
 from rocketrio_protocol.reader_place import epoch_of
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import answer_of
 from rocketrio_protocol.rendezvous import weight
 
 logger = logging.getLogger("rocketrio_broker.pull")
-
-ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
-"""The most bytes of messages in one answer, whatever the settings allow: a frame must hold them, with its header."""
 
 ANY_SLAVE: Final = SubscriptionGroupConfig("").which_broker_when_consume_slowly
 """The setting of a group without a preference: any slave, once the group is behind memory."""
@@ -176,7 +173,7 @@ class PullMessageProcessor:
             max(1, min(header.max_msg_nums, broker.max_pull_message_size)),
             tags_codes=codes,
             matches=matches,
-            max_bytes=min(header.max_msg_bytes or ANSWER_SIZE_LIMIT, ANSWER_SIZE_LIMIT),
+            max_bytes=min(header.max_msg_bytes or BODY_SIZE_LIMIT, BODY_SIZE_LIMIT),
             limited_by_bytes=bool(header.limited_by_bytes),
         )
         code = code_of_status(result.status, header.queue_offset)

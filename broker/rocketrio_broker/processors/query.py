@@ -27,14 +27,11 @@ from rocketrio_protocol.commands.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body
+from rocketrio_protocol.frame import BODY_SIZE_LIMIT, Body
 from rocketrio_protocol.remoting.channel import Channel
 
 DEFAULT_QUERY_MAX_NUM: Final = 32
 """The most messages in the answer to a query by unique id (defaultQueryMaxNum)."""
-
-QUERY_ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
-"""The most bytes of messages in one answer: a frame must hold them, with its header."""
 
 
 def _needs_of_view(request: RemotingCommand, facts: Facts) -> Sequence[Need]:
@@ -84,6 +81,6 @@ def _that_fit(records: Sequence[Body]) -> Sequence[Body]:
     size = 0
     for count, record in enumerate(records):
         size += len(record)
-        if count and size > QUERY_ANSWER_SIZE_LIMIT:
+        if count and size > BODY_SIZE_LIMIT:
             return records[:count]
     return records

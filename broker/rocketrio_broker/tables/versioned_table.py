@@ -37,14 +37,15 @@ from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.topics import DataVersion
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.config_file")
 
 Settings = TypeVar("Settings")
 
-TABLE_SIZE_LIMIT: Final = 15 << 20
-"""The most bytes of a file that requests fill: a slave copies it, without blanks, in one answer of at most 16 MiB."""
+TABLE_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (1 << 20)
+"""The most bytes of a file that requests fill: a slave copies it, without blanks, in one answer."""
 JOURNAL_LIMIT: Final = 256 << 10
 """Bytes of the journal after which the file is written whole: some 1,200 topics. 10,000 of them take 20 ms of CPU."""
 LINE_GROWTH: Final = 2

@@ -20,7 +20,6 @@ Unlike Java: there is neither a future nor a timer per message, and a message th
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from struct import Struct
 from typing import Final, Protocol
 
 import attrs
@@ -30,7 +29,7 @@ from rocketrio_broker.store.put_times import PutTimes
 from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.frame import FrameDecoder
+from rocketrio_protocol.frame import PREFIX, FrameDecoder
 from rocketrio_protocol.remoting.channel import Channel
 
 logger = logging.getLogger("rocketrio_broker")
@@ -46,7 +45,6 @@ _SLAVE_NOT_AVAILABLE: Final = int(ResponseCode.SLAVE_NOT_AVAILABLE)
 
 _NOTE_AGAIN_AFTER: Final = 1.0  # seconds
 
-_PREFIX: Final = Struct(">iI")
 """The two lengths before a header."""
 _CODE_0: Final = b'{"code":0,'
 """The beginning of the headers that `processors/answers.py` writes."""
@@ -407,9 +405,9 @@ class WaitingAnswers:
 
 def with_code(frame: bytes, code: int, remark: str) -> bytes:
     """Return the same answer with another code and a remark; the remark is written without escaping."""
-    if frame.startswith(_CODE_0, _PREFIX.size):
-        rest = frame[_PREFIX.size + len(_CODE_0) :]
+    if frame.startswith(_CODE_0, PREFIX.size):
+        rest = frame[PREFIX.size + len(_CODE_0) :]
         header = b'{"code":%d,"remark":"%s",%s' % (code, remark.encode(), rest)
-        return _PREFIX.pack(4 + len(header), len(header)) + header
+        return PREFIX.pack(4 + len(header), len(header)) + header
     (only,) = FrameDecoder().feed(frame)
     return attrs.evolve(RemotingCommand.decode(only), code=code, remark=remark).encode()

@@ -223,7 +223,7 @@ async def test_others_are_answered_during_a_request_about_many_queues(
 async def test_answer_larger_than_a_frame_is_refused(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_answers, "ANSWER_SIZE_LIMIT", 1000)
+    monkeypatch.setattr(long_answers, "BODY_SIZE_LIMIT", 1000)
     async with asking() as one:
         one.broker.state.topics.update(TopicConfig("T", 100, 100))
         answer = await one.ask(admin.GetTopicStatsInfoRequestHeader("T"))
