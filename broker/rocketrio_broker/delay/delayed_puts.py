@@ -27,16 +27,16 @@ from rocketrio_protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, topic_nam
 from rocketrio_protocol.record.java_hash import java_properties_text
 from rocketrio_protocol.record.layout import TRANSACTION_MASK
 from rocketrio_protocol.record.properties import (
-    NAME_VALUE_SEPARATOR,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     decimal_value,
     decode_properties,
+    property_label,
     property_value,
 )
 
-_DELAY: Final = (PROPERTY_DELAY_TIME_LEVEL + NAME_VALUE_SEPARATOR).encode()
+_DELAY: Final = property_label(PROPERTY_DELAY_TIME_LEVEL)
 HALF_QUEUE_ID: Final = 0
 
 

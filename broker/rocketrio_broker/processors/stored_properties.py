@@ -24,11 +24,12 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
     decode_properties,
+    property_label,
 )
 
 _WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
 _CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
-UNIQUE_KEY_LABEL: Final = (PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR).encode()
+UNIQUE_KEY_LABEL: Final = property_label(PROPERTY_UNIQUE_KEY)
 """What precedes the id that the producer gave a message, in encoded properties."""
 DELAY_MARK: Final = "DEL"
 """A text in the properties of every message to be delivered later: in DELAY, and in the names of 5.x's timers."""

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.record.layout import SysFlag
-from rocketrio_protocol.record.properties import encode_properties, stored_value
+from rocketrio_protocol.record.properties import encode_properties, property_label, stored_value
 
 DELETED_PROPERTY: Final = "rocketrioDeleted"
-_LABEL: Final = f"{DELETED_PROPERTY}\x01".encode()
+_LABEL: Final = property_label(DELETED_PROPERTY)
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 
 

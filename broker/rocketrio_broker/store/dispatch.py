@@ -28,6 +28,7 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_TAGS,
     decimal_value,
+    property_label,
     property_value,
     stored_value,
 )
@@ -37,7 +38,7 @@ _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 TRANSACTION_MASK: Final = 0xC
 _SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
-TAGS_LABEL: Final = f"{PROPERTY_TAGS}\x01".encode()
+TAGS_LABEL: Final = property_label(PROPERTY_TAGS)
 _TAGS_CACHE_SIZE: Final = 4096  # there are few tags, and they repeat in every message
 _KEPT_TAGS_SIZE: Final = 256  # bytes; with longer ones anyone could fill the memory
 _NO_ENTRY: Final = frozenset((0x4, 0xC))  # prepared, rolled back

@@ -22,12 +22,13 @@ from rocketrio_protocol.record.properties import (
     KEY_SEPARATOR,
     PROPERTY_KEYS,
     PROPERTY_UNIQUE_KEY,
+    property_label,
     stored_value,
 )
 from rocketrio_protocol.record.vectors import Int64s
 
-_UNIQUE_LABEL: Final = f"{PROPERTY_UNIQUE_KEY}\x01".encode()
-_KEYS_LABEL: Final = f"{PROPERTY_KEYS}\x01".encode()
+_UNIQUE_LABEL: Final = property_label(PROPERTY_UNIQUE_KEY)
+_KEYS_LABEL: Final = property_label(PROPERTY_KEYS)
 _SEPARATOR: Final = KEY_SEPARATOR.encode()
 
 _TAIL_SIZE: Final = 4  # the counter at the end of a unique id

@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketrio_protocol.record.java_hash import java_string_hash
+from rocketrio_protocol.record.properties import PAIR_SEPARATOR
 from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-_SEPARATOR: Final = 2
+_SEPARATOR: Final = ord(PAIR_SEPARATOR)
 _SPACE: Final = 32
 
 _SHORT: Final = 48

@@ -32,7 +32,9 @@ from rocketrio_protocol.record.batch import (
 )
 from rocketrio_protocol.record.encode import RecordShape
 from rocketrio_protocol.record.properties import (
+    PAIR_SEPARATOR,
     PROPERTY_DELAY_TIME_LEVEL,
+    property_label,
     stored_value,
 )
 from rocketrio_protocol.record.vectors import HEAD_TYPE, Int64s
@@ -43,8 +45,8 @@ UNIFORM_LEAST: Final = 16
 BATCH_MESSAGES_LIMIT: Final = 16_384
 """The most messages of one batch, which is stored without a pause: some 35 ms."""
 
-_SEPARATOR: Final = b"\x02"
-_DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
+_SEPARATOR: Final = PAIR_SEPARATOR.encode()
+_DELAY: Final = property_label(PROPERTY_DELAY_TIME_LEVEL)
 _HEAD: Final = Struct(">i12xi")  # size and body length of an entry
 _SIZE: Final = Struct(">h")
 

@@ -23,7 +23,7 @@ from rocketrio_protocol.filter.values import (
     parse_double,
     parse_whole,
 )
-from rocketrio_protocol.record.properties import NAME_VALUE_SEPARATOR, stored_value
+from rocketrio_protocol.record.properties import property_label, stored_value
 
 Evaluate: TypeAlias = Callable[[bytes], Value]
 
@@ -41,7 +41,7 @@ def constant(value: Value) -> Evaluate:
 
 def property_of(name: str) -> Evaluate:
     """Return a closure for the property's text, or None if the message does not have it."""
-    label = (name + NAME_VALUE_SEPARATOR).encode()
+    label = property_label(name)
 
     def evaluate(properties: bytes) -> Value:
         value = stored_value(properties, label)

@@ -86,12 +86,17 @@ MAX_PROPERTIES_SIZE: Final = 32767
 DECODED_SIZE_LIMIT: Final = 2 * (MAX_PROPERTIES_SIZE + 1)
 """Characters that are decoded: more than a message can have, since a header may name a property twice."""
 
-_NAME_VALUE_BYTE: Final = b"\x01"
-_PROPERTY_BYTE: Final = b"\x02"
+_NAME_VALUE_BYTE: Final = NAME_VALUE_SEPARATOR.encode()
+_PROPERTY_BYTE: Final = PAIR_SEPARATOR.encode()
 _PROPERTY_NUMBER: Final = _PROPERTY_BYTE[0]
 
 
 _NUMBER_DIGITS: Final = 18  # Every number with this many digits fits a long.
+
+
+def property_label(name: str) -> bytes:
+    """Return what precedes the value of a property in encoded properties."""
+    return (name + NAME_VALUE_SEPARATOR).encode()
 
 
 def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool = True) -> str:
