@@ -34,6 +34,7 @@ from rocketrio_broker.service_manager import READY, STOPPING, tell_service_manag
 from rocketrio_broker.settings.check import HOW_TO_ALLOW_MORE, findings
 from rocketrio_broker.settings.config import (
     FIRST_SLAVE_ID,
+    LOOPBACK,
     MASTER_ROLES,
     SETTINGS,
     TLS_MODES,
@@ -65,7 +66,6 @@ from rocketrio_protocol.remoting.tcp import listen_tcp
 MAX_SLAVES: Final = 8
 """The most slaves that `cluster` starts in one process; for more, run one process for each."""
 
-LOOPBACK: Final = "127.0.0.1"
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 logger = logging.getLogger("rocketrio_broker")

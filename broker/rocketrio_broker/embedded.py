@@ -25,7 +25,7 @@ from rocketrio_broker.addresses import FAST_PORT_DISTANCE
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.namesrv.server import NameServer
-from rocketrio_broker.settings.config import FIRST_SLAVE_ID, BrokerConfig, MasterRole
+from rocketrio_broker.settings.config import FIRST_SLAVE_ID, LOOPBACK, BrokerConfig, MasterRole
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk, InlineDisk, RealDisk
 from rocketrio_broker.testing.kill_switch import KillSwitch
@@ -53,7 +53,6 @@ CLIENT_HOST: Final = "10.0.0.100"
 """The host from which `dial` of a cluster in memory connects."""
 _FIRST_SLAVE_HOST: Final = 11
 _SEED: Final = 20260101
-LOOPBACK: Final = "127.0.0.1"
 _BROKER_PORT: Final = 10_911
 _NAME_SERVER_PORT: Final = 9876
 

@@ -14,13 +14,13 @@ import attrs
 
 from rocketrio_broker.clients.connected import BROADCASTING
 from rocketrio_broker.offsets.ends import end_for
+from rocketrio_broker.offsets.table import TopicAndGroup
 from rocketrio_protocol.names import TRANSACTION_GROUP
 from rocketrio_protocol.times import age_ms
 
 if TYPE_CHECKING:
     from rocketrio_broker.state import BrokerState
 
-TopicAndGroup: TypeAlias = tuple[str, str]
 Positions: TypeAlias = tuple[tuple[int, int], ...]
 """Two numbers for each of several queues."""
 Key: TypeAlias = tuple[TopicAndGroup, Literal["unread", "unpulled"]]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketrio_broker.metrics.group_lags import Positions, TopicAndGroup, TopicLag
+from rocketrio_broker.metrics.group_lags import Positions, TopicLag
+from rocketrio_broker.offsets.table import TopicAndGroup
 from rocketrio_protocol.lag import (
     SAMPLE_EVERY,
     SAMPLES_NEEDED,

@@ -165,6 +165,11 @@ class StoreConfig:
                 f" disk_space_warning_level_ratio are {ratios}"
             )
 
+    @property
+    def file_reserved_ms(self) -> float:
+        """How long messages are kept, in milliseconds."""
+        return self.file_reserved_time * 3_600_000
+
     def memory_size(self, physical_memory: int) -> int:
         """Return how many bytes at the end of the log count as being in memory."""
         if self.access_message_in_memory_max_bytes is not None:

@@ -45,7 +45,6 @@ DELETE_FILES_BATCH_MAX: Final = 10
 DELETE_FILES_INTERVAL: Final = 0.1
 """Seconds between two deletions, as deleteCommitLogFilesInterval: deleting 1 GiB keeps the disk busy."""
 
-_MS_PER_HOUR: Final = 3_600_000
 
 CountUnread: TypeAlias = Callable[
     [Mapping[tuple[str, int], tuple[int, int]]], Generator[None, None, tuple[int, int]]
@@ -78,7 +77,7 @@ def count_deletable(
     )
     hours = {int(part) for part in config.delete_when.split(";")}
     due = at_any_hour or hour in hours or used_percent > config.disk_max_used_space_ratio
-    oldest_kept_ms = now_ms - config.file_reserved_time * _MS_PER_HOUR
+    oldest_kept_ms = now_ms - config.file_reserved_ms
     count = 0
     for file_ms in newest_ms[:DELETE_FILES_BATCH_MAX]:
         if not by_force and not (due and file_ms <= oldest_kept_ms):

@@ -54,8 +54,6 @@ TURN_CHECKS: Final = 64
 MOVE_DISTANCE: Final = 100_000
 """Half messages after which an open one is copied to the end; a start reads all from the oldest open one on again."""
 
-_MS_PER_HOUR: Final = 3_600_000
-
 
 @attrs.define
 class TransactionCheckStatistics:
@@ -196,7 +194,7 @@ class TransactionCheckService:
         # A producer whose clock is wrong is asked once all the same.
         is_old = (
             times > 0 or channel is None
-        ) and settled_ms - half.born_time_ms > broker.store.file_reserved_time * _MS_PER_HOUR
+        ) and settled_ms - half.born_time_ms > broker.store.file_reserved_ms
         is_deliverable = released(half) is not None
         if times >= broker.transaction_check_max or is_old or not is_deliverable:
             return self._give_up(half)
