@@ -1,9 +1,10 @@
 """Probes the replicas of a queue: how far each is, and how long its answer takes.
 
-Only for policies that do not follow suggestions. A probe is one cheap request to each replica concurrently, before a
-pull, when the known values are too old: round trips every 10 s, staleness every second.
+Only for policies that depend on it. A probe is one cheap request to each replica concurrently, before a pull, when the
+known values are too old: round trips every 10 s, staleness every second.
 
 Invariant: replicas that failed recently are not probed; one that does not answer a probe is avoided.
+Invariant: pulls of one reader under way at the same time wait for one probe.
 """
 
 from typing import Final
@@ -12,8 +13,8 @@ import attrs
 import trio
 
 from rocketrio.client import ClientInstance
-from rocketrio.routing import FindBrokerResult
-from rocketrio.routing.pull_nodes import PullNodes
+from rocketrio.cluster.probe import ProbeService
+from rocketrio.routing import FindBrokerResult, PullNodes
 from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.message import MessageQueue
 
@@ -27,21 +28,33 @@ REPLICA_PROBE_TIMEOUT: Final = 1.0
 
 @attrs.define
 class ReplicaProbes:
-    """The replica probes of one consumer."""
+    """The replica probes of one reader."""
 
     client: ClientInstance
     nodes: PullNodes
+    probes: ProbeService
+    """Probes an address that failed until it answers."""
+    _under_way: dict[MessageQueue, trio.Event] = attrs.Factory(dict)
 
     def are_due(self, queue: MessageQueue, now: float) -> bool:
         """Return whether the policy needs a value that is unknown or too old."""
-        live = self.client.routing.live(queue.broker_name)
+        live = self.nodes.router.live(queue.broker_name)
         return any(self._is_due(queue, found, now) for found in live)
 
     async def probe(self, queue: MessageQueue) -> None:
         """Probe every live replica, within REPLICA_PROBE_TIMEOUT. Never fails; a cancel keeps earlier answers."""
-        async with trio.open_nursery() as nursery:
-            for found in self.client.routing.live(queue.broker_name):
-                nursery.start_soon(self._probe, queue, found)
+        under_way = self._under_way.get(queue)
+        if under_way is not None:
+            await under_way.wait()
+            return
+        over = self._under_way[queue] = trio.Event()
+        try:
+            async with trio.open_nursery() as nursery:
+                for found in self.nodes.router.live(queue.broker_name):
+                    nursery.start_soon(self._probe, queue, found)
+        finally:
+            del self._under_way[queue]
+            over.set()
 
     def _is_due(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
         policy = self.nodes.policy
@@ -64,10 +77,12 @@ class ReplicaProbes:
         except NotReachableError:
             # It is in no further round then: `live` omits it until its own prober has an answer.
             client.mark_unreachable(found.addr, spent=trio.current_time() - started)
-            client.probes.failed(found.addr, queue)
+            self.probes.failed(found.addr, queue)
             return
         except Error:
-            return  # It answered, but does not know this queue: nothing changes.
+            if found.is_slave and self.nodes.policy.is_bounded:
+                self.nodes.lacks(queue, found, trio.current_time())
+            return
         now = trio.current_time()
         client.round_trips.note(found.addr, now - sent_at, now)
         self.nodes.views_of(queue).note(found.broker_id, end.max_offset, end.level_age, now)

@@ -1,7 +1,11 @@
-"""One pull of one queue, from any replica that has it: a table says which replica is preferred, failures exclude some.
+"""One pull of one queue, from any replica that has it: `routing/` chooses the replica, failures exclude some.
+
+`ReplicaPulls` serves every reader, consumers (`PullAPIWrapper`) and Spark tasks (`spark/reading/sources.py`): it offers
+the replicas for a pull one after the other, in rounds, and sends the pull to one. The reader's loop decides what an
+answer or a refusal means.
 
 Invariant: a commit is sent with a pull only to a master.
-Invariant: each address is tried once per call, and the route is refreshed at most once.
+Invariant: each address is tried once per round; in a consumer's second round only those that the newest route adds.
 Invariant: a former master that answers as a slave is believed only while the route still lists it as the master.
 Invariant: if a master refuses because another one has replaced it, the call moves on once the route lists that one.
 Invariant: a connection on which a pull waits is probed (cluster/probe.py): a dead one costs two seconds, not a timeout.
@@ -10,8 +14,9 @@ Unlike Java: a broker that cannot be reached is replaced within the call, not af
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, Self
 
 import attrs
 import trio
@@ -64,6 +69,146 @@ _NOT_PREFERRED: Final = frozenset(
 logger = logging.getLogger("rocketrio.pull")
 
 
+@attrs.frozen
+class PullRounds:
+    """How a pull goes on after all replicas were tried: with newer addresses, as often as this."""
+
+    more: int = 1
+    """The number of rounds after the first."""
+    pause: float = 0.0
+    """Seconds before the second round, doubled for each further round."""
+    pause_limit: float = 0.0
+    asks_all: bool = False
+    """Whether a round asks all replicas again, or only those whose addresses are new."""
+
+
+@attrs.define(eq=False)
+class ReplicasInTurn:
+    """The replicas that one pull asks, in the order of the reader's policy; made by `ReplicaPulls.in_turn`."""
+
+    _pulls: "ReplicaPulls"
+    _queue: MessageQueue
+    _offset: int
+    _rounds: PullRounds
+    _renew: Callable[[], Awaitable[object]]
+    """Gets newer addresses."""
+    round: int = 0
+    tried: set[str] = attrs.Factory(set)
+    """The addresses of this round, the current one among them; without `asks_all` of all rounds."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PullChoice:
+        pulls, queue = self._pulls, self._queue
+        while True:
+            now = await pulls.probed(queue) if pulls.uses_views else 0.0
+            choice = pulls.nodes.choose(queue, self._offset, now=now, tried=self.tried)
+            if choice is not None:
+                self.tried.add(choice.found.addr)
+                pulls.nodes.count(queue, choice)
+                return choice
+            await self._next_round()
+
+    async def _next_round(self) -> None:
+        rounds = self._rounds
+        # A call that fails must end, so that its caller can pause.
+        if self.round == rounds.more:
+            raise StopAsyncIteration
+        await self._renew()
+        if rounds.pause:
+            # The exponent is limited because there may be more rounds than a float's range allows.
+            await trio.sleep(min(rounds.pause * 2.0 ** min(self.round, 32), rounds.pause_limit))
+        self.round += 1
+        if rounds.asks_all:
+            self.tried.clear()
+
+
+@attrs.define(eq=False)
+class ReplicaPulls:
+    """The pulls of one reader."""
+
+    client: ClientInstance
+    nodes: PullNodes
+    """Chooses where each queue is pulled from, and records why."""
+    probes: ProbeService
+    """Detects that a connection is dead on which a pull waits."""
+    uses_views: bool = attrs.field(init=False)
+    """Whether the choice depends on what replicas reported; asked before every pull."""
+    _replica_probes: ReplicaProbes | None = attrs.field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        policy = self.nodes.policy
+        self.uses_views = policy.uses_views
+        if policy.needs_probes:
+            self._replica_probes = ReplicaProbes(self.client, self.nodes, self.probes)
+
+    def in_turn(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        rounds: PullRounds,
+        renew: Callable[[], Awaitable[object]],
+    ) -> ReplicasInTurn:
+        """Return the replicas for a pull at `offset`; `renew` is called between two rounds."""
+        return ReplicasInTurn(self, queue, offset, rounds, renew)
+
+    async def probed(self, queue: MessageQueue) -> float:
+        """Probe the replicas if the policy needs it now; return the time."""
+        now = trio.current_time()
+        if self._replica_probes is not None and self._replica_probes.are_due(queue, now):
+            await self._replica_probes.probe(queue)
+            now = trio.current_time()
+        return now
+
+    async def send(
+        self,
+        found: FindBrokerResult,
+        queue: MessageQueue,
+        header: PullMessageRequestHeader,
+        *,
+        connect_timeout: float,
+        timeout: float,
+    ) -> PullResult:
+        """Pull from a replica, and record whether it can be reached; it is noticed if it falls silent meanwhile."""
+        client, probes, addr = self.client, self.probes, found.addr
+        started = trio.current_time()
+        watched = probes.begin(addr, queue)
+        try:
+            if client.pool.open_channel(addr) is None:
+                await client.pool.channel(addr, timeout=connect_timeout)
+            result = await client.api.pull_message(addr, header, timeout=timeout)
+        except NotReachableError:
+            # The time for which the pull was held does not count: the broker was alive until a moment ago.
+            client.mark_unreachable(addr, spent=min(trio.current_time() - started, SILENCE_LIMIT))
+            probes.failed(addr, queue)
+            raise
+        finally:
+            watched.waiting -= 1
+        client.mark_reachable(addr)
+        result.broker_id = found.broker_id
+        return result
+
+    def answered(self, queue: MessageQueue, found: FindBrokerResult, result: PullResult) -> None:
+        """Record what an answer suggests to ask next, and what the replica reports of itself."""
+        nodes = self.nodes
+        nodes.router.update_pull_from_which_node(
+            queue, result.suggest_which_broker_id, nodes.reader
+        )
+        if self.uses_views:
+            nodes.views_of(queue).note(
+                found.broker_id,
+                result.max_offset,
+                result.level_age,
+                trio.current_time(),
+                min_offset=result.min_offset,
+            )
+
+
+_ADDED_BY_ROUTE: Final = PullRounds()
+"""A consumer's pull fails when all addresses have failed, also those that a newer route adds; `fetch.py` repeats it."""
+
+
 @attrs.define
 class PullAPIWrapper:
     """Pulls on behalf of one group."""
@@ -73,12 +218,12 @@ class PullAPIWrapper:
     policy: ReadPolicy = SUGGESTED
     nodes: PullNodes = attrs.field(init=False)
     """Chooses where each queue is pulled from, and records why."""
-    _probes: ReplicaProbes | None = attrs.field(init=False)
+    _pulls: ReplicaPulls = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         client = self.client
         self.nodes = PullNodes(client.routing, self.group, self.policy, client.round_trips.seconds)
-        self._probes = ReplicaProbes(client, self.nodes) if self.policy.needs_probes else None
+        self._pulls = ReplicaPulls(client, self.nodes, client.probes)
 
     async def pull_kernel(
         self,
@@ -103,23 +248,10 @@ class PullAPIWrapper:
         """
         if timeout is None:
             timeout = suspend_timeout + PULL_GRACE
-        tried: set[str] = set()
         failure: Error | None = None
-        is_fresh = False
-        while True:
-            if self._probes is None:
-                choice = self.nodes.choose(queue, offset, now=0.0)
-            else:
-                choice = await self._choose_probed(queue, offset, self._probes)
-            # Each address once, and one fresh route: a call that fails must end, so that its caller can pause.
-            if choice is None or choice.found.addr in tried:
-                if is_fresh:
-                    raise failure or self._no_replica(queue)
-                is_fresh = True
-                await self.client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
-                continue
+        renew = partial(self.client.refresh_topic_route, queue.topic, max_age=ROUTE_MAX_AGE)
+        async for choice in self._pulls.in_turn(queue, offset, _ADDED_BY_ROUTE, renew):
             found = choice.found
-            self.nodes.count(queue, choice)
             header = self._header(
                 queue,
                 offset,
@@ -142,11 +274,11 @@ class PullAPIWrapper:
                     raise
                 # This includes a slave that has not copied the topic, group or account yet: the master has them.
                 failure = error
-                tried.add(found.addr)
                 logger.warning(
                     "pull tries another broker queue=%s offset=%d failed_addr=%s error=%s",
                     queue, offset, found.addr, error.what,
                 )  # fmt: skip
+        raise failure or self._no_replica(queue)
 
     async def _check_still_master(self, found: FindBrokerResult, queue: MessageQueue) -> None:
         """Check the route after a slave answered for the master: the messages at a position there may differ.
@@ -186,23 +318,12 @@ class PullAPIWrapper:
     def prefer_master(self, queue: MessageQueue) -> None:
         """Ask the master next: the slave's answer may be wrong because it is behind."""
         self.client.routing.update_pull_from_which_node(queue, MASTER_ID, self.group)
-        if self._probes is not None:
-            # For other read policies: treat the slave as not having come this far.
-            views = self.nodes.views_of(queue)
-            last = self.nodes.counts[queue].last.found
-            views.note(last.broker_id, -1, None, trio.current_time())
-
-    async def _choose_probed(
-        self, queue: MessageQueue, offset: int, probes: ReplicaProbes
-    ) -> PullChoice | None:
-        now = trio.current_time()
-        if probes.are_due(queue, now):
-            await probes.probe(queue)
-            now = trio.current_time()
-        return self.nodes.choose(queue, offset, now=now)
+        if self.policy.uses_views:
+            # The table of suggestions means nothing to it: treat the slave as not having come this far.
+            self.nodes.lacks(queue, self.nodes.counts[queue].last.found, trio.current_time())
 
     def _hold(self, choice: PullChoice, suspend_timeout: float) -> float:
-        if self._probes is not None and self.policy.is_bounded and choice.found.is_slave:
+        if self.policy.is_bounded and choice.found.is_slave:
             return min(suspend_timeout, HOLD_WITH_BOUND)
         if choice.reason in _NOT_PREFERRED:
             return min(suspend_timeout, HOLD_ELSEWHERE)
@@ -264,17 +385,10 @@ class PullAPIWrapper:
         subscription: Subscription,
         timeout: float,
     ) -> PullResult:
-        client = self.client
-        addr = found.addr
+        client, addr = self.client, found.addr
         try:
-            result = await pull_watched(
-                client,
-                client.probes,
-                addr,
-                queue,
-                header,
-                connect_timeout=min(timeout, DIAL_LIMIT),
-                timeout=timeout,
+            result = await self._pulls.send(
+                found, queue, header, connect_timeout=min(timeout, DIAL_LIMIT), timeout=timeout
             )
         except BrokerError as error:
             if found.is_slave and (error.stale_route or isinstance(error, AccessRefusedError)):
@@ -285,47 +399,8 @@ class PullAPIWrapper:
         # Only slaves report it: this former master is one, and its log may end differently from that of the new master.
         if result.level_age is not None and not found.is_slave:
             await self._check_still_master(found, queue)
-        client.routing.update_pull_from_which_node(
-            queue, result.suggest_which_broker_id, self.group
-        )
-        if self._probes is not None:
-            self.nodes.views_of(queue).note(
-                found.broker_id,
-                result.max_offset,
-                result.level_age,
-                trio.current_time(),
-                min_offset=result.min_offset,
-            )
-        result.broker_id = found.broker_id
+        self._pulls.answered(queue, found, result)
         result.broker_name = queue.broker_name
         result.tags = subscription.tags
         result.namespace = self.client.namespace or None
         return result
-
-
-async def pull_watched(
-    client: ClientInstance,
-    probes: ProbeService,
-    addr: str,
-    queue: MessageQueue,
-    header: PullMessageRequestHeader,
-    *,
-    connect_timeout: float,
-    timeout: float,
-) -> PullResult:
-    """Pull from an address, of which `probes` notices if it dies meanwhile, and record whether it can be reached."""
-    started = trio.current_time()
-    watched = probes.begin(addr, queue)
-    try:
-        if client.pool.open_channel(addr) is None:
-            await client.pool.channel(addr, timeout=connect_timeout)
-        result = await client.api.pull_message(addr, header, timeout=timeout)
-    except NotReachableError:
-        # The time for which the pull was held does not count: the broker was alive until a moment ago.
-        client.mark_unreachable(addr, spent=min(trio.current_time() - started, SILENCE_LIMIT))
-        probes.failed(addr, queue)
-        raise
-    finally:
-        watched.waiting -= 1
-    client.mark_reachable(addr)
-    return result

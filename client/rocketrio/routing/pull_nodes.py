@@ -1,4 +1,6 @@
-"""Chooses where one group pulls each of its queues from: applies the policy to what is known, and gives the reason.
+"""Chooses where one reader pulls each of its queues from: applies the policy to what is known, and gives the reason.
+
+A reader is a consumer's group, or one range of a Spark task.
 
 Invariant: every choice has a reason, and is counted for its queue.
 Invariant: `master` never reads from a slave, and a bound on staleness holds even if no slave is within it.
@@ -11,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from rocketrio.routing.read_policy import SUGGESTED, ReadPolicy
+from rocketrio.routing.read_policy import SUGGESTED, ReplicaPolicy
 from rocketrio.routing.replica_views import ReplicaViews
 from rocketrio.routing.router import FindBrokerResult, Router
 from rocketrio_protocol.codes import MASTER_ID
@@ -37,7 +39,9 @@ class PullReason(Enum):
     SKIPPED = "the preferred address failed recently or is unknown"
 
 
-_SUGGESTED: Final = PullReason.SUGGESTED  # accessing a member of an enumeration costs a call
+# Accessing a member of an enumeration costs a call.
+_SUGGESTED: Final = PullReason.SUGGESTED
+_REPLICA: Final = PullReason.REPLICA
 
 
 @attrs.define
@@ -82,15 +86,17 @@ def _no_round_trip(addr: str) -> float | None:
 
 @attrs.define
 class PullNodes:
-    """The choices of one consumer."""
+    """The choices of one reader."""
 
     router: Router
-    group: str
-    policy: ReadPolicy = SUGGESTED
+    reader: str
+    """Its name: readers of different names spread over the slaves, and each has its table of suggestions."""
+    policy: ReplicaPolicy = SUGGESTED
     round_trip: Callable[[str], float | None] = _no_round_trip
     """Returns the seconds that an address takes to answer; None if that was not measured."""
     counts: dict[MessageQueue, PullCounts] = attrs.Factory(dict)
     views: dict[MessageQueue, ReplicaViews] = attrs.Factory(dict)
+    """What replicas reported of each queue; ranges of one Spark task share it."""
 
     def count(self, queue: MessageQueue, choice: PullChoice) -> None:
         """Count a pull."""
@@ -109,21 +115,29 @@ class PullNodes:
         """Return what the replicas of a queue reported; called only if the policy needs it."""
         return self.views.setdefault(queue, ReplicaViews())
 
-    def choose(self, queue: MessageQueue, offset: int, *, now: float) -> PullChoice | None:
-        """Return where the next pull goes; None if no address is acceptable."""
+    def lacks(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> None:
+        """Record that a slave answered, but does not know the queue yet or is behind the reader."""
+        self.views_of(queue).note(found.broker_id, -1, None, now)
+
+    def choose(
+        self, queue: MessageQueue, offset: int, *, now: float, tried: Collection[str] = ()
+    ) -> PullChoice | None:
+        """Return where the next pull goes, not to an address in `tried`; None if no address is acceptable."""
         read_from = self.policy.read_from
         if read_from == "suggested":
-            return self._suggested(queue)
+            return self._suggested(queue, tried)
         if read_from == "master":
-            return self._only_master(queue, PullReason.MASTER)
+            return self._only_master(queue, PullReason.MASTER, tried)
         if read_from == "nearest":
-            return self._nearest(queue, offset, now)
-        return self._replica(queue, offset, now)
+            return self._nearest(queue, offset, now, tried)
+        if read_from == "auto":
+            return self._auto(queue, offset, now, tried)
+        return self._slave(queue, offset, now, tried)
 
-    def _suggested(self, queue: MessageQueue) -> PullChoice | None:
+    def _suggested(self, queue: MessageQueue, tried: Collection[str]) -> PullChoice | None:
         # Every pull runs this: `recalculate_pull_from_which_node`, and the reason.
         router = self.router
-        table = router.pull_from_which_node_tables.get(self.group)
+        table = router.pull_from_which_node_tables.get(self.reader)
         broker_id = None if table is None else table.get(queue)
         reason = _SUGGESTED
         if router.connect_broker_by_user:
@@ -131,23 +145,31 @@ class PullNodes:
         elif broker_id is None:
             broker_id, reason = MASTER_ID, PullReason.DEFAULT
         found = router.find_broker_address_in_subscribe(queue.broker_name, broker_id)
+        if found is not None and found.addr in tried:
+            left = router.candidates(queue.broker_name, first=broker_id)
+            found = next((other for other in left if other.addr not in tried), None)
         if found is None:
             return None
         return PullChoice(found, reason if found.broker_id == broker_id else PullReason.SKIPPED)
 
-    def _only_master(self, queue: MessageQueue, reason: PullReason) -> PullChoice | None:
-        found = self.router.find_broker_address_in_subscribe(
-            queue.broker_name, MASTER_ID, only_this_broker=True
-        )
-        return None if found is None else PullChoice(found, reason)
+    def _only_master(
+        self, queue: MessageQueue, reason: PullReason, tried: Collection[str]
+    ) -> PullChoice | None:
+        addr = self.router.find_broker_address_in_publish(queue.broker_name)
+        if addr is None or addr in tried:
+            return None
+        return PullChoice(FindBrokerResult(addr, MASTER_ID), reason)
 
-    def _nearest(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
-        live = self.router.live(queue.broker_name)
+    def _nearest(
+        self, queue: MessageQueue, offset: int, now: float, tried: Collection[str]
+    ) -> PullChoice | None:
         usable = [
-            found for found in live if not found.is_slave or self._serves(queue, found, offset, now)
+            found
+            for found in self._live(queue, tried)
+            if not found.is_slave or self._serves(queue, found, offset, now)
         ]
         if not usable:
-            return self._rest(queue, offset, now, live)
+            return self._rest(queue, offset, now, tried)
         current = self._current(queue, usable)
         nearest = min(usable, key=lambda found: (self._distance(found), found.broker_id))
         if current is not None and self._distance(nearest) > (
@@ -156,24 +178,74 @@ class PullNodes:
             nearest = current
         return PullChoice(nearest, PullReason.NEAREST)
 
-    def _replica(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
-        live = self.router.live(queue.broker_name)
+    def _auto(
+        self, queue: MessageQueue, offset: int, now: float, tried: Collection[str]
+    ) -> PullChoice | None:
+        router = self.router
+        broker_id = router.recalculate_pull_from_which_node(queue, self.reader)
+        repeated = self._repeated(queue, offset, now, tried, _SUGGESTED)
+        if repeated is not None and repeated.found.broker_id == broker_id:
+            return repeated
+        if broker_id == MASTER_ID:
+            master = self._only_master(queue, _SUGGESTED, tried)
+            if master is not None and not router.is_avoided(master.found.addr):
+                return master
+        return self._slave(queue, offset, now, tried, suggested_id=broker_id)
+
+    def _slave(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        now: float,
+        tried: Collection[str],
+        suggested_id: int = MASTER_ID,
+    ) -> PullChoice | None:
+        if suggested_id == MASTER_ID:
+            repeated = self._repeated(queue, offset, now, tried, _REPLICA)
+            if repeated is not None:
+                return repeated
         usable = [
-            found for found in live if found.is_slave and self._serves(queue, found, offset, now)
+            found
+            for found in self._live(queue, tried)
+            if found.is_slave and self._serves(queue, found, offset, now)
         ]
         if not usable:
-            return self._rest(queue, offset, now, live)
-        # A group stays with its slave; its first slave is chosen by the group's name, so that groups spread.
+            return self._rest(queue, offset, now, tried)
+        # Apache's masters suggest id 1 even if that slave does not exist. A reader stays with its slave; its first
+        # slave is chosen by the reader's name, so that readers spread.
+        suggested = next((found for found in usable if found.broker_id == suggested_id), None)
+        if suggested is not None:
+            return PullChoice(suggested, _SUGGESTED)
         current = self._current(queue, usable)
         if current is None:
-            current = max(usable, key=lambda found: weight(self.group, found.broker_id))
-        return PullChoice(current, PullReason.REPLICA)
+            current = max(usable, key=lambda found: weight(self.reader, found.broker_id))
+        return PullChoice(current, _REPLICA)
+
+    def _repeated(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        now: float,
+        tried: Collection[str],
+        reason: PullReason,
+    ) -> PullChoice | None:
+        """Return the last choice if it was made for this reason and still holds: much cheaper than a new one."""
+        counts = self.counts.get(queue)
+        if counts is None or tried or counts.last.reason is not reason:
+            return None
+        found, router = counts.last.found, self.router
+        addrs = router.broker_addr_table.get(queue.broker_name, {})
+        if addrs.get(found.broker_id) != found.addr or router.is_avoided(found.addr):
+            return None
+        if found.is_slave and not self._serves(queue, found, offset, now):
+            return None
+        return counts.last
 
     def _rest(
-        self, queue: MessageQueue, offset: int, now: float, live: list[FindBrokerResult]
+        self, queue: MessageQueue, offset: int, now: float, tried: Collection[str]
     ) -> PullChoice | None:
-        """Return the master, because no slave is acceptable; without a bound any other replica will do too."""
-        slaves = [found for found in live if found.is_slave]
+        """Return the master, because no slave is acceptable; any other replica within the bound will do too."""
+        slaves = [found for found in self.router.live(queue.broker_name) if found.is_slave]
         if not slaves:
             reason = PullReason.SKIPPED
         elif any(not self._is_within(queue, found, now) for found in slaves):
@@ -182,11 +254,16 @@ class PullNodes:
             reason = PullReason.NOT_THERE_YET
         else:
             reason = PullReason.BEGINS_LATER
-        # No slave at all: a reader that has set a bound rather waits for the master than reads older messages.
-        if self.policy.is_bounded:
-            return self._only_master(queue, reason)
-        found = self.router.find_broker_address_in_subscribe(queue.broker_name, MASTER_ID)
-        return None if found is None else PullChoice(found, reason)
+        # No slave at all: a consumer that has set a bound rather waits for the master than for a slave to come so far.
+        if self.policy.is_bounded and self.policy.waits:
+            return self._only_master(queue, reason, tried)
+        for found in self.router.candidates(queue.broker_name):
+            if found.addr not in tried and self._is_within(queue, found, now):
+                return PullChoice(found, reason)
+        return None
+
+    def _live(self, queue: MessageQueue, tried: Collection[str]) -> list[FindBrokerResult]:
+        return [found for found in self.router.live(queue.broker_name) if found.addr not in tried]
 
     def _current(
         self, queue: MessageQueue, usable: list[FindBrokerResult]
@@ -202,8 +279,9 @@ class PullNodes:
         self, queue: MessageQueue, found: FindBrokerResult, offset: int, now: float
     ) -> bool:
         """Return whether a slave is fresh enough and, as far as is known, has the message at the offset."""
+        end = offset if self.policy.waits else offset + 1
         return self._is_within(queue, found, now) and self.views_of(queue).has(
-            found.broker_id, offset, offset, now
+            found.broker_id, offset, end, now
         )
 
     def _is_within(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:

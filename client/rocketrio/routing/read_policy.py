@@ -1,9 +1,18 @@
-"""Which replica a consumer reads from, according to its user.
+"""Which replica a reader reads from.
+
+What a consumer may ask for:
 
     suggested   the one that the last pull answer of this queue suggested, initially the master (RocketMQ's way)
     master      only the master: while it is away nothing is read
     nearest     the replica with the shortest measured round trip
     replica     a slave that is within a bound behind the master; otherwise the master
+
+What a Spark task may (`readFrom`), whose messages were there when it was planned, so that it waits for no replica while
+another one has them:
+
+    auto        the one that the last answer for this range suggested, initially the one that planning found
+    master      only the master
+    slave       a slave, or the master if there is none that may be read
 
 A bound is a number of messages (the end of the queue that the master last reported, minus the slave's) or of seconds
 (since the slave last had everything that its master had, as rocketrio slaves report). Unknown staleness counts as too
@@ -50,16 +59,44 @@ class StalenessBound:
         return " and ".join(texts)
 
 
+@attrs.frozen
+class ReplicaPolicy:
+    """What a reader follows when it chooses a replica."""
+
+    read_from: ReadFrom | Literal["auto", "slave"] = "suggested"
+    bound: StalenessBound | None = None
+    """How stale a slave may be; None: it does not matter."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a bound on staleness."""
+        return self.bound is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the reader waits at the end of a queue, as consumers do, instead of reading up to a planned end."""
+        return self.read_from not in ("auto", "slave")
+
+    @property
+    def uses_views(self) -> bool:
+        """Whether the choice depends on what replicas reported of themselves."""
+        return self.read_from not in ("suggested", "master")
+
+    @property
+    def needs_probes(self) -> bool:
+        """Whether replicas must be probed periodically, including those that are not read."""
+        return self.uses_views and (self.read_from == "nearest" or self.is_bounded)
+
+
 def _bound_of(policy: "ReadPolicy") -> StalenessBound | None:
     seconds, messages = policy.max_staleness, policy.max_staleness_messages
     return None if seconds is None and messages is None else StalenessBound(seconds, messages)
 
 
 @attrs.frozen
-class ReadPolicy:
-    """A read policy, checked at construction. Raises ConfigError."""
+class ReadPolicy(ReplicaPolicy):
+    """A consumer's policy, checked at construction. Raises ConfigError."""
 
-    read_from: ReadFrom = "suggested"
     max_staleness: float | None = None
     """Maximum staleness in seconds."""
     max_staleness_messages: int | None = None
@@ -88,16 +125,6 @@ class ReadPolicy:
                 raise ConfigError("max_staleness=inf bounds nothing: omit it")
         if self.max_staleness_messages is not None:
             whole_number("max_staleness_messages", self.max_staleness_messages, least=0)
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether there is a bound on staleness."""
-        return self.bound is not None
-
-    @property
-    def needs_probes(self) -> bool:
-        """Whether replicas must be probed periodically, including those that are not read."""
-        return self.read_from in ("nearest", "replica")
 
 
 SUGGESTED: Final = ReadPolicy()

@@ -34,6 +34,8 @@ class ReplicaViews:
     """All replicas of one queue."""
 
     by_id: dict[int, ReplicaView] = attrs.Factory(dict)
+    planned_end: int = -1
+    """Where the queue ended when a read up to there was planned; -1 for readers without a planned end."""
 
     def note(
         self,
@@ -60,12 +62,12 @@ class ReplicaViews:
         if broker_id == MASTER_ID:
             return 0
         master, view = self.by_id.get(MASTER_ID), self._fresh(broker_id, now)
+        # A new master may report a smaller end for a while than the one that was planned with its predecessor.
+        end = self.planned_end if master is None else max(master.max_offset, self.planned_end)
         # Unknown, and not 0: a bound would pass a slave of which nothing is known.
-        if master is None or view is None:
+        if end < 0 or view is None:
             return None
-        if view.max_offset >= master.max_offset:
-            return 0  # It reported after its master.
-        return master.max_offset - view.max_offset
+        return max(0, end - view.max_offset)  # It may have reported after its master.
 
     def staleness(self, broker_id: int, now: float) -> float | None:
         """Return how many seconds ago a replica had everything; None if unknown."""

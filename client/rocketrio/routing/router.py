@@ -42,7 +42,10 @@ class Router:
     broker_addr_table: dict[str, dict[int, str]] = attrs.Factory(dict)
     """Broker name to id to address."""
     pull_from_which_node_tables: dict[str, dict[MessageQueue, int]] = attrs.Factory(dict)
-    """Group to queue to the broker id that the last pull answer suggested: one group may lag while another does not."""
+    """Group to queue to the broker id that the last pull answer suggested: one group may lag while another does not.
+
+    In a Spark task's router each range has a table, because a task may read the old and the new end of one queue.
+    """
     connect_broker_by_user: bool = False
     """Whether pulls go to `default_broker_id` regardless of the brokers' suggestions."""
     default_broker_id: int = MASTER_ID
@@ -112,19 +115,19 @@ class Router:
         addr = addrs.get(broker_id)
         if addr is not None and not self.is_avoided(addr):
             return FindBrokerResult(addr, broker_id)
-        if not addrs:
-            return None
-        chosen = min(
+        return next(iter(self.candidates(broker_name, first=broker_id)), None)
+
+    def candidates(self, broker_name: str, *, first: int = MASTER_ID) -> list[FindBrokerResult]:
+        """Return every address of a broker name in the order to try them: `first`, then the master, then the others.
+
+        Addresses that failed recently come last, in the same order.
+        """
+        addrs = self.broker_addr_table.get(broker_name, {})
+        ids = sorted(
             addrs,
             # A defined order, and no chance: all queues of a broker move to the same replica.
-            key=lambda id_: (self.is_avoided(addrs[id_]), id_ != broker_id, id_ != MASTER_ID, id_),
+            key=lambda id_: (self.is_avoided(addrs[id_]), id_ != first, id_ != MASTER_ID, id_),
         )
-        return FindBrokerResult(addrs[chosen], chosen)
-
-    def candidates(self, broker_name: str) -> list[FindBrokerResult]:
-        """Return every address of a broker name in the order to try them: the master first, recent failures last."""
-        addrs = self.broker_addr_table.get(broker_name, {})
-        ids = sorted(addrs, key=lambda id_: (self.is_avoided(addrs[id_]), id_ != MASTER_ID, id_))
         return [FindBrokerResult(addrs[id_], id_) for id_ in ids]
 
     def live(self, broker_name: str) -> list[FindBrokerResult]:

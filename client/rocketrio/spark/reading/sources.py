@@ -1,10 +1,11 @@
-"""Pulls the messages of one task from its brokers, retries on other replicas, and reports losses.
+"""Pulls the messages of one task from its brokers, decides what their answers mean, and reports losses.
 
     a replica fails or lacks it     the next one, in the same round
-    no replica is left              a pause, the name server's newest addresses, another round (`readRetries`)
+    no replica is left              the name server's newest addresses, a pause, another round (`readRetries`)
 
-`judge` decides what an answer means for a reader that planned to read up to a fixed end: a slave may be behind its
-master, so the master is asked for what the slave lacks before anything counts as lost.
+Each range is a reader of its own (`ReplicaPulls` of `consuming/pull.py`): an answer's suggestion counts for the range,
+and ranges spread over the slaves. `judge` decides what an answer means for a reader that planned to read up to a fixed
+end: a slave may be behind its master, so the master is asked for what the slave lacks before anything counts as lost.
 
 Invariant: a pull ends with progress, or with an error that says why there is none.
 Invariant: progress follows the answer's next offset; nothing outside the planned range is read.
@@ -16,6 +17,8 @@ have failed.
 """
 
 import logging
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -23,15 +26,16 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.probe import ProbeService
-from rocketrio.consuming.pull import pull_watched
+from rocketrio.consuming.pull import PullRounds, ReplicaPulls
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import ALL
-from rocketrio.routing import FindBrokerResult
+from rocketrio.routing import FindBrokerResult, PullNodes, Router
+from rocketrio.routing.read_policy import ReplicaPolicy
+from rocketrio.routing.replica_views import ReplicaViews
 from rocketrio.spark.errors import AccessDeniedError, BrokerUnreachableError, SparkSourceError
 from rocketrio.spark.reading.offsets import Bounds, Loss, QueueRange
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask
-from rocketrio.spark.reading.replicas import Replicas, task_router
 from rocketrio.spark.reading.salvage import records_below
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import (
@@ -42,15 +46,11 @@ from rocketrio_protocol.errors import (
     TopicNotExistError,
 )
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.message import MessageQueue
 
 RETRY_PAUSE: Final = 0.2
 """Seconds before the second round, doubled for each further round (fetchOffset.retryIntervalMs)."""
 MAX_RETRY_PAUSE: Final = 5.0
-
-REPORT_MAX_AGE: Final = 1.0
-"""The maximum age in seconds of what is known of a slave, if `maxStaleness` decides."""
-REPORT_TIMEOUT: Final = 1.0
-"""Seconds for a replica to report its offsets; a slower replica is not read."""
 
 logger = logging.getLogger("rocketrio.spark.sources")
 
@@ -110,10 +110,6 @@ class TaskSource:
         self._options = options
         self._client = client
         self._router = task_router(task.addresses, client.routing)
-        self.replicas = Replicas(self._router, options.read_from, options.max_staleness)
-        now = trio.current_time()
-        for part, broker_id in task.beginnings():
-            self.replicas.begin(part, broker_id, now)
         self._probes = ProbeService(
             client.pool,
             self._router,
@@ -121,7 +117,17 @@ class TaskSource:
             lambda addr, spent: client.mark_unreachable(addr, spent=spent),
             client.mark_reachable,
         )
-        self._probing = trio.Lock()
+        self._rounds = PullRounds(options.read_retries, RETRY_PAUSE, MAX_RETRY_PAUSE, asks_all=True)
+        self._readers: dict[QueueRange, ReplicaPulls] = {}
+        policy = ReplicaPolicy(options.read_from, options.max_staleness)
+        views: dict[MessageQueue, ReplicaViews] = {}
+        for part, broker_id in task.beginnings():
+            name = str(part)
+            nodes = PullNodes(self._router, name, policy, views=views)
+            self._router.update_pull_from_which_node(part.queue, broker_id, name)
+            known = nodes.views_of(part.queue)
+            known.planned_end = max(known.planned_end, part.end)
+            self._readers[part] = ReplicaPulls(client, nodes, self._probes)
         self._lost_up_to: dict[QueueRange, int] = {}
         self._logged: set[str] = set()
         """Addresses that have failed and not answered since, so that each outage is logged once."""
@@ -134,93 +140,81 @@ class TaskSource:
 
     async def pull(self, part: QueueRange, offset: int, end: int) -> Answer:
         """Return messages of the range from `offset`, at most up to `end`. Raises SparkSourceError."""
+        reader, queue = self._readers[part], part.queue
         failure: Error | None = None
-        lost: PullResult | None = None
-        for attempt in range(self._options.read_retries + 1):
-            if attempt:
-                await self._find_addresses(part)
-                await trio.sleep(min(RETRY_PAUSE * 2 ** (attempt - 1), MAX_RETRY_PAUSE))
-            lost, tried = None, set[str]()
-            while (found := await self._choose(part, offset, tried)) is not None:
-                tried.add(found.addr)
-                try:
-                    result = await self._pull_from(found, part, offset, end)
-                except NotReachableError as error:
-                    failure = error
-                    self._log_failure(found, part, offset, error)
-                    continue
-                except BrokerError as error:
-                    failure = error
-                    if isinstance(error, AccessRefusedError) and not found.is_slave:
-                        raise AccessDeniedError.because(error, f"{part} cannot be read") from error
-                    if found.is_slave:  # It may not know a new topic or group yet.
-                        self.replicas.lacks(part, found, trio.current_time())
-                    elif await self._is_gone(part, error):
-                        return self._lost(part, offset, None)
-                    elif not error.retryable:
-                        raise SparkSourceError(f"{part} cannot be read: {error}") from error
-                    continue
-                match self._judged(part, offset, end, tried, result):
-                    case Take(next_offset):
-                        return Answer(min(next_offset, end), _up_to(end, next_offset, result.body))
-                    case Lost():
-                        return self._lost(part, offset, result)
-                    case Again(is_lost_at_last):
-                        lost = result if is_lost_at_last else lost
-                    case AskMaster():
-                        pass
-        if lost is not None:
-            return self._lost(part, offset, lost)
+        undecided: tuple[int, PullResult] | None = None
+        renew = partial(self._find_addresses, part)
+        replicas = reader.in_turn(queue, offset, self._rounds, renew)
+        async for choice in replicas:
+            found = choice.found
+            try:
+                result = await self._pull_from(found, reader, queue, offset, end)
+            except NotReachableError as error:
+                failure = error
+                self._log_failure(found, part, offset, error)
+                continue
+            except BrokerError as error:
+                failure = error
+                if isinstance(error, AccessRefusedError) and not found.is_slave:
+                    raise AccessDeniedError.because(error, f"{part} cannot be read") from error
+                if found.is_slave:  # It may not know a new topic or group yet.
+                    reader.nodes.lacks(queue, found, trio.current_time())
+                elif await self._is_gone(part, error):
+                    return self._lost(part, offset, None)
+                elif not error.retryable:
+                    raise SparkSourceError(f"{part} cannot be read: {error}") from error
+                continue
+            match self._judged(part, offset, end, replicas.tried, result):
+                case Take(next_offset):
+                    return Answer(min(next_offset, end), _up_to(end, next_offset, result.body))
+                case Lost():
+                    return self._lost(part, offset, result)
+                case Again(is_lost_at_last):
+                    if is_lost_at_last:
+                        undecided = replicas.round, result
+                case AskMaster():
+                    pass
+        # Only what the last round brought: an earlier answer may have come before the log was there again.
+        if undecided is not None and undecided[0] == replicas.round:
+            return self._lost(part, offset, undecided[1])
         raise self._unreachable(part, offset, failure) from failure
 
     def _judged(
-        self, part: QueueRange, offset: int, end: int, tried: set[str], result: PullResult
+        self,
+        part: QueueRange,
+        offset: int,
+        end: int,
+        tried: Collection[str],
+        result: PullResult,
     ) -> Verdict:
+        router = self._router
+        master = router.find_broker_address_in_publish(part.broker_name)
         return judge(
             result,
             offset=offset,
             end=end,
-            master_known=self.replicas.has_master(part.broker_name, tried=tried),
+            master_known=master is not None
+            and master not in tried
+            and not router.is_avoided(master),
             is_filtered=self._options.subscription != ALL,
         )
 
     # ------------------------------------------------------------------------------------- replicas
 
-    async def _choose(
-        self, part: QueueRange, offset: int, tried: set[str]
-    ) -> FindBrokerResult | None:
-        replicas = self.replicas
-        if replicas.to_probe(part, trio.current_time(), max_age=REPORT_MAX_AGE):
-            async with self._probing:  # Only one of the waiting pulls asks.
-                found = replicas.to_probe(part, trio.current_time(), max_age=REPORT_MAX_AGE)
-                async with trio.open_nursery() as nursery:
-                    for each in found:
-                        nursery.start_soon(self._probe, part, each)
-        return replicas.choose(part, offset, trio.current_time(), tried=tried)
-
-    async def _probe(self, part: QueueRange, found: FindBrokerResult) -> None:
-        api = self._client.api
-        try:
-            end = await api.queue_end(found.addr, part.queue, timeout=REPORT_TIMEOUT)
-        except NotReachableError:
-            self._client.mark_unreachable(found.addr, spent=REPORT_TIMEOUT)
-            self._probes.failed(found.addr, part.queue)
-        except Error:
-            self.replicas.lacks(part, found, trio.current_time())
-        else:
-            self.replicas.answered(
-                part, found, None, end.max_offset, end.level_age, trio.current_time()
-            )
-
     async def _pull_from(
-        self, found: FindBrokerResult, part: QueueRange, offset: int, end: int
+        self,
+        found: FindBrokerResult,
+        reader: ReplicaPulls,
+        queue: MessageQueue,
+        offset: int,
+        end: int,
     ) -> PullResult:
         # The filter goes with every pull, because a reader sends no heartbeats from which a broker would know it.
-        options, client, addr = self._options, self._client, found.addr
+        options = self._options
         header = PullMessageRequestHeader(
             consumer_group=options.consumer_group,
-            topic=part.topic,
-            queue_id=part.queue_id,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=min(end - offset, options.pull_batch_size, options.batch_rows),
             sys_flag=int(PullSysFlag.SUBSCRIPTION),
@@ -231,20 +225,22 @@ class TaskSource:
             expression_type=options.subscription.expression_type,
             max_msg_bytes=options.batch_size,
             limited_by_bytes=True,
-            broker_name=part.broker_name,
+            broker_name=queue.broker_name,
         )
-        result = await pull_watched(
-            client,
-            self._probes,
-            addr,
-            part.queue,
+        result = await reader.send(
+            found,
+            queue,
             header,
             connect_timeout=options.connect_timeout,
             timeout=options.pull_timeout,
         )
-        self._logged.discard(addr)
-        result.broker_id = found.broker_id
-        self._note(found, part, result)
+        self._logged.discard(found.addr)
+        reader.answered(queue, found, result)
+        served = self.served.get(found.addr)
+        if served is None:
+            served = self.served[found.addr] = ServedRows(queue.broker_name, found.broker_id)
+        served.pulls += 1
+        served.size += len(result.body)
         return result
 
     def _log_failure(
@@ -257,16 +253,6 @@ class TaskSource:
             level, "pull failed, next replica range=%s offset=%d error=%s", part, offset, error
         )
 
-    def _note(self, found: FindBrokerResult, part: QueueRange, result: PullResult) -> None:
-        now, replicas = trio.current_time(), self.replicas
-        replicas.suggested(part, result.suggest_which_broker_id)
-        replicas.answered(part, found, result.min_offset, result.max_offset, result.level_age, now)
-        served = self.served.get(found.addr)
-        if served is None:
-            served = self.served[found.addr] = ServedRows(part.broker_name, found.broker_id)
-        served.pulls += 1
-        served.size += len(result.body)
-
     async def _find_addresses(self, part: QueueRange) -> None:
         """Use the addresses that a name server knows now, because all known ones failed."""
         try:
@@ -276,7 +262,7 @@ class TaskSource:
             return
         for broker in [] if route is None else route.broker_datas:
             if broker.broker_name == part.broker_name and broker.broker_addrs:
-                self.replicas.moved(broker.broker_name, broker.broker_addrs)
+                self._router.broker_addr_table[broker.broker_name] = dict(broker.broker_addrs)
 
     # ----------------------------------------------------------------------------------------- loss
 
@@ -325,6 +311,12 @@ class TaskSource:
         if failure is None:
             return BrokerUnreachableError(text)
         return BrokerUnreachableError.because(failure, text)
+
+
+def task_router(addresses: Mapping[str, Mapping[int, str]], router: Router) -> Router:
+    """Return the router of one task, which shares with the client's `router` which addresses failed recently."""
+    table = {name: dict(addrs) for name, addrs in addresses.items()}
+    return Router(broker_addr_table=table, is_avoided=router.is_avoided)
 
 
 def judge(
