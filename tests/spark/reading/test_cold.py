@@ -11,8 +11,7 @@ from tests.spark.pulls import Pulls
 from tests.support.running_cluster import channel_pool
 from trio.testing import MockClock
 
-from rocketrio.spark.reading.cold import PROBE_MIN_ROWS
-from rocketrio.spark.reading.planning import plan_batch
+from rocketrio.spark.reading.planning import PROBE_MIN_ROWS, plan_batch
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_protocol.commands.offset import GetMaxOffsetRequestHeader
 

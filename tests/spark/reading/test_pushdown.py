@@ -27,8 +27,8 @@ from trio.testing import MockClock
 
 from rocketrio.consuming.subscription import ALL, Subscription
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.offsets import MAX_OFFSET, QueueRange
+from rocketrio.spark.reading.plan import EVERYTHING, Narrowing
 from rocketrio.spark.reading.planning import plan_batch
 from rocketrio.spark.reading.pushdown import (
     FOLDERS_VARIABLE,

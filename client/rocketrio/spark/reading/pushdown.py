@@ -48,8 +48,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.options import ReadOptions
+from rocketrio.spark.reading.plan import EVERYTHING, Narrowing
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 
 _NAMES: Final = {

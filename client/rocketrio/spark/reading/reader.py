@@ -13,9 +13,8 @@ from pyspark.sql.types import StructType
 
 from rocketrio.spark.reading.decoding import BlockDecoder
 from rocketrio.spark.reading.fetch import Block, fetch_task
-from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.options import ReadOptions
-from rocketrio.spark.reading.plan import ReadTask
+from rocketrio.spark.reading.plan import EVERYTHING, Narrowing, ReadTask
 from rocketrio.spark.reading.planning import plan_batch
 from rocketrio.spark.reading.schema import arrow_schema, check_schema
 from rocketrio.spark.runtime import Handover, process_runtime

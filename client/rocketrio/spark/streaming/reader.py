@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 from rocketrio.client import ClientInstance
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_kinds import shown
-from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.offsets import (
     MAX_OFFSET,
     OffsetTable,
@@ -32,7 +31,7 @@ from rocketrio.spark.reading.offsets import (
     parse_offset_table,
 )
 from rocketrio.spark.reading.options import ReadOptions
-from rocketrio.spark.reading.planning import partitioned, read_task
+from rocketrio.spark.reading.planning import cold_starts, partitioned, read_task
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.runtime import process_runtime
 from rocketrio.spark.streaming.driver import Limit, StreamDriver
