@@ -69,6 +69,50 @@ _NOT_PREFERRED: Final = frozenset(
 logger = logging.getLogger("rocketrio.pull")
 
 
+def pull_header(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    max_messages: int,
+    subscription: Subscription,
+    *,
+    max_bytes: int | None = None,
+    commit: PullCommit | None = None,
+    suspend_timeout: float = 0.0,
+    sub_version: int = 0,
+    epoch: str | None = None,
+) -> PullMessageRequestHeader:
+    """Return the header of a pull, which the broker holds for `suspend_timeout` seconds if it finds nothing.
+
+    Without `max_bytes` the limits of Java's clients hold: 32 messages from memory, and 8 from disk.
+    """
+    # The expression is sent with every pull, so that a broker without this client's heartbeat can answer too.
+    sys_flag = PullSysFlag.SUBSCRIPTION
+    if suspend_timeout > 0:
+        sys_flag |= PullSysFlag.SUSPEND
+    if commit is not None:
+        sys_flag |= PullSysFlag.COMMIT_OFFSET
+    return PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_messages,
+        sys_flag=int(sys_flag),
+        commit_offset=0 if commit is None else commit.offset,
+        suspend_timeout_millis=round(suspend_timeout * 1000),
+        sub_version=sub_version,
+        subscription=subscription.expression,
+        expression_type=subscription.expression_type,
+        max_msg_bytes=max_bytes,
+        limited_by_bytes=None if max_bytes is None else True,
+        epoch=epoch,
+        generation=None if commit is None else commit.generation,
+        ownership=None if commit is None else commit.ownership,
+        broker_name=queue.broker_name,
+    )
+
+
 @attrs.frozen
 class PullRounds:
     """How a pull goes on after all replicas were tried: with newer addresses, as often as this."""
@@ -252,17 +296,20 @@ class PullAPIWrapper:
         renew = partial(self.client.refresh_topic_route, queue.topic, max_age=ROUTE_MAX_AGE)
         async for choice in self._pulls.in_turn(queue, offset, _ADDED_BY_ROUTE, renew):
             found = choice.found
-            header = self._header(
+            header = pull_header(
+                self.group,
                 queue,
                 offset,
-                found,
                 max_messages,
-                max_bytes,
                 subscription,
+                max_bytes=max_bytes,
                 # Apache's slaves ignore it (PullMessageProcessor): it would count as sent, and be stored nowhere.
-                None if commit is None or found.is_slave else commit(found.addr),
-                self._hold(choice, suspend_timeout),
-                epoch,
+                commit=None if commit is None or found.is_slave else commit(found.addr),
+                suspend_timeout=self._hold(choice, suspend_timeout),
+                sub_version=self.client.wall_clock.now_ms()
+                if subscription.is_sql92
+                else 0,  # as Java
+                epoch=epoch,
             )
             try:
                 return await self._pull_from(found, queue, header, subscription, timeout)
@@ -338,44 +385,6 @@ class PullAPIWrapper:
                 topic=queue.topic,
             )
         return RouteNotFoundError(f"no broker named {name} is known", topic=queue.topic)
-
-    def _header(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        found: FindBrokerResult,
-        max_messages: int,
-        max_bytes: int,
-        subscription: Subscription,
-        commit: PullCommit | None,
-        suspend_timeout: float,
-        epoch: str | None,
-    ) -> PullMessageRequestHeader:
-        # The expression is sent with every pull, so that a broker without this client's heartbeat can answer too.
-        sys_flag = PullSysFlag.SUBSCRIPTION
-        if suspend_timeout > 0:
-            sys_flag |= PullSysFlag.SUSPEND
-        if commit is not None:
-            sys_flag |= PullSysFlag.COMMIT_OFFSET
-        return PullMessageRequestHeader(
-            consumer_group=self.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=max_messages,
-            sys_flag=int(sys_flag),
-            commit_offset=0 if commit is None else commit.offset,
-            suspend_timeout_millis=round(suspend_timeout * 1000),
-            sub_version=self.client.wall_clock.now_ms() if subscription.is_sql92 else 0,  # as Java
-            subscription=subscription.expression,
-            expression_type=subscription.expression_type,
-            max_msg_bytes=max_bytes,
-            limited_by_bytes=True,
-            epoch=epoch,
-            generation=None if commit is None else commit.generation,
-            ownership=None if commit is None else commit.ownership,
-            broker_name=queue.broker_name,
-        )
 
     async def _pull_from(
         self,

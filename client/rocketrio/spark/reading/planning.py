@@ -20,6 +20,7 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.connect import open_client
+from rocketrio.consuming.pull import pull_header
 from rocketrio.consuming.subscription import ALL
 from rocketrio.ports import Ports, opened_with
 from rocketrio.spark.reading.offsets import (
@@ -50,7 +51,6 @@ from rocketrio.spark.reading.questions import (
     with_what_is_not_shown_yet,
 )
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import Error, NotReachableError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.ports import Dial
@@ -216,20 +216,7 @@ async def _probe(
     client: ClientInstance, queue: MessageQueue, offset: int, options: ReadOptions
 ) -> int:
     """Return the broker id to which the master sends a reader of that offset."""
-    header = PullMessageRequestHeader(
-        consumer_group=options.consumer_group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=offset,
-        max_msg_nums=1,
-        sys_flag=int(PullSysFlag.SUBSCRIPTION),
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        sub_version=0,
-        subscription=ALL.expression,
-        expression_type=ALL.expression_type,
-        broker_name=queue.broker_name,
-    )
+    header = pull_header(options.consumer_group, queue, offset, 1, ALL)
     addr = client.routing.broker_addr_table[queue.broker_name][MASTER_ID]
     if client.routing.is_avoided(addr):
         return MASTER_ID

@@ -26,7 +26,7 @@ import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.probe import ProbeService
-from rocketrio.consuming.pull import PullRounds, ReplicaPulls
+from rocketrio.consuming.pull import PullRounds, ReplicaPulls, pull_header
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import ALL
 from rocketrio.routing import FindBrokerResult, PullNodes, Router
@@ -37,7 +37,6 @@ from rocketrio.spark.reading.offsets import Bounds, Loss, QueueRange
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.reading.salvage import records_below
-from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import (
     AccessRefusedError,
     BrokerError,
@@ -209,23 +208,14 @@ class TaskSource:
         offset: int,
         end: int,
     ) -> PullResult:
-        # The filter goes with every pull, because a reader sends no heartbeats from which a broker would know it.
         options = self._options
-        header = PullMessageRequestHeader(
-            consumer_group=options.consumer_group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=min(end - offset, options.pull_batch_size, options.batch_rows),
-            sys_flag=int(PullSysFlag.SUBSCRIPTION),
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription=options.subscription.expression,
-            expression_type=options.subscription.expression_type,
-            max_msg_bytes=options.batch_size,
-            limited_by_bytes=True,
-            broker_name=queue.broker_name,
+        header = pull_header(
+            options.consumer_group,
+            queue,
+            offset,
+            min(end - offset, options.pull_batch_size, options.batch_rows),
+            options.subscription,
+            max_bytes=options.batch_size,
         )
         result = await reader.send(
             found,
