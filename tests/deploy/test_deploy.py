@@ -5,19 +5,18 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 import yaml
-from tests.support.processes import free_port
+from tests.support.processes import Process, free_port
 from tests.support.waiting import wait_until
 
 from rocketrio.cli import main as rocketrio
@@ -207,12 +206,15 @@ def test_pair_of_compose_serves_and_tells_its_manager(tmp_path: Path) -> None:
     programs = Path(sys.prefix) / "bin"
     told: list[str] = []
 
-    def start(name: str, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    def start(name: str, environment: Mapping[str, str]) -> Process:
         program, *words = (
             str(tmp_path / name) if word == "/data" else word.replace("0.0.0.0:9876", names)
             for word in services[name]["command"]
         )
-        return subprocess.Popen([programs / program, *words], env={**environment, **shared})
+        argv, log = [programs / program, *words], tmp_path / f"{name}.log"
+        process = Process.start(name, argv, log=log, env={**environment, **shared})
+        stack.callback(process.kill)
+        return process
 
     def has_told(state: str, times: int) -> bool:
         with suppress(BlockingIOError):
@@ -228,7 +230,7 @@ def test_pair_of_compose_serves_and_tells_its_manager(tmp_path: Path) -> None:
 
     with ExitStack() as stack:
         stack.enter_context(manager)
-        started = [stack.enter_context(ended(start("namesrv", {})))]
+        started = [start("namesrv", {})]
         for where, environment in brokers():
             if where.startswith("compose"):
                 name = where.removeprefix("compose ")
@@ -237,21 +239,9 @@ def test_pair_of_compose_serves_and_tells_its_manager(tmp_path: Path) -> None:
                 mine["ROCKETRIO_ADDRESS"] = mine["ROCKETRIO_LISTEN"]
                 mine["ROCKETRIO_HA_ADDRESS"] = mine["ROCKETRIO_HA_LISTEN"]
                 mine["ROCKETRIO_DATA"] = str(tmp_path / name)
-                started.append(stack.enter_context(ended(start(name, {**environment, **mine}))))
+                started.append(start(name, {**environment, **mine}))
         wait_until(lambda: has_told(READY, 3), "all ready")
         wait_until(lambda: "following" in ask("cluster", "status", "--json"), "a slave follows")
         assert "OK" in ask(*services["namesrv"]["healthcheck"]["test"][2:])
-        for process in reversed(started):
-            process.send_signal(signal.SIGTERM)
-        wait_until(lambda: all(process.poll() == 0 for process in started), "all ended well")
+        assert [process.stop() for process in reversed(started)] == [0, 0, 0]
         assert has_told(STOPPING, 3), told
-
-
-@contextmanager
-def ended(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
-    """Leave no process behind."""
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()

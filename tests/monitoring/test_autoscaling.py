@@ -1,20 +1,16 @@
 """The queries that scale a group: its lag, and no answer while the lag is unknown."""
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 import yaml
-from tests.support.ours import OurBroker, OurNameServer
-from tests.support.processes import Process, free_port
-from tests.support.prometheus import Prometheus, needs_prometheus, prometheus
+from tests.monitoring.watching import Watched, handle, send, watched_brokers
+from tests.support.prometheus import needs_prometheus
 
-from rocketrio import Message, open_admin, open_client, open_consumer, open_producer
+from rocketrio import open_consumer
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = ROOT / "deploy" / "kubernetes" / "autoscaling" / "billing.yaml"
@@ -48,61 +44,11 @@ def of_two_pairs(query: str) -> str:
     return query.replace(")) == 1", ")) == 2")
 
 
-@attrs.frozen
-class Watched:
-    name_server: str
-    brokers: Sequence[OurBroker]
-    by: Prometheus
-
-
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
-    """Two masters that share each topic, as two pairs do."""
-    names_of_brokers = ("broker-a", "broker-b")
-    *pages, exporter = (f"127.0.0.1:{free_port()}" for _ in range(3))
-    with ExitStack() as stack:
-        names = stack.enter_context(OurNameServer(tmp_path / "names"))
-        names.wait_ready()
-        brokers = [
-            stack.enter_context(
-                OurBroker(
-                    tmp_path / name, names.address, name=name, settings=(f"metrics_listen={page}",)
-                )
-            )
-            for name, page in zip(names_of_brokers, pages, strict=True)
-        ]
-        for broker in brokers:
-            broker.wait_ready()
-        argv = (
-            Path(sys.executable).with_name("rocketrio"), "exporter", "--listen", exporter,
-            "--namesrv", names.address, "--names", "native,own", "--every", "5s",
-        )  # fmt: skip
-        stack.callback(Process.start("exporter", argv, log=tmp_path / "exporter.log").kill)
-        by = stack.enter_context(prometheus(tmp_path, pages, [exporter]))
-        yield Watched(names.address, brokers, by)
-
-
-async def send(name_server: str) -> None:
-    async with (
-        open_client(name_servers=[name_server]) as client,
-        open_admin(client=client) as admin,
-        open_producer(client=client) as producer,
-    ):
-        await admin.create_topic("orders", queues=4)
-        for number in range(SENT):
-            await producer.send(Message("orders", b"%d" % number))
-
-
-async def handle_some(name_server: str) -> None:
-    async with (
-        open_client(name_servers=[name_server]) as client,
-        open_consumer(
-            "orders", group="billing", start_from="earliest", client=client, auto_commit=False
-        ) as consumer,
-    ):
-        for _ in range(DONE):
-            await consumer.receive()
-        await consumer.commit()
+    """Run two masters that share each topic, as two pairs do."""
+    with watched_brokers(tmp_path, "broker-a", "broker-b", has_exporter=True) as found:
+        yield found
 
 
 async def while_a_member_has_committed_nothing(watched: Watched) -> None:
@@ -123,9 +69,9 @@ async def while_a_member_has_committed_nothing(watched: Watched) -> None:
 @pytest.mark.slow
 def test_query_is_the_lag_and_has_no_answer_while_it_is_unknown(watched: Watched) -> None:
     of_brokers, age, of_exporter = map(of_two_pairs, QUERIES)
-    trio.run(send, watched.name_server)
+    trio.run(send, watched.name_server, SENT)
     trio.run(while_a_member_has_committed_nothing, watched)
-    trio.run(handle_some, watched.name_server)
+    trio.run(handle, watched.name_server, DONE)
     for query in (of_brokers, of_exporter):
         watched.by.until(query, SENT - DONE)
     assert (watched.by.number(age) or 0) > 0

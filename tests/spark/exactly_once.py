@@ -11,8 +11,6 @@ import argparse
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,8 +20,9 @@ from typing import Final
 
 import attrs
 import trio
+from tests.spark.stream_job import READING
 from tests.support.ours import OurBroker, our_pair
-from tests.support.processes import die_with_parent
+from tests.support.processes import Process
 from tests.support.running_cluster import load_topic
 
 from rocketrio import Message, open_producer
@@ -34,6 +33,7 @@ QUEUES: Final = 3
 WRITERS: Final = 4
 PAUSE: Final = 0.01
 """Seconds between two sends of one writer: some 300 messages a second."""
+ROOT: Final = Path(__file__).parents[2]
 START_TIMEOUT: Final = 600.0
 """Seconds until a driver has done its first batch: ten on a quiet machine, minutes where many share it."""
 
@@ -80,50 +80,10 @@ class Writing:
             await trio.sleep(PAUSE)
 
 
-class Life:
-    """One driver process, with the JVM and the Python processes that are its own."""
-
-    def __init__(self, name_server: str, home: Path, mode: str, number: int) -> None:
-        self._log = (home / f"driver-{number}.log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.stream_job", name_server, TOPIC, str(home), mode],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-
-    def wait_reading(self) -> None:
-        """Until its first batch is done."""
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
-        deadline, said = time.monotonic() + START_TIMEOUT, b""
-        while b"reading" not in said:
-            assert time.monotonic() < deadline, "the driver does not read"
-            assert self._process.poll() is None, f"the driver ended: {self.said()}"
-            said += self._process.stdout.read() or b""
-            time.sleep(0.05)
-
-    def said(self) -> str:
-        """The end of its log, without Java's stack."""
-        lines = Path(self._log.name).read_text(errors="replace").splitlines()
-        return "\n".join([line for line in lines if not line.lstrip().startswith("at ")][-30:])
-
-    def kill(self) -> None:
-        """kill -9 of the whole session: driver, JVM, and the process that asks brokers."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self.end()
-
-    def end(self) -> int:
-        """Wait for its end."""
-        try:
-            return self._process.wait(START_TIMEOUT)
-        finally:
-            if self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-            self._log.close()
+def driver(name_server: str, home: Path, mode: str, number: int) -> Process:
+    """Start a driver, with the JVM and the Python processes that are its own."""
+    argv = [sys.executable, "-m", "tests.spark.stream_job", name_server, TOPIC, home, mode]
+    return Process.start(f"driver {number}", argv, log=home / f"driver-{number}.log", cwd=ROOT)
 
 
 @attrs.frozen
@@ -159,27 +119,25 @@ def play(home: Path, *, lives: int, rng: random.Random) -> Outcome:
         load_topic(master.address, TOPIC, QUEUES, 0)
         with Writing(address) as writing:
             for number in range(lives):
-                _live_and_die(Life(address, home, "run", number), master, number, rng)
-        last = Life(address, home, "finish", lives)
-        assert last.end() == 0, f"the last driver failed: {last.said()}"
+                _live_and_die(driver(address, home, "run", number), master, number, rng)
+        last = driver(address, home, "finish", lives)
+        assert last.ended(START_TIMEOUT) == 0, f"the last driver failed: {last.tail()}"
     rows = [tuple(row) for row in json.loads((home / "rows.json").read_text())]
     batches = len([name for name in os.listdir(home / "checkpoint" / "commits") if name.isdigit()])
     return Outcome(rows, writing.acknowledged, writing.unknown, batches)
 
 
-def _live_and_die(life: Life, master: OurBroker, number: int, rng: random.Random) -> None:
+def _live_and_die(life: Process, master: OurBroker, number: int, rng: random.Random) -> None:
     try:
         if number % 4 == 3:  # Now and then before it has read anything.
             time.sleep(rng.uniform(2, 12))
             return
-        life.wait_reading()
+        life.wait_until(lambda: life.has_said(READING), "reading", START_TIMEOUT)
         time.sleep(rng.uniform(0.2, 3))
         if number % 3 == 0:
-            assert master.process is not None
-            master.process.kill()
+            master.kill()
             time.sleep(rng.uniform(0.5, 3))
-            master.start()
-            master.wait_ready()
+            master.restart()
             time.sleep(rng.uniform(0.2, 3))
     finally:
         life.kill()

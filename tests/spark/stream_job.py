@@ -1,6 +1,6 @@
 """A Spark driver of its own, to be killed: reads a topic as a stream into Parquet files.
 
-    python -m tests.spark.stream_job NAME_SERVER TOPIC FOLDER run        says `reading` after its first batch, goes on
+    python -m tests.spark.stream_job NAME_SERVER TOPIC FOLDER run        says so after its first batch, goes on
     python -m tests.spark.stream_job NAME_SERVER TOPIC FOLDER finish     reads to the end, writes what the sink holds
 
 FOLDER keeps the checkpoint and the sink; `finish` leaves `rows.json` there: queue, offset, body of every row.
@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.quick_start import quick_home
+from tests.support.quick_start import quick_session
 
+READING: str = "the driver has done its first batch"
 STARTS: int = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not."""
 
@@ -24,12 +25,9 @@ MOST_ROWS: dict[str, int] = {"run": 400, "finish": 20_000}
 
 def main(name_server: str, topic: str, folder: str, mode: str) -> int:
     home = Path(folder)
-    quick_home(home / "spark")
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[2]").getOrCreate()
+    spark = quick_session(home / "spark")
     query = _started(spark, name_server, topic, home, mode)
-    print("reading", flush=True)
+    print(READING, flush=True)
     query.awaitTermination()
     rows = spark.read.parquet(str(home / "sink")).collect()
     (home / "rows.json").write_text(

@@ -1,8 +1,6 @@
 """Spark Connect: a server in processes of its own, and clients that have no rocketrio."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.support.processes import die_with_parent, free_port
+from tests.support.processes import Process, free_port
 from tests.support.quick_start import quick_home
 from tests.support.running_cluster import Running, cluster_fixture, full_topics, numbered
 
@@ -37,21 +35,9 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *("--conf", f"spark.connect.grpc.binding.port={port}"),
         *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
     ]
-    with (
-        (folder / "server.log").open("wb") as log,
-        subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        ) as process,
-    ):
-        try:
-            yield f"sc://127.0.0.1:{port}"
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)  # with its JVM and Python workers
+    process = Process.start("connect", command, log=folder / "server.log", cwd=folder)
+    yield f"sc://127.0.0.1:{port}"
+    process.kill()  # with its JVM and Python workers
 
 
 def results(

@@ -78,6 +78,11 @@ class Process:
         return self._popen.pid
 
     @property
+    def returncode(self) -> int | None:
+        """Its exit code once it has ended, negative for a signal."""
+        return self._popen.poll()
+
+    @property
     def is_running(self) -> bool:
         return self._popen.poll() is None
 
@@ -105,6 +110,13 @@ class Process:
                     f"{self.name}: not {what} within {timeout:.0f} s:\n{self.tail()}"
                 )
             time.sleep(0.1)
+
+    def ended(self, timeout: float) -> int:
+        """Wait until it ends by itself, kill what is left of the group; return the exit code."""
+        try:
+            return self._popen.wait(timeout)
+        finally:
+            self.kill()
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> int:
         """SIGTERM, wait, and kill what is left of the group; returns the exit code."""
