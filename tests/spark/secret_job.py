@@ -9,22 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.quick_start import quick_home
+from tests.support.quick_start import quick_session
 
 
 def main(name_server: str, topic: str, folder: str, secret: str) -> int:
     home = Path(folder)
-    quick_home(home / "spark")
     (home / "events").mkdir()
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.log.level", "INFO")
-        .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.dir", str(home / "events"))
-        .getOrCreate()
-    )
+    events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(home / "events")}
+    spark = quick_session(home / "spark", {"spark.log.level": "INFO", **events})
     account = {
         "nameServer": name_server,
         "accessKey": "someone",

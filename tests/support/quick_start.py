@@ -7,10 +7,10 @@ them: a home without that file has them import the package that is installed.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyspark
 
@@ -61,3 +61,13 @@ def shared_jvm() -> Iterator[None]:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(_STOP_TIMEOUT)
+
+
+def quick_session(
+    folder: Path, settings: Mapping[str, str] | None = None, *, master: str = "local[2]"
+) -> Any:
+    """Start a Spark session whose home is a new folder."""
+    quick_home(folder)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.master(master).config(map=dict(settings or {})).getOrCreate()
