@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from rocketrio.admin.diagnosis.rule import Severity
 from rocketrio.cli.commands import Group
 from rocketrio.spark.options import declared
-from rocketrio_broker.requests.declaration import declarations_of
+from rocketrio_broker.requests.declaration import handlers_of
 from rocketrio_broker.settings.setting import checked_words
+from rocketrio_protocol.command import RemotingCommand
 from tests.support.snapshots import MASTER, changed
 
 RECIPES: Final = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
@@ -46,16 +47,14 @@ def headers() -> dict[str, Any]:
     return added_to(module, "from rocketrio_protocol.headers", RequestCode=codes)
 
 
-def test_handler_of_the_recipe_answers_its_code() -> None:
-    known = headers()
-    inspection = SimpleNamespace(**known)
-    answer = known["GetBrokerClockResponseHeader"]
-    found = added_to(
-        "rocketrio_broker.processors.inspection", "@answers", inspection=inspection,
-        GetBrokerClockResponseHeader=answer,
-    )  # fmt: skip
-    ((name, declared_code),) = declarations_of(type("Family", (), {"clock": found["clock"]}))
-    assert (name, declared_code.code, declared_code.header.answers) == ("clock", 71_041, answer)
+def test_handler_of_the_recipe_answers_its_request() -> None:
+    inspection = SimpleNamespace(**headers())
+    found = added_to("rocketrio_broker.processors.inspection", "@answers", inspection=inspection)
+    broker = SimpleNamespace(wall_clock=SimpleNamespace(now_ms=lambda: 7))
+    family = type("Family", (), {"_broker": broker, "clock": found["clock"]})()
+    request = RemotingCommand(inspection.GetBrokerClockRequestHeader.code)
+    answer: Any = handlers_of(family)[request.code].process(None, request)  # type: ignore[arg-type]
+    assert answer.ext_fields == {"clockMillis": "7"}
 
 
 def test_command_of_the_recipe_explains_itself() -> None:
