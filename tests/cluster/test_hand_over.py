@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOverService, Sta
 from rocketrio_broker.role.service import NOBODY_LEADS_AFTER
 from rocketrio_broker.role.standing import FOLLOWING, HANDING_OVER
 from rocketrio_broker.role.take_over import TakeOver
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     DeleteTopicInBrokerRequestHeader,
@@ -161,6 +163,24 @@ async def test_offsets_that_were_committed_a_moment_before_are_known() -> None:
         await pair.caller.commit(pair.first.broker.address, 17)
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
         assert await pair.caller.committed(pair.second.broker.address) == 17
+
+
+async def test_offsets_that_were_committed_at_a_slave_that_does_not_follow_are_known() -> None:
+    """Its disk is full: it cannot write the line of the second epoch."""
+    async with pair_of(slaves=2) as pair, trio.open_nursery() as nursery:
+        third = pair.cluster.slaves[1]
+        await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
+        await trio.sleep(10)
+        assert isinstance(third.disk, MemoryDisk)
+        third.disk.is_full = True
+        assert (await pair.hand_over(1)).code == ResponseCode.SUCCESS
+        await trio.sleep(10)
+        await pair.caller.commit(third.broker.address, 17)
+        nursery.start_soon(partial(pair.hand_over, 1, at=pair.second))
+        await eventually(lambda: pair.master.state.store.writable)
+        third.disk.is_full = False
+        offsets = pair.first.broker.state.consumer_offsets
+        assert offsets.query_offset("billing", "orders", 0) == 17
 
 
 @pytest.mark.parametrize("delay", [0.2, 0.4])

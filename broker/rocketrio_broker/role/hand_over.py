@@ -120,6 +120,8 @@ class HandOverService:
         async with self._role.turn:
             self._check_leads(LEADING)
             follower = await self._chosen(to_id)
+            if not dry_run:
+                await self._role.gather_before_hand_over()
             token = f"{self._rng.getrandbits(128):032x}"
             channel = await self._connected(follower)
             await self._prepare(channel, follower, token)

@@ -111,6 +111,9 @@ after a failure of an asynchronous master they are what was on the way."""
 A_SLAVE: Final = "this broker is a slave"
 BECOMES_A_SLAVE: Final = "this broker becomes a slave"
 
+HANDS_OVER_GATHER_LIMIT: Final = 1.0
+"""Seconds in which slaves are asked before a hand-over begins: one that is dead, and listed yet, delays it so long."""
+
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: the name servers list this master by then."""
 
@@ -715,6 +718,10 @@ class RoleService:
             logger.warning("the role is not kept for the next start reason=%s", error)
             return error
         return None
+
+    async def gather_before_hand_over(self) -> None:
+        """Gather what was committed at other slaves: the successor takes writes once it has this broker's offsets."""
+        await self._gather(None, (), HANDS_OVER_GATHER_LIMIT, self._tables_of)
 
     async def _gather_again(self) -> None:
         """Gather what was committed at a slave before this master was registered.
