@@ -36,7 +36,6 @@ from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
 from rocketrio.admin.group_overview import group_overviews
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
-from rocketrio.admin.name_server_admin import delete_text, name_server_settings, put_text
 from rocketrio.admin.reset_plan import Target
 from rocketrio.admin.topic_admin import topic_overviews
 from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
@@ -382,12 +381,12 @@ async def drain(here: Secured, account: Credentials) -> None:
 async def change_name_servers(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
         for failures in (
-            await put_text(admin, "NAMES", "key", "text"),
-            await delete_text(admin, "NAMES", "key"),
+            await admin.put_name_server_text("NAMES", "key", "text"),
+            await admin.delete_name_server_text("NAMES", "key"),
         ):
             for error in failures.values():
                 raise error
-        for settings in (await name_server_settings(admin)).values():
+        for settings in (await admin.name_server_settings()).values():
             if isinstance(settings, Error):
                 raise settings
 

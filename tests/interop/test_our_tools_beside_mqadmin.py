@@ -31,14 +31,9 @@ from rocketrio.admin.group_overview import group_overviews, set_mode
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.message_trace import MessageTrace
-from rocketrio.admin.name_server_admin import (
+from rocketrio.admin.name_servers import (
     ORDER_NAMESPACE,
-    delete_text,
-    name_server_settings,
-    name_server_states,
     order_text,
-    put_text,
-    texts,
 )
 from rocketrio.admin.offset_files import committed_offsets, delete_offsets
 from rocketrio.admin.resend import Resent, resend
@@ -317,19 +312,19 @@ async def test_texts_are_those_of_update_kv_config_and_update_order_conf(
     side: Side, admin: Admin
 ) -> None:
     [address] = admin.client.name_servers.addresses
-    await put_text(admin, ORDER_NAMESPACE, TOPIC, order_text({"broker-a": 2}))
+    await admin.put_name_server_text(ORDER_NAMESPACE, TOPIC, order_text({"broker-a": 2}))
     assert "broker-a:2" in await side.told("updateOrderConf", "-t", TOPIC, "-m", "get")
-    assert (await texts(admin, ORDER_NAMESPACE))[address] == {TOPIC: "broker-a:2"}
-    assert await delete_text(admin, ORDER_NAMESPACE, TOPIC) == {}
+    assert (await admin.name_server_texts(ORDER_NAMESPACE))[address] == {TOPIC: "broker-a:2"}
+    assert await admin.delete_name_server_text(ORDER_NAMESPACE, TOPIC) == {}
     await side.told("updateKvConfig", "-s", "beside", "-k", "k", "-v", "v")
-    assert (await texts(admin, "beside"))[address] == {"k": "v"}
+    assert (await admin.name_server_texts("beside"))[address] == {"k": "v"}
     await side.told("deleteKvConfig", "-s", "beside", "-k", "k")
-    assert (await texts(admin, "beside"))[address] == {}
-    settings = (await name_server_settings(admin))[address]
+    assert (await admin.name_server_texts("beside"))[address] == {}
+    settings = (await admin.name_server_settings())[address]
     told = await side.told("getNamesrvConfig", "-n", side.name_server)
     assert isinstance(settings, dict)
     assert re.search(r"orderMessageEnable\s*=\s*" + settings["orderMessageEnable"], told), told
-    [state] = await name_server_states(admin)
+    [state] = await admin.name_server_states()
     assert (state.brokers, state.problem, state.differs) == (2, None, [])
 
 

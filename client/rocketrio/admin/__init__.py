@@ -46,14 +46,8 @@ from rocketrio.admin.lag_window import LagWindow
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import GroupTrack, Track
 from rocketrio.admin.message_trace import MessageTrace, TraceStep
-from rocketrio.admin.name_server_admin import (
+from rocketrio.admin.name_servers import (
     NameServerState,
-    change_name_server_settings,
-    delete_text,
-    name_server_settings,
-    name_server_states,
-    put_text,
-    texts,
 )
 from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
 from rocketrio.admin.resend import Resent, chooses, open_journal, resend
@@ -135,14 +129,12 @@ __all__ = [
     "Transactions",
     "Verdict",
     "WritePermission",
-    "change_name_server_settings",
     "chooses",
     "clean",
     "committed_offsets",
     "connected_clients",
     "counts_of",
     "delete_offsets",
-    "delete_text",
     "deliver",
     "group_members",
     "group_overviews",
@@ -150,19 +142,15 @@ __all__ = [
     "lag_report",
     "message_status",
     "message_trace",
-    "name_server_settings",
-    "name_server_states",
     "open_admin",
     "open_journal",
     "producers_of",
-    "put_text",
     "resend",
     "round_trips",
     "served",
     "set_mode",
     "set_permission",
     "state_of",
-    "texts",
     "topic_counts",
     "topic_counts_and_failures",
     "topic_overviews",

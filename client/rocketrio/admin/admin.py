@@ -76,6 +76,7 @@ from rocketrio.admin.events import EventFeed
 from rocketrio.admin.lag import lag_report
 from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.name_servers import NameServerAdmin
 from rocketrio.admin.reset_plan import (
     PlanChangedError,
     QueueNow,
@@ -93,7 +94,6 @@ from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.consuming.offset_store import check_offset
 from rocketrio.counts import counted
 from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS, MAX_QUEUES
-from rocketrio.live import Live
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
@@ -183,16 +183,13 @@ async def open_admin(
         yield Admin(used, AdminCalls(used.api))
 
 
-@attrs.define(eq=False)
-class Admin(Live):
+class Admin(NameServerAdmin):
     """The administration of a cluster; `open_admin` creates it.
 
     Every method raises NotReachableError without a name server.
     """
 
-    client: ClientInstance
-    calls: AdminCalls
-    """The single requests, each to a given address."""
+    __slots__ = ()
 
     # ---------------------------------------------------------------------------------------- topics
 
@@ -997,10 +994,6 @@ class Admin(Live):
 
     # --------------------------------------------------------------------------------------- brokers
 
-    async def cluster_info(self) -> ClusterInfo:
-        """Return all broker names with their addresses, by cluster."""
-        return await self.client.name_servers.cluster_info()
-
     async def brokers(self) -> list[BrokerDescription]:
         """Return every registered broker, master or slave; what it does not report is None."""
         info = await self.cluster_info()
@@ -1324,23 +1317,6 @@ class Admin(Live):
         where brokers are, and an open one lists any host.
         """
         return AccessAdmin(self.client, self.calls, cluster, broker_addr, plain_passwords)
-
-    async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Return the addresses of all masters (of one cluster) by broker name. Raises RouteNotFoundError."""
-        info = await registered_brokers(self.client)
-        masters = {
-            name: broker.broker_addrs[MASTER_ID]
-            for name, broker in info.broker_addr_table.items()
-            if MASTER_ID in broker.broker_addrs and cluster in (None, broker.cluster)
-        }
-        if not masters:
-            where = "" if cluster is None else f" in cluster {cluster!r}"
-            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise RouteNotFoundError(
-                f"no master is registered{where}; known clusters: {known}",
-                remedy="Start a broker, or name another cluster",
-            )
-        return masters
 
 
 async def _of_each(

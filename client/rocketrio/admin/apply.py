@@ -35,7 +35,7 @@ from rocketrio.admin.declared import (
     still_holds,
     topic_fields,
 )
-from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, delete_text, put_text, texts
+from rocketrio.admin.name_servers import ORDER_NAMESPACE
 from rocketrio.admin.reset_plan import PlanChangedError
 from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio_protocol.bodies.route import ClusterInfo
@@ -135,7 +135,7 @@ async def _read_settings(
 async def _read_texts(
     admin: Admin, namespace: str, found: dict[DeclaredPlace, dict[str, Field]]
 ) -> None:
-    for one in (await texts(admin, namespace)).values():
+    for one in (await admin.name_server_texts(namespace)).values():
         if isinstance(one, Error):
             raise one
         for key, value in one.items():
@@ -242,9 +242,9 @@ class _Work:
         namespace, _, key = place.name.partition("/")
         for one in changes:
             if one.after is None:
-                failures = await delete_text(self.admin, namespace, key)
+                failures = await self.admin.delete_name_server_text(namespace, key)
             else:
-                failures = await put_text(self.admin, namespace, key, str(one.after))
+                failures = await self.admin.put_name_server_text(namespace, key, str(one.after))
             for error in failures.values():
                 raise error
 

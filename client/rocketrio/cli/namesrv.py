@@ -53,9 +53,8 @@ async def show(call: Call) -> None:
     Example:
       rocketrio namesrv show --json
     """
-    from rocketrio.admin.name_server_admin import name_server_states
 
-    states = await name_server_states(call.admin)
+    states = await call.admin.name_server_states()
     call.output.show(states, _SERVERS)
     call.silent.update({one.address: one.problem for one in states if one.problem})
     if len(call.silent) == len(states):
@@ -79,13 +78,12 @@ async def settings(call: Call, settings: tuple[str, ...]) -> None:
       rocketrio namesrv settings
       rocketrio namesrv settings orderMessageEnable=true
     """
-    from rocketrio.admin.name_server_admin import change_name_server_settings, name_server_settings
 
     wanted = dict(_setting(text) for text in settings)
-    before = await name_server_settings(call.admin)
+    before = await call.admin.name_server_settings()
     after = before
     if wanted and not call.dry_run:
-        after = await change_name_server_settings(call.admin, wanted)
+        after = await call.admin.change_name_server_settings(wanted)
     rows: list[dict[str, object]] = []
     for address, found in after.items():
         if isinstance(found, Error):
@@ -137,9 +135,8 @@ async def get(call: Call, namespace: str, key: str | None) -> None:
     Example:
       rocketrio namesrv kv get ORDER_TOPIC_CONFIG
     """
-    from rocketrio.admin.name_server_admin import texts
 
-    found = await texts(call.admin, namespace)
+    found = await call.admin.name_server_texts(namespace)
     rows = _text_rows(namespace, key, found, call.silent)
     call.output.show(rows, ("address", "key", "value"))
     if not rows and not call.silent:
@@ -192,17 +189,16 @@ async def delete(call: Call, namespace: str, key: str) -> None:
 
 async def change_text(call: Call, namespace: str, key: str, value: str | None) -> None:
     """Store or remove a text at every name server, and show it before and after."""
-    from rocketrio.admin.name_server_admin import delete_text, put_text, texts
 
-    before = await texts(call.admin, namespace)
+    before = await call.admin.name_server_texts(namespace)
     refused: Mapping[str, Error] = {}
     if value is None and not call.dry_run:
         await may_be_lost(f"the text under {namespace} {key} is lost at every name server")
     if not call.dry_run:
         refused = (
-            await delete_text(call.admin, namespace, key)
+            await call.admin.delete_name_server_text(namespace, key)
             if value is None
-            else await put_text(call.admin, namespace, key, value)
+            else await call.admin.put_name_server_text(namespace, key, value)
         )
     rows: list[dict[str, object]] = []
     for address, table in before.items():

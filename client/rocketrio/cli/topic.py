@@ -391,7 +391,7 @@ async def order(call: Call, name: str, queues: tuple[str, ...], remove: bool) ->
       rocketrio topic order orders broker-a:4 broker-b:4
       rocketrio topic order orders --remove
     """
-    from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, order_text, texts
+    from rocketrio.admin.name_servers import ORDER_NAMESPACE, order_text
 
     if queues and remove:
         raise click.UsageError("give queues or --remove, not both")
@@ -399,7 +399,7 @@ async def order(call: Call, name: str, queues: tuple[str, ...], remove: bool) ->
         value = None if remove else order_text(_queues(queues))
         await change_text(call, ORDER_NAMESPACE, name, value)
         return
-    found = await texts(call.admin, ORDER_NAMESPACE)
+    found = await call.admin.name_server_texts(ORDER_NAMESPACE)
     rows = []
     for address, table in found.items():
         if isinstance(table, Error):
@@ -411,7 +411,7 @@ async def order(call: Call, name: str, queues: tuple[str, ...], remove: bool) ->
 
 
 def _queues(given: tuple[str, ...]) -> Mapping[str, int]:
-    from rocketrio.admin.name_server_admin import order_text
+    from rocketrio.admin.name_servers import order_text
 
     found: dict[str, int] = {}
     for text in given:

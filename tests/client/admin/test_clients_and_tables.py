@@ -22,16 +22,10 @@ from rocketrio.admin.group_overview import (
     set_mode,
 )
 from rocketrio.admin.lag_values import GroupLag
-from rocketrio.admin.name_server_admin import (
+from rocketrio.admin.name_servers import (
     ORDER_NAMESPACE,
-    change_name_server_settings,
-    delete_text,
     differing,
-    name_server_settings,
-    name_server_states,
     order_text,
-    put_text,
-    texts,
 )
 from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
 from rocketrio.admin.topic_admin import (
@@ -147,31 +141,33 @@ async def test_name_server_that_is_silent_is_unknown_and_not_empty(
         open_admin(client=client) as admin,
     ):
         client.name_servers.addresses = tuple(servers)
-        live, dead = await name_server_states(admin)
+        live, dead = await admin.name_server_states()
         assert (live.brokers, live.differs, live.problem) == (2, [], None)
         assert live.seconds is not None
         assert (dead.seconds, dead.brokers) == (None, None)
         assert dead.problem is not None
-        assert isinstance((await texts(admin, "any"))["10.0.0.99:9876"], Error)
-        assert (await put_text(admin, "any", "k", "v")).keys() == {"10.0.0.99:9876"}
+        assert isinstance((await admin.name_server_texts("any"))["10.0.0.99:9876"], Error)
+        assert (await admin.put_name_server_text("any", "k", "v")).keys() == {"10.0.0.99:9876"}
 
 
 async def test_texts_and_settings_of_name_servers_are_changed_and_read_back(admin: Admin) -> None:
     [address] = admin.client.name_servers.addresses
-    assert await texts(admin, ORDER_NAMESPACE) == {address: {}}
+    assert await admin.name_server_texts(ORDER_NAMESPACE) == {address: {}}
     text = order_text({"broker-a": 4, "broker-b": 2})
-    assert await put_text(admin, ORDER_NAMESPACE, "orders", text) == {}
-    assert await texts(admin, ORDER_NAMESPACE) == {address: {"orders": "broker-a:4;broker-b:2"}}
-    assert await delete_text(admin, ORDER_NAMESPACE, "orders") == {}
-    assert await texts(admin, ORDER_NAMESPACE) == {address: {}}
+    assert await admin.put_name_server_text(ORDER_NAMESPACE, "orders", text) == {}
+    assert await admin.name_server_texts(ORDER_NAMESPACE) == {
+        address: {"orders": "broker-a:4;broker-b:2"}
+    }
+    assert await admin.delete_name_server_text(ORDER_NAMESPACE, "orders") == {}
+    assert await admin.name_server_texts(ORDER_NAMESPACE) == {address: {}}
     for wrong in ({"a:b": 1}, {"": 1}, {"broker-a": 0}):
         with pytest.raises(ConfigError):
             order_text(wrong)
 
-    assert await name_server_settings(admin) == {address: {"orderMessageEnable": "false"}}
-    changed = await change_name_server_settings(admin, {"orderMessageEnable": "true"})
+    assert await admin.name_server_settings() == {address: {"orderMessageEnable": "false"}}
+    changed = await admin.change_name_server_settings({"orderMessageEnable": "true"})
     assert changed == {address: {"orderMessageEnable": "true"}}
-    refused = await change_name_server_settings(admin, {"clusterTest": "true"})
+    refused = await admin.change_name_server_settings({"clusterTest": "true"})
     assert isinstance(refused[address], BrokerError)
 
 

@@ -25,7 +25,6 @@ from tests.support.waiting import eventually
 
 from rocketrio import GIVE_UP, ConsumeLater, MessageExt, open_client, open_consumer
 from rocketrio.admin.admin import open_admin
-from rocketrio.admin.name_server_admin import put_text
 from rocketrio.cli import main
 from rocketrio_protocol.codes import ResponseCode
 
@@ -188,7 +187,7 @@ async def _fill(cluster: Running) -> None:
             answer = await call.send(cluster.master, body.encode(), topic=topic, properties=text)
             assert answer.code == ResponseCode.SUCCESS, answer
     async with open_admin(name_servers=[cluster.name_server]) as admin:
-        await put_text(admin, "EVIL-space", "EVIL-key", "EVIL-value")
+        await admin.put_name_server_text("EVIL-space", "EVIL-key", "EVIL-value")
 
 
 async def _consume(cluster: Running, ready: threading.Event, over: threading.Event) -> None:

@@ -30,7 +30,7 @@ from rocketrio.admin.cluster_status import UNKNOWN_STATES, BrokerStatus
 from rocketrio.admin.diagnosis import Diagnosis
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent
-from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, name_server_settings, texts
+from rocketrio.admin.name_servers import ORDER_NAMESPACE
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.times import nearest_time
 
@@ -115,8 +115,8 @@ async def more_for_bundle(admin: Admin, seen: Snapshot) -> dict[str, Any]:
                     ask, f"{folder}/offsets.json", admin.calls.all_offsets, one.address
                 )
     tables = {
-        "settings": await name_server_settings(admin),
-        ORDER_NAMESPACE: await texts(admin, ORDER_NAMESPACE),
+        "settings": await admin.name_server_settings(),
+        ORDER_NAMESPACE: await admin.name_server_texts(ORDER_NAMESPACE),
     }
     for name, found in tables.items():
         files[f"name_servers/{name}.json"] = {

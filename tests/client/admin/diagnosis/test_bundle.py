@@ -25,7 +25,7 @@ from rocketrio.admin.diagnosis.bundle import (
     without_secrets,
     write_bundle,
 )
-from rocketrio.admin.name_server_admin import ORDER_NAMESPACE, put_text
+from rocketrio.admin.name_servers import ORDER_NAMESPACE
 from rocketrio_protocol.errors import ConfigError
 
 MARK = "marker-9f2c"
@@ -146,7 +146,7 @@ async def test_no_secret_and_no_message_is_in_the_bundle_of_a_secured_cluster(
                 await consumer.receive()
                 seen = await admin.whole_snapshot(seconds=0)
                 events = await admin.events().poll()
-                await put_text(admin, ORDER_NAMESPACE, "password", f"{MARK}-text")
+                await admin.put_name_server_text(ORDER_NAMESPACE, "password", f"{MARK}-text")
                 more = await more_for_bundle(admin, seen)
         ours = ("rocketrio", "rocketrio_protocol")  # Brokers log to their own files.
         lines = [one.getMessage() for one in caplog.records if one.name.split(".")[0] in ours]
