@@ -31,9 +31,7 @@ from rocketrio import (
 )
 from rocketrio.admin import Admin
 from rocketrio.admin.apply import apply_plan, plan_apply, read_state
-from rocketrio.admin.clients import connected_clients, producers_of
 from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
-from rocketrio.admin.group_overview import group_overviews
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.reset_plan import Target
@@ -267,16 +265,16 @@ async def list_topics(here: Secured, account: Credentials) -> None:
 
 async def list_clients(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        groups, silent = await group_overviews(admin)
+        groups, silent = await admin.group_overviews()
         assert [one.group for one in groups] == [GROUP]
         assert not silent, silent
-        clients = await connected_clients(admin)
+        clients = await admin.connected_clients()
         assert not clients.silent, clients.silent
 
 
 async def see_producers(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        found = await producers_of(admin, TOPIC)
+        found = await admin.producers_of(TOPIC)
         assert not found.silent, found.silent
 
 

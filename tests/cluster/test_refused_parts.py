@@ -15,7 +15,6 @@ from rocketrio.admin import Admin
 from rocketrio.admin.cluster_status import REFUSED
 from rocketrio.admin.diagnosis.checks import check_brokers, check_errors
 from rocketrio.admin.diagnosis.rule import Limits, Status
-from rocketrio.admin.group_overview import group_overviews
 from rocketrio.admin.topic_admin import topic_overviews
 
 WATCHER = Credentials("watcher", SECRET)
@@ -80,7 +79,7 @@ async def test_what_is_refused_of_groups_and_topics_is_named(
             checked = await admin.check_group("billing")
             report = await admin.lag("billing", seconds=0)
             _, of_topics = await topic_overviews(admin)
-            [group], of_groups = await group_overviews(admin)
+            [group], of_groups = await admin.group_overviews()
         addr = here.broker.address
         assert "G09" not in {one.code for one in found.findings}
         assert GROUP_REFUSED in found.unknown[f"members of billing at {addr}"]

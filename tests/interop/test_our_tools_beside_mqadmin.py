@@ -26,8 +26,6 @@ from rocketrio import (
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.broker_numbers import counts_of, state_of
 from rocketrio.admin.broker_upkeep import Cleaning, clean
-from rocketrio.admin.clients import connected_clients, producers_of
-from rocketrio.admin.group_overview import group_overviews, set_mode
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.message_trace import MessageTrace
@@ -231,7 +229,7 @@ async def test_topics_and_counts_are_those_of_topic_status_and_stats_all(
     assert counts[0].group is None
     readers = {one.group: one for one in await topic_readers(admin, TOPIC)}
     assert (readers[GROUP].members, readers[GROUP].model) == (1, "CLUSTERING")
-    groups, _ = await group_overviews(admin)
+    groups, _ = await admin.group_overviews()
     [found] = [one for one in groups if one.group == GROUP]
     assert TOPIC in found.topics
     assert found.members == 1
@@ -255,13 +253,13 @@ async def test_permission_is_that_of_update_topic_perm(side: Side, admin: Admin)
 async def test_clients_are_those_of_producer_and_consumer_connection(
     side: Side, admin: Admin
 ) -> None:
-    found = await connected_clients(admin)
+    found = await admin.connected_clients()
     assert found.silent == {}
     [member] = [one for one in found.clients if GROUP in one.consumes]
     told = await side.told("consumerConnection", "-g", GROUP)
     assert f"{member.client_id} " in told
     assert member.address in told
-    producers = await producers_of(admin, TOPIC)
+    producers = await admin.producers_of(TOPIC)
     theirs = set(re.findall(r"clientId=([^,\]]+)", await side.told("producer", "-b", side.master)))
     assert {one.client_id for one in producers.clients} == theirs
     assert {one.language for one in producers.clients} >= {"JAVA"}
@@ -345,10 +343,10 @@ async def test_mode_is_changed_where_brokers_know_pop(side: Side, admin: Admin) 
     await admin.create_group("beside-mode")
     if side.name == "ours" or side.is_apache_4:
         with pytest.raises(RequestCodeNotSupportedError, match="does not know pop"):
-            await set_mode(admin, "beside-mode", TOPIC, "pop")
+            await admin.set_consume_mode("beside-mode", TOPIC, "pop")
         return
-    [would] = await set_mode(admin, "beside-mode", TOPIC, "pop", dry_run=True)
+    [would] = await admin.set_consume_mode("beside-mode", TOPIC, "pop", dry_run=True)
     assert (would.before, would.after) == (None, "pop")
-    await set_mode(admin, "beside-mode", TOPIC, "pop")
-    [back] = await set_mode(admin, "beside-mode", TOPIC, "pull")
+    await admin.set_consume_mode("beside-mode", TOPIC, "pop")
+    [back] = await admin.set_consume_mode("beside-mode", TOPIC, "pull")
     assert (back.before, back.after) == ("pop", "pull")

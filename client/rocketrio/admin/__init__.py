@@ -7,7 +7,7 @@
 """
 
 from rocketrio.admin.access_admin import AccessAdmin, AccessRight, AccessUser
-from rocketrio.admin.admin import Admin, GroupSettings, open_admin
+from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.admin_values import (
     BrokerDescription,
     HandOver,
@@ -21,8 +21,6 @@ from rocketrio.admin.browse import TopicMessages
 from rocketrio.admin.clients import (
     ConnectedClient,
     ConnectedClients,
-    connected_clients,
-    producers_of,
 )
 from rocketrio.admin.cluster_status import BrokerStatus
 from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
@@ -31,18 +29,15 @@ from rocketrio.admin.diagnosis.rule import Finding, Severity
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.drain import Held, WritePermission
 from rocketrio.admin.events import BrokerEvent, EventFeed
-from rocketrio.admin.group_overview import (
+from rocketrio.admin.groups import (
     GroupMember,
     GroupOverview,
+    GroupSettings,
     ModeChange,
-    group_members,
-    group_overviews,
-    set_mode,
 )
 from rocketrio.admin.id_parts import IdParts, id_parts
-from rocketrio.admin.lag import lag_report
+from rocketrio.admin.lag import LagWindow
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
-from rocketrio.admin.lag_window import LagWindow
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import GroupTrack, Track
 from rocketrio.admin.message_trace import MessageTrace, TraceStep
@@ -132,23 +127,17 @@ __all__ = [
     "chooses",
     "clean",
     "committed_offsets",
-    "connected_clients",
     "counts_of",
     "delete_offsets",
     "deliver",
-    "group_members",
-    "group_overviews",
     "id_parts",
-    "lag_report",
     "message_status",
     "message_trace",
     "open_admin",
     "open_journal",
-    "producers_of",
     "resend",
     "round_trips",
     "served",
-    "set_mode",
     "set_permission",
     "state_of",
     "topic_counts",

@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 import attrs
 import msgspec
@@ -39,12 +39,7 @@ from rocketrio.admin.admin_values import (
     TopicDescription,
 )
 from rocketrio.admin.browse import TopicMessages
-from rocketrio.admin.cluster_questions import (
-    ask_each,
-    in_parallel,
-    readable_queues,
-    registered_brokers,
-)
+from rocketrio.admin.cluster_questions import in_parallel, readable_queues, registered_brokers
 from rocketrio.admin.cluster_status import (
     UNKNOWN_STATES,
     BrokerAnswers,
@@ -73,9 +68,7 @@ from rocketrio.admin.drain import (
     wait_quiet,
 )
 from rocketrio.admin.events import EventFeed
-from rocketrio.admin.lag import lag_report
-from rocketrio.admin.lag_values import LagReport
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.groups import GroupAdmin
 from rocketrio.admin.name_servers import NameServerAdmin
 from rocketrio.admin.reset_plan import (
     PlanChangedError,
@@ -98,15 +91,12 @@ from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.bodies.route import ClusterInfo
-from rocketrio_protocol.bodies.stats import ConsumerConnection, ConsumeStats, ProducerConnection
-from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
+from rocketrio_protocol.bodies.stats import ConsumeStats
+from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
-    GetProducerConnectionListRequestHeader,
-    GetSubscriptionGroupConfigRequestHeader,
     HandOverRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
     ResetOffsetRequestHeader,
 )
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
@@ -116,7 +106,6 @@ from rocketrio_protocol.errors import (
     ConfigError,
     ConsumerNotOnlineError,
     Error,
-    GroupNotExistError,
     LocalProtocolError,
     NoBrokerRegisteredError,
     NotAuthorizedError,
@@ -130,12 +119,7 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.lag import WINDOW, ahead_of
 from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.names import (
-    group_name_problem,
-    is_system_group,
-    is_system_topic,
-    topic_name_problem,
-)
+from rocketrio_protocol.names import is_system_topic, topic_name_problem
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import join_addr
@@ -161,19 +145,6 @@ R = TypeVar("R")
 logger = logging.getLogger("rocketrio.admin")
 
 
-class GroupSettings(TypedDict, total=False):
-    """The settings of a group that can be changed, with RocketMQ's names and meanings (SubscriptionGroupConfig)."""
-
-    consume_enable: bool
-    consume_from_min_enable: bool
-    consume_broadcast_enable: bool
-    retry_queue_nums: int
-    retry_max_times: int
-    broker_id: int
-    which_broker_when_consume_slowly: int
-    notify_consumer_ids_changed_enable: bool
-
-
 @asynccontextmanager
 async def open_admin(
     *, client: ClientInstance | None = None, **client_options: Unpack[ClientOptions]
@@ -183,7 +154,7 @@ async def open_admin(
         yield Admin(used, AdminCalls(used.api))
 
 
-class Admin(NameServerAdmin):
+class Admin(GroupAdmin, NameServerAdmin):
     """The administration of a cluster; `open_admin` creates it.
 
     Every method raises NotReachableError without a name server.
@@ -445,172 +416,6 @@ class Admin(NameServerAdmin):
 
     # ---------------------------------------------------------------------------------------- groups
 
-    async def groups(
-        self, *, include_system: bool = False, masters: Mapping[str, str] | None = None
-    ) -> list[str]:
-        """Return the names of the consumer groups that any master knows (of those given), of one namespace.
-
-        Groups of RocketMQ's own tools are included only if requested. Raises NotReachableError or BrokerError for the
-        first master that does not answer.
-        """
-        names, failed = await self.groups_and_failures(
-            include_system=include_system, masters=masters
-        )
-        for error in failed.values():
-            raise error
-        return names
-
-    async def groups_and_failures(
-        self, *, include_system: bool = False, masters: Mapping[str, str] | None = None
-    ) -> tuple[list[str], dict[str, Error]]:
-        """Return the groups as `groups` does, and why masters did not answer, by broker name.
-
-        Raises the error of the first master if none answers.
-        """
-        asked = await self.masters() if masters is None else masters
-        answers, failed = await ask_each(asked, self.calls.groups)
-        if failed and not answers:
-            raise next(iter(failed.values()))
-        names = {name for table in answers.values() for name in self.client.namespace.known(table)}
-        return sorted(name for name in names if include_system or not is_system_group(name)), failed
-
-    async def group(self, group: str) -> dict[str, SubscriptionGroupConfig]:
-        """Return a group's settings by broker name, for brokers that know it.
-
-        Raises GroupNotExistError if none does, NotReachableError or BrokerError for the first master that does not
-        answer.
-        """
-        found, failed = await self.group_and_failures(group)
-        for error in failed.values():
-            raise error
-        return found
-
-    async def group_and_failures(
-        self, group: str, *, masters: Mapping[str, str] | None = None
-    ) -> tuple[dict[str, SubscriptionGroupConfig], dict[str, Error]]:
-        """Return a group's settings as `group` does, and why masters (of those given) did not answer, by broker name.
-
-        Raises GroupNotExistError if all answer and none knows the group; if none of some knows it, the error of the
-        first that did not answer.
-        """
-        asked = await self.masters() if masters is None else masters
-        answers, failed = await ask_each(asked, lambda addr: self._settings(addr, group))
-        found = {
-            name: msgspec.convert({**settings, "groupName": group}, SubscriptionGroupConfig)
-            for name, settings in answers.items()
-            if settings is not None
-        }
-        if not found:
-            for error in failed.values():
-                raise error
-            raise GroupNotExistError(
-                f"no master knows the group {group!r}",
-                remedy="`rocketrio group list` shows the groups",
-            )
-        return found, failed
-
-    async def create_group(
-        self,
-        group: str,
-        *,
-        cluster: str | None = None,
-        dry_run: bool = False,
-        **settings: Unpack[GroupSettings],
-    ) -> list[str]:
-        """Create a group on every master (of one cluster), or change the given settings of it; return the broker names.
-
-        With `dry_run` nothing is changed. Brokers create groups automatically with default settings, unless that is
-        turned off. Raises ConfigError for an invalid name or number, RouteNotFoundError without such a master,
-        NotReachableError before any change if one does not answer, BrokerError if one refuses.
-        """
-        problem = group_name_problem(group) or _settings_problem(settings)
-        if problem is not None:
-            raise ConfigError(problem)
-        masters = await self.masters(cluster)
-        addrs = [] if dry_run else list(masters.values())
-        there = await in_parallel(addrs, lambda addr: self._settings(addr, group))
-        for addr, found in zip(addrs, there, strict=True):
-            # Settings that only a newer broker knows stay as they are.
-            known = found or {}
-            config = msgspec.convert({"groupName": group, **known}, SubscriptionGroupConfig)
-            changed = msgspec.to_builtins(msgspec.structs.replace(config, **settings))
-            # Attributes are sent as changes, and there are none here.
-            await self.calls.update_group(addr, {**known, **changed, "attributes": {}})
-        return sorted(masters)
-
-    async def _settings(self, addr: str, group: str) -> dict[str, Any] | None:
-        # Brokers list groups under their long names.
-        long_name = self.client.namespace.wrapped(group)
-        try:
-            return (await self.calls.groups(addr)).get(long_name)
-        except (
-            NotAuthorizedError
-        ):  # As for topics. Brokers of RocketMQ 5 would create a group that is asked for.
-            with suppress(GroupNotExistError):
-                header = GetSubscriptionGroupConfigRequestHeader(long_name)
-                return await self.calls.read(addr, header, "group not read")
-            return None
-
-    async def delete_group(self, group: str, *, with_offsets: bool = True) -> list[str]:
-        """Remove a group and its commits from every master that knows it; return their broker names.
-
-        Running members bring the group back with their next heartbeat: stop them first. Raises GroupNotExistError,
-        BrokerError.
-        """
-        masters = await self.masters()
-        holders, failed = await self.group_and_failures(group, masters=masters)
-        for error in failed.values():
-            raise error
-        for name in holders:
-            await self.calls.delete_group(masters[name], group, with_offsets=with_offsets)
-        return sorted(holders)
-
-    async def groups_of(self, topic: str) -> list[str]:
-        """Return the groups that consume a topic: those with members now, and those that committed offsets there.
-
-        Brokers of 5.3 report the topic's own name in place of the groups with members. Raises RouteNotFoundError for an
-        unknown topic, NotReachableError or BrokerError for the first broker that does not answer.
-        """
-        names, failed = await self.groups_of_and_failures(topic)
-        for error in failed.values():
-            raise error
-        return names
-
-    async def groups_of_and_failures(self, topic: str) -> tuple[list[str], dict[str, Error]]:
-        """Return the groups as `groups_of` does, as far as brokers answer, and why others did not, by broker name."""
-        await self.client.refresh_topic_route(topic)
-        route = await self.client.topic_route(topic)
-
-        async def ask(at: FindBrokerResult) -> list[str]:
-            header = QueryTopicConsumeByWhoRequestHeader(topic)
-            found = await self.calls.read(at.addr, header, "groups of the topic not read")
-            return found.group_list
-
-        answers, failed = await ask_each(
-            {name: name for name in broker_names(route)},
-            lambda name: self.client.ask_broker(MessageQueue(topic, name, 0), ask),
-        )
-        names = {name for answer in answers.values() for name in answer}
-        return sorted(map(self.client.namespace.unwrapped, names)), failed
-
-    async def consumer_connections(
-        self, group: str, *, masters: Mapping[str, str] | None = None
-    ) -> ConsumerConnection:
-        """Return the members that are connected for a group, from the first master (of those given) that knows any.
-
-        Raises ConsumerNotOnlineError if no master knows a member, and NotReachableError if one of them could not be
-        asked.
-        """
-        asked = await self.masters() if masters is None else masters
-        answers, failed = await ask_each(
-            asked, lambda addr: self.calls.consumer_connections(addr, group)
-        )
-        for answer in answers.values():
-            return self._short(answer)
-        errors = list(failed.values())
-        silent = [error for error in errors if isinstance(error, NotReachableError)]
-        raise (silent or errors)[0]
-
     async def check_group(self, group: str) -> GroupCheck:
         """Return what is wrong with the members of a group: subscriptions, owners of queues, versions.
 
@@ -621,95 +426,7 @@ class Admin(NameServerAdmin):
         members = await ask_twice(self.client, self.calls, await self.masters(), group)
         return GroupCheck(members, group_findings(members))
 
-    async def member_stacks(self, group: str, client_id: str) -> str:
-        """Return the stacks of all tasks and threads of a group's member, as it reports them.
-
-        Raises ConsumerNotOnlineError if no master knows this member, BrokerError if it does not answer, and
-        NotReachableError.
-        """
-        masters = await self.masters()
-        answers, failed = await ask_each(
-            masters, lambda addr: self.calls.consumer_connections(addr, group)
-        )
-        for name, found in answers.items():
-            if client_id in {member.client_id for member in found.connection_set}:
-                info = await self.calls.running_info(masters[name], group, client_id, stacks=True)
-                return info.jstack or ""
-        for error in failed.values():
-            if not isinstance(error, ConsumerNotOnlineError):
-                raise error
-        raise ConsumerNotOnlineError(
-            f"no master knows a member {client_id} of {group}",
-            remedy=f"`rocketrio group members {group}` lists them",
-        )
-
-    def _short(self, found: ConsumerConnection) -> ConsumerConnection:
-        table = found.subscription_table
-        found.subscription_table = {}
-        for subscription in table.values():
-            subscription.topic = self.client.namespace.unwrapped(subscription.topic)
-            found.subscription_table[subscription.topic] = subscription
-        return found
-
-    async def producer_connections(self, group: str) -> ProducerConnection:
-        """Return the clients that send for a producer group, from all masters. Raises BrokerError if none knows any."""
-        found = ProducerConnection()
-        header = GetProducerConnectionListRequestHeader(group)
-        what = f"clients of producer group {group} not read"
-        answers, failed = await ask_each(
-            await self.masters(), lambda addr: self.calls.read(addr, header, what)
-        )
-        for error in failed.values():
-            if not isinstance(error, BrokerError):
-                raise error
-        for answer in answers.values():
-            known = {connection.client_id for connection in found.connection_set}
-            found.connection_set += [
-                connection
-                for connection in answer.connection_set
-                if connection.client_id not in known
-            ]
-        if failed and not found.connection_set:
-            raise next(reversed(failed.values()))
-        return found
-
     # -------------------------------------------------------------------------------------- progress
-
-    def lag_window(
-        self,
-        *groups: str,
-        topic: str | None = None,
-        seconds: float = WINDOW,
-        include_system: bool = False,
-    ) -> LagWindow:
-        """Return an empty window, to be filled with samples of all groups or of those named, see `lag`.
-
-        Call its `sample` every 5 seconds, and `lag_report` when you want a report.
-        """
-        return LagWindow(
-            self.client, self.calls, groups, topic, seconds, include_system=include_system
-        )
-
-    async def lag(
-        self,
-        *groups: str,
-        topic: str | None = None,
-        seconds: float = WINDOW,
-        worst: int | None = None,
-        owners: bool = False,
-    ) -> LagReport:
-        """Return how far behind groups are (all, or those named), with a verdict on each group and topic.
-
-        Brokers are asked every 5 seconds for `seconds`, or until every group keeps up. With `seconds=0` they are asked
-        once, and what they counted in their last minute replaces the window. `worst` limits the rows; `owners` asks the
-        members which queues they own.
-
-        A broker that does not answer is in `silent`. Raises NoBrokerRegisteredError, NotReachableError without a name
-        server, and GroupNotExistError if no broker knows a group that was named.
-        """
-        window = self.lag_window(*groups, topic=topic, seconds=seconds)
-        await window.run()
-        return await lag_report(window, worst=worst, owners=owners)
 
     async def offsets(self, topic: str, group: str) -> list[QueueOffsets]:
         """Return the bounds of every queue and the group's committed offsets.
@@ -1334,15 +1051,6 @@ async def _of_each(
             for queue in wanted:
                 nursery.start_soon(one, queue)
     return {queue: found[queue] for queue in wanted}
-
-
-def _settings_problem(settings: GroupSettings) -> str | None:
-    numbers = {name: number for name, number in settings.items() if isinstance(number, int)}
-    for name, number in numbers.items():
-        lowest = -1 if name == "retry_max_times" else 0
-        if number < lowest:
-            return f"{name}={number} is less than {lowest}"
-    return None
 
 
 def _targets(queues: Iterable[QueueReset]) -> dict[MessageQueue, int]:

@@ -23,7 +23,6 @@ from rocketrio.admin.diagnosis.checks import CheckResult, CheckValue
 from rocketrio.admin.diagnosis.probes import certificate_ends
 from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.diagnosis.snapshot import Snapshot, completed
-from rocketrio.admin.lag import lag_report
 from rocketrio.cli.call import Call, Callback, reads_alone, sends, whole_timeout
 from rocketrio.cli.commands import CallableT, Group
 from rocketrio.cli.json_values import json_text
@@ -310,7 +309,7 @@ async def lag(
     watches for so long, or until every group is ok.
     """
     samples = admin.lag_window(*groups, topic=topic, seconds=seconds_of(window, once=once))
-    return checks.check_lag(await refined(samples, lambda: lag_report(samples)), messages, age)
+    return checks.check_lag(await refined(samples, samples.report), messages, age)
 
 
 @check.command(name="dead-letters")

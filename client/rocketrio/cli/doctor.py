@@ -25,8 +25,7 @@ from rocketrio.admin.diagnosis.probes import compare_clocks
 from rocketrio.admin.diagnosis.rule import Finding, Severity, link_of
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent
-from rocketrio.admin.lag import lag_report
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.lag import LagWindow
 from rocketrio.cli.call import Call, reads
 from rocketrio.cli.commands import Command
 from rocketrio.cli.numbers import Whole
@@ -139,7 +138,7 @@ async def doctor(
 
     async def watched(samples: LagWindow, seen: Snapshot) -> Snapshot:
         async def answer() -> Snapshot:
-            return seen.with_lag(await lag_report(samples))
+            return seen.with_lag(await samples.report())
 
         try:
             return await refined(

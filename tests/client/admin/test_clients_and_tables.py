@@ -13,13 +13,10 @@ from tests.support.clients import client_of, open_admin
 from rocketrio import ClientInstance, Message, open_consumer, open_producer
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.admin_values import permission_text, whole_sum
-from rocketrio.admin.clients import connected_clients, merged, producers_of
-from rocketrio.admin.group_overview import (
-    group_members,
-    group_overviews,
+from rocketrio.admin.clients import merged
+from rocketrio.admin.groups import (
     member_of,
     overviews_of,
-    set_mode,
 )
 from rocketrio.admin.lag_values import GroupLag
 from rocketrio.admin.name_servers import (
@@ -101,18 +98,18 @@ async def test_clients_are_producers_and_members(cluster: EmbeddedCluster, admin
     ):
         await producer.send(Message("orders", b"x"))
         await trio.sleep(1)
-        found = await connected_clients(admin)
+        found = await admin.connected_clients()
         by_id = {one.client_id: one for one in found.clients}
         assert by_id[other.client_id].produces == ("shop",)
         assert by_id[other.client_id].address.startswith("10.0.0.77:")
         assert by_id[admin.client.client_id].consumes == ("billing",)
         assert found.silent == {}
-        assert [one.client_id for one in (await producers_of(admin, "orders")).clients] == [
+        assert [one.client_id for one in (await admin.producers_of("orders")).clients] == [
             other.client_id
         ]
-        assert (await producers_of(admin, "orders", group="nobody")).clients == []
+        assert (await admin.producers_of("orders", group="nobody")).clients == []
         with pytest.raises(RouteNotFoundError):
-            await producers_of(admin, "unknown")
+            await admin.producers_of("unknown")
 
 
 # -------------------------------------------------------------------------------------- name servers
@@ -246,7 +243,7 @@ async def test_topics_and_groups_are_listed_with_what_is_known(admin: Admin) -> 
             [reader] = await topic_readers(admin, "orders")
             assert (reader.group, reader.members, reader.model) == ("billing", 1, "CLUSTERING")
             assert reader.lag == 2
-            [member], without = await group_members(admin, "billing")
+            [member], without = await admin.group_members("billing")
             assert without == {}
             assert member.client_id == admin.client.client_id
             assert member.since is not None
@@ -254,11 +251,11 @@ async def test_topics_and_groups_are_listed_with_what_is_known(admin: Admin) -> 
             assert {one.queue_id for one in member.queues if one.topic == "orders"} == {0, 1}
             assert member.subscriptions is not None
             assert "orders" in {one.topic for one in member.subscriptions}
-            [group], silent = await group_overviews(admin)
+            [group], silent = await admin.group_overviews()
             assert (group.group, group.topics, group.lag) == ("billing", ["orders"], 2)
             assert (group.members, group.model) == (1, "CLUSTERING")
         await trio.sleep(90)  # What brokers counted while it had a member is forgotten.
-        [group], _ = await group_overviews(admin)
+        [group], _ = await admin.group_overviews()
         assert (group.members, group.model, group.verdict) == (0, None, Verdict.STOPPED)
 
 
@@ -297,7 +294,7 @@ def test_group_is_as_bad_as_its_worst_topic_and_knows_its_lag_only_if_all_do() -
 async def test_mode_of_a_rocketrio_broker_is_pull_and_stays(admin: Admin) -> None:
     await admin.create_group("billing")
     with pytest.raises(RequestCodeNotSupportedError, match="does not know pop"):
-        await set_mode(admin, "billing", "orders", "pop")
+        await admin.set_consume_mode("billing", "orders", "pop")
 
 
 # ------------------------------------------------------------------------------------------- offsets
@@ -366,7 +363,7 @@ async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> No
             None,
             None,
         )
-        found = await connected_clients(partly)
+        found = await partly.connected_clients()
         assert list(found.silent) == ["broker-b"]
         assert admin.client.client_id in {one.client_id for one in found.clients}
     await admin.create_group("billing")
@@ -375,7 +372,7 @@ async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> No
     with pytest.raises(NotReachableError):
         await delete_offsets(partly, "billing")
     assert "billing" in await admin.groups()
-    assert list((await group_members(partly, "billing"))[1]) == ["10.0.0.99:10911"]
+    assert list((await partly.group_members("billing"))[1]) == ["10.0.0.99:10911"]
 
 
 SILENT_HOSTS = ("10.0.0.98", "10.0.0.99")
@@ -393,7 +390,7 @@ class WithTwoSilentMasters(Admin):
 READS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "groups": lambda admin: admin.groups_and_failures(),
     "topic list": topic_overviews,
-    "group members": lambda admin: group_members(admin, "billing"),
+    "group members": lambda admin: admin.group_members("billing"),
     "members": lambda admin: admin.consumer_connections("nobody"),
     "a group": lambda admin: admin.group("billing"),
     "producers": lambda admin: admin.producer_connections("shop"),
