@@ -35,7 +35,6 @@ from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.reset_plan import Target
-from rocketrio.admin.topic_admin import topic_overviews
 from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_protocol.commands.admin import (
@@ -258,7 +257,7 @@ async def export(here: Secured, account: Credentials) -> None:
 
 async def list_topics(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        found, silent = await topic_overviews(admin)
+        found, silent = await admin.topic_overviews()
         assert [one.topic for one in found] == [TOPIC]
         assert not silent, silent
 

@@ -15,7 +15,6 @@ from rocketrio.admin import Admin
 from rocketrio.admin.cluster_status import REFUSED
 from rocketrio.admin.diagnosis.checks import check_brokers, check_errors
 from rocketrio.admin.diagnosis.rule import Limits, Status
-from rocketrio.admin.topic_admin import topic_overviews
 
 WATCHER = Credentials("watcher", SECRET)
 GROUP_REFUSED = "without a right on Group:billing"
@@ -48,7 +47,7 @@ async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(
             seen = await admin.snapshot()
             health = await admin.health()
             found = await admin.diagnose(seconds=0)
-            [topic], silent = await topic_overviews(admin)
+            [topic], silent = await admin.topic_overviews()
         [status] = seen.brokers
         assert status.state == REFUSED
         assert lacking in (status.problem or "")
@@ -78,7 +77,7 @@ async def test_what_is_refused_of_groups_and_topics_is_named(
             found = await admin.diagnose(seconds=0)
             checked = await admin.check_group("billing")
             report = await admin.lag("billing", seconds=0)
-            _, of_topics = await topic_overviews(admin)
+            _, of_topics = await admin.topic_overviews()
             [group], of_groups = await admin.group_overviews()
         addr = here.broker.address
         assert "G09" not in {one.code for one in found.findings}

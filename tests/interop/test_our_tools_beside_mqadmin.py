@@ -33,10 +33,8 @@ from rocketrio.admin.name_servers import (
     ORDER_NAMESPACE,
     order_text,
 )
-from rocketrio.admin.offset_files import committed_offsets, delete_offsets
 from rocketrio.admin.resend import Resent, resend
 from rocketrio.admin.round_trips import round_trips
-from rocketrio.admin.topic_admin import set_permission, topic_counts, topic_overviews, topic_readers
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import RequestCodeNotSupportedError
 from tests.interop.conftest import OnApache, OnOurs
@@ -201,7 +199,7 @@ async def test_life_of_a_dead_letter_is_traced_counted_and_sent_again(
     trace = await traced(admin, sent.message_id, 4)
     assert [step.what for step in trace.steps] == ["sent", "delivered", "failed", "dead"]
     if not (await admin.topic(f"%DLQ%{group}")).route.queue_datas[0].is_readable:
-        await set_permission(admin, f"%DLQ%{group}", READ_WRITE)  # 4.9 makes it write-only.
+        await admin.set_topic_permission(f"%DLQ%{group}", READ_WRITE)  # 4.9 makes it write-only.
         await admin.client.refresh_topic_route(f"%DLQ%{group}")
     counted = await admin.dead_letters(group).counted()
     assert (counted.messages, counted.problem) == (1, None)
@@ -215,7 +213,7 @@ async def test_life_of_a_dead_letter_is_traced_counted_and_sent_again(
 async def test_topics_and_counts_are_those_of_topic_status_and_stats_all(
     side: Side, admin: Admin
 ) -> None:
-    overviews, silent = await topic_overviews(admin)
+    overviews, silent = await admin.topic_overviews()
     [overview] = [one for one in overviews if one.topic == TOPIC]
     told = await side.told("topicStatus", "-t", TOPIC)
     rows = [line.split() for line in told.splitlines() if line.startswith("broker-a")]
@@ -224,10 +222,10 @@ async def test_topics_and_counts_are_those_of_topic_status_and_stats_all(
     assert (overview.queues, overview.permission) == (QUEUES, READ_WRITE)
     assert overview.groups is not None
     assert GROUP in overview.groups
-    counts = await topic_counts(admin, [TOPIC])
+    counts = await admin.topic_counts([TOPIC])
     assert all(one.messages is not None and one.messages_today is not None for one in counts)
     assert counts[0].group is None
-    readers = {one.group: one for one in await topic_readers(admin, TOPIC)}
+    readers = {one.group: one for one in await admin.topic_readers(TOPIC)}
     assert (readers[GROUP].members, readers[GROUP].model) == (1, "CLUSTERING")
     groups, _ = await admin.group_overviews()
     [found] = [one for one in groups if one.group == GROUP]
@@ -239,14 +237,14 @@ async def test_permission_is_that_of_update_topic_perm(side: Side, admin: Admin)
     topic = "beside-perm"
     await admin.create_topic(topic, queues=1)
     for permission in (Permission.READ, Permission.WRITE, Permission(0), READ_WRITE):
-        [change] = await set_permission(admin, topic, permission)
+        [change] = await admin.set_topic_permission(topic, permission)
         assert change.after == permission
         told = await side.told("topicList")
         assert topic in told
         addr = (await admin.masters())["broker-a"]
         assert (await admin.calls.topics(addr))[topic].perm == permission
     await side.told("updateTopicPerm", "-b", side.master, "-t", topic, "-p", "4")
-    [change] = await set_permission(admin, topic, READ_WRITE, dry_run=True)
+    [change] = await admin.set_topic_permission(topic, READ_WRITE, dry_run=True)
     assert change.before == Permission.READ
 
 
@@ -332,10 +330,10 @@ async def test_offsets_are_exported_and_deleted_and_the_group_stays(
     group = "beside-offsets"
     await admin.create_group(group, retry_max_times=3)
     await admin.reset_offsets(group, {MessageQueue(TOPIC, "broker-a", 1): 2})
-    [one] = await committed_offsets(admin, group)
+    [one] = await admin.committed_offsets(group)
     assert (one.topic, one.queue_id, one.offset) == (TOPIC, 1, 2)
-    assert await delete_offsets(admin, group) == [one]
-    assert await committed_offsets(admin, group) == []
+    assert await admin.delete_offsets(group) == [one]
+    assert await admin.committed_offsets(group) == []
     assert (await admin.group(group))["broker-a"].retry_max_times == 3
 
 

@@ -8,20 +8,11 @@
 
 from rocketrio.admin.access_admin import AccessAdmin, AccessRight, AccessUser
 from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.admin_values import (
-    BrokerDescription,
-    HandOver,
-    OffsetReset,
-    QueueOffsets,
-    TopicDescription,
-)
+from rocketrio.admin.admin_values import BrokerDescription, HandOver
 from rocketrio.admin.broker_numbers import BrokerNumber, counts_of, state_of
 from rocketrio.admin.broker_upkeep import Cleaned, Cleaning, clean
 from rocketrio.admin.browse import TopicMessages
-from rocketrio.admin.clients import (
-    ConnectedClient,
-    ConnectedClients,
-)
+from rocketrio.admin.clients import ConnectedClient, ConnectedClients
 from rocketrio.admin.cluster_status import BrokerStatus
 from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
 from rocketrio.admin.diagnosis import CODES, Diagnosis, GroupCheck, Health
@@ -29,36 +20,26 @@ from rocketrio.admin.diagnosis.rule import Finding, Severity
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.drain import Held, WritePermission
 from rocketrio.admin.events import BrokerEvent, EventFeed
-from rocketrio.admin.groups import (
-    GroupMember,
-    GroupOverview,
-    GroupSettings,
-    ModeChange,
-)
+from rocketrio.admin.groups import GroupMember, GroupOverview, GroupSettings, ModeChange
 from rocketrio.admin.id_parts import IdParts, id_parts
 from rocketrio.admin.lag import LagWindow
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import GroupTrack, Track
 from rocketrio.admin.message_trace import MessageTrace, TraceStep
-from rocketrio.admin.name_servers import (
-    NameServerState,
-)
-from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
+from rocketrio.admin.name_servers import NameServerState
+from rocketrio.admin.offsets import CommittedOffset, QueueOffsets
 from rocketrio.admin.resend import Resent, chooses, open_journal, resend
 from rocketrio.admin.reset_plan import PlanChangedError, ResetPlan, Target
+from rocketrio.admin.resets import OffsetReset
 from rocketrio.admin.round_trips import RoundTrips, round_trips
-from rocketrio.admin.served import Served, served
-from rocketrio.admin.topic_admin import (
+from rocketrio.admin.topics import (
     PermissionChange,
+    Served,
     TopicCount,
+    TopicDescription,
     TopicOverview,
     TopicReader,
-    set_permission,
-    topic_counts,
-    topic_counts_and_failures,
-    topic_overviews,
-    topic_readers,
 )
 from rocketrio.admin.transactions import Transactions
 from rocketrio_protocol.errors import QueryNotFoundError, RequestCodeNotSupportedError
@@ -126,9 +107,7 @@ __all__ = [
     "WritePermission",
     "chooses",
     "clean",
-    "committed_offsets",
     "counts_of",
-    "delete_offsets",
     "deliver",
     "id_parts",
     "message_status",
@@ -137,11 +116,5 @@ __all__ = [
     "open_journal",
     "resend",
     "round_trips",
-    "served",
-    "set_permission",
     "state_of",
-    "topic_counts",
-    "topic_counts_and_failures",
-    "topic_overviews",
-    "topic_readers",
 ]

@@ -12,34 +12,19 @@ Unlike Java: the HA status covers the whole cluster, and a request changes the r
 """
 
 import logging
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
 
 import attrs
-import msgspec
 import trio
 
 from rocketrio.admin.access_admin import AccessAdmin
 from rocketrio.admin.admin_calls import AdminCalls
-from rocketrio.admin.admin_values import (
-    BrokerDescription,
-    HandOver,
-    OffsetReset,
-    QueueOffsets,
-    TopicDescription,
-)
+from rocketrio.admin.admin_values import BrokerDescription, HandOver
 from rocketrio.admin.browse import TopicMessages
-from rocketrio.admin.cluster_questions import in_parallel, readable_queues, registered_brokers
+from rocketrio.admin.cluster_questions import in_parallel, registered_brokers
 from rocketrio.admin.cluster_status import (
     UNKNOWN_STATES,
     BrokerAnswers,
@@ -68,58 +53,35 @@ from rocketrio.admin.drain import (
     wait_quiet,
 )
 from rocketrio.admin.events import EventFeed
-from rocketrio.admin.groups import GroupAdmin
 from rocketrio.admin.name_servers import NameServerAdmin
-from rocketrio.admin.reset_plan import (
-    PlanChangedError,
-    QueueNow,
-    QueueReset,
-    ResetPlan,
-    Target,
-    Way,
-    planned,
-)
+from rocketrio.admin.resets import ResetAdmin
+from rocketrio.admin.topics import TopicAdmin
 from rocketrio.admin.transactions import Transactions, ask_transactions
 from rocketrio.arguments import epoch_ms
 from rocketrio.client import ClientInstance
-from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.connect import ClientOptions, given_or_own
-from rocketrio.consuming.offset_store import check_offset
-from rocketrio.counts import counted
-from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS, MAX_QUEUES
-from rocketrio.routing import FindBrokerResult, subscribe_queues
+from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.bodies.route import ClusterInfo
-from rocketrio_protocol.bodies.stats import ConsumeStats
-from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.commands.admin import (
-    ChangeBrokerRoleRequestHeader,
-    HandOverRequestHeader,
-    ResetOffsetRequestHeader,
-)
+from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader, HandOverRequestHeader
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.errors import (
     AccessRefusedError,
     BrokerError,
     ConfigError,
-    ConsumerNotOnlineError,
     Error,
     LocalProtocolError,
-    NoBrokerRegisteredError,
-    NotAuthorizedError,
     NotReachableError,
     QueryNotFoundError,
     RemoteProtocolError,
     RequestCodeNotSupportedError,
     RouteNotFoundError,
-    TopicNotExistError,
 )
 from rocketrio_protocol.ha.status import HARuntimeInfo
-from rocketrio_protocol.lag import WINDOW, ahead_of
+from rocketrio_protocol.lag import WINDOW
 from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.names import is_system_topic, topic_name_problem
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import join_addr
@@ -133,13 +95,6 @@ HAND_OVER_TIMEOUT: Final = 20.0
 ROLE_TIMEOUT: Final = 70.0
 """Seconds that a change of role may take: a rocketrio broker answers within 60."""
 _END_OF_TIME: Final = 2**63 - 1
-READ_BACK_TIMEOUT: Final = 20.0
-"""Seconds until members have moved after a reset: Java's wait 10 s, and commit every 5 s."""
-READ_BACK_EVERY: Final = 0.1
-"""Seconds between two looks. Java's may have read all again, and say so, at any time of the 5 s after they moved."""
-SETTLE_TIME: Final = 10.0
-"""Seconds after which a commit that was not undone stays: twice the period of commits."""
-
 R = TypeVar("R")
 
 logger = logging.getLogger("rocketrio.admin")
@@ -154,177 +109,13 @@ async def open_admin(
         yield Admin(used, AdminCalls(used.api))
 
 
-class Admin(GroupAdmin, NameServerAdmin):
+class Admin(TopicAdmin, ResetAdmin, NameServerAdmin):
     """The administration of a cluster; `open_admin` creates it.
 
     Every method raises NotReachableError without a name server.
     """
 
     __slots__ = ()
-
-    # ---------------------------------------------------------------------------------------- topics
-
-    async def create_topic(
-        self,
-        topic: str,
-        *,
-        queues: int | None = None,
-        cluster: str | None = None,
-        perm: int | None = None,
-        order: bool | None = None,
-        attributes: Mapping[str, str | None] | None = None,
-        dry_run: bool = False,
-    ) -> dict[str, TopicConfig]:
-        """Create or change a topic on every master (of one cluster); return its new settings by broker name.
-
-        Settings that are not given stay as a broker has them; a new topic gets 4 queues to read and to write,
-        unordered. With fewer queues than before, the messages of the others are hidden. `attributes` are those of
-        RocketMQ 5, for example `{"message.type": "FIFO"}`; None removes one. With `dry_run` nothing is changed.
-
-        Raises ConfigError for an invalid name or number, RouteNotFoundError without such a master, NotReachableError
-        before any change if one does not answer, BrokerError if one refuses. When it returns, the name servers know the
-        topic.
-        """
-        problem = topic_name_problem(topic)
-        if problem is None and queues is not None and not 1 <= queues <= MAX_QUEUES:
-            problem = f"queues={queues} is not between 1 and {MAX_QUEUES}"
-        for name, value in (attributes or {}).items():
-            if not name or set("+-=,") & set(name) or set("=,") & set(value or ""):
-                problem = (
-                    f"the attribute {name}={value} cannot be: its name is empty or has one of + - = , in it, "
-                    "or its value one of = ,"
-                )
-        if problem is not None:
-            raise ConfigError(problem)
-        long_name = self.client.namespace.wrapped(topic)
-        given: dict[str, Any] = {
-            "read_queue_nums": queues,
-            "write_queue_nums": queues,
-            "perm": perm,
-            "order": order,
-        }
-        changes = {name: value for name, value in given.items() if value is not None}
-        new = TopicConfig(long_name, DEFAULT_TOPIC_QUEUE_NUMS, DEFAULT_TOPIC_QUEUE_NUMS)
-        made: dict[str, TopicConfig] = {}
-        masters = sorted((await self.masters(cluster)).items())
-        there = await in_parallel(masters, lambda master: self._topic_at(master[1], topic))
-        for (broker_name, addr), found in zip(masters, there, strict=True):
-            known = found or new
-            config = msgspec.structs.replace(known, topic_name=topic, **changes)
-            if dry_run:
-                kept = {**(known.attributes or {}), **(attributes or {})}
-                wanted = {name: value for name, value in kept.items() if value is not None}
-                made[broker_name] = msgspec.structs.replace(config, attributes=wanted)
-                continue
-            await self.calls.update_topic(addr, config, attributes or {})
-            if attributes:
-                config = await self._with_attributes(addr, config)
-            made[broker_name] = config
-        return made
-
-    async def _topic_at(self, addr: str, topic: str) -> TopicConfig | None:
-        try:
-            return (await self.calls.topics(addr)).get(self.client.namespace.wrapped(topic))
-        except (
-            NotAuthorizedError
-        ):  # A rocketrio broker: a right on this topic suffices to read its settings alone.
-            with suppress(TopicNotExistError):
-                return await self.calls.topic(addr, topic)
-            return None
-
-    async def _with_attributes(self, addr: str, config: TopicConfig) -> TopicConfig:
-        """Return the settings as the broker keeps them: brokers of RocketMQ 4 ignore attributes silently."""
-        try:
-            kept = await self.calls.topic(addr, config.topic_name)
-        except RequestCodeNotSupportedError as error:
-            raise ConfigError(
-                f"the broker {addr} runs RocketMQ 4, which has no topic attributes",
-                remedy="Omit the attributes, or name a cluster of RocketMQ 5 or rocketrio brokers",
-            ) from error
-        return msgspec.structs.replace(config, attributes=kept.attributes)
-
-    async def delete_topic(self, topic: str) -> list[str]:
-        """Remove a topic from its brokers and from all name servers; return the broker names.
-
-        Raises RouteNotFoundError if no name server knows it.
-        """
-        # The client's stored route may be old: it may name a former master.
-        route = await self.client.name_servers.topic_route(topic)
-        if route is None:
-            error = await self.client.name_servers.unknown_topic(topic)
-            if isinstance(error, NoBrokerRegisteredError):
-                raise error
-            raise RouteNotFoundError(
-                error.what,
-                topic=topic,
-                remedy="`rocketrio topic list` shows what there is to delete",
-            )
-        for broker in route.broker_datas:
-            master = broker.broker_addrs.get(MASTER_ID)
-            if master is None:
-                raise RouteNotFoundError(
-                    f"broker {broker.broker_name} has no master now, and only a master deletes topics",
-                    topic=topic,
-                    remedy="Start it and delete again",
-                )
-            await self.calls.delete_topic(master, topic)
-            for broker_id, addr in broker.broker_addrs.items():
-                if broker_id != MASTER_ID:
-                    await self._delete_on_slave(addr, topic)
-        await self.client.name_servers.delete_topic(topic)
-        self.client.routing.topic_route_table.pop(topic, None)
-        return broker_names(route)
-
-    async def _delete_on_slave(self, addr: str, topic: str) -> None:
-        # Apache's 4.9 slaves refuse it and copy the deletion from the master; slaves of other versions need it.
-        try:
-            await self.calls.delete_topic(addr, topic)
-        except (BrokerError, NotReachableError) as error:
-            logger.info("slave keeps topic=%s addr=%s error=%s", topic, addr, error)
-
-    async def topics(self, *, include_system: bool = False) -> list[str]:
-        """Return the names of all topics, of one namespace; topics of RocketMQ itself and of groups only if requested.
-
-        Raises RouteNotFoundError while no broker is registered.
-        """
-        info = await registered_brokers(self.client)
-        names = self.client.namespace.known(await self.client.name_servers.topics())
-        if include_system:
-            return sorted(names)
-        owners = {*info.cluster_addr_table, *info.broker_addr_table}
-        return sorted(name for name in names if not is_system_topic(name, owners))
-
-    async def topic(self, topic: str) -> TopicDescription:
-        """Return where a topic is stored, and the bounds of its queues. Raises RouteNotFoundError."""
-        await self.client.refresh_topic_route(topic)
-        route = await self.client.topic_route(topic)
-        bounds: list[QueueOffsets] = []
-        attributes: dict[str, dict[str, str] | None] = {}
-
-        async def ask_bounds() -> None:
-            bounds.extend(await self._bounds(subscribe_queues(topic, route)))
-
-        async def ask_attributes(name: str) -> None:
-            attributes[name] = await self._attributes(topic, name)
-
-        with ungrouped():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(ask_bounds)
-                for name in broker_names(route):
-                    nursery.start_soon(ask_attributes, name)
-        return TopicDescription(
-            topic, route, bounds, {name: attributes[name] for name in broker_names(route)}
-        )
-
-    async def _attributes(self, topic: str, broker_name: str) -> dict[str, str] | None:
-        async def ask(at: FindBrokerResult) -> dict[str, str]:
-            return (await self.calls.topic(at.addr, topic)).attributes
-
-        try:
-            return await self.client.ask_broker(MessageQueue(topic, broker_name, 0), ask)
-        except Error as error:
-            logger.info("attributes unknown topic=%s broker=%s error=%s", topic, broker_name, error)
-            return None
 
     # -------------------------------------------------------------------------------------- messages
 
@@ -428,286 +219,7 @@ class Admin(GroupAdmin, NameServerAdmin):
 
     # -------------------------------------------------------------------------------------- progress
 
-    async def offsets(self, topic: str, group: str) -> list[QueueOffsets]:
-        """Return the bounds of every queue and the group's committed offsets.
-
-        A number that no broker could report is None, as is the committed offset of a group without one. Brokers before
-        5.0 answer 0 instead if the queue's first messages are still in memory. Raises RouteNotFoundError, and
-        ConfigError without queues.
-        """
-        return await self._bounds(await readable_queues(self.client, topic), group)
-
-    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Return a group's progress, combined from all masters. Raises BrokerError if one refuses."""
-        short = self.client.namespace.unwrapped
-        stats = ConsumeStats()
-        answers = await in_parallel(
-            list((await self.masters()).values()),
-            lambda addr: self.calls.consume_stats(addr, group, topic),
-        )
-        for found in answers:
-            for queue, progress in found.offset_table.items():
-                stats.offset_table[attrs.evolve(queue, topic=short(queue.topic))] = progress
-            stats.consume_tps += found.consume_tps
-        return stats
-
-    async def topics_of_group(self, group: str) -> list[str]:
-        """Return the topics in which a group has committed offsets, with its retry topic."""
-        space = self.client.namespace
-        found = await in_parallel(list((await self.masters()).values()), self.calls.all_offsets)
-        wrapped = space.wrapped(group)
-        return sorted(
-            {
-                space.unwrapped(topic)
-                for table in found
-                for owner, topic in table
-                if owner == wrapped
-            }
-        )
-
-    async def _bounds(
-        self, queues: Sequence[MessageQueue], group: str | None = None
-    ) -> list[QueueOffsets]:
-        found = await _of_each(queues, lambda queue: self._queue_offsets(queue, group))
-        return [found[queue] for queue in queues]
-
-    async def _queue_offsets(self, queue: MessageQueue, group: str | None) -> QueueOffsets:
-        api = self.client.api
-
-        async def ask_min(broker: FindBrokerResult) -> int:
-            return await api.min_offset(broker.addr, queue)
-
-        stored: int | None = None
-
-        async def ask_max(broker: FindBrokerResult) -> int:
-            nonlocal stored
-            end = await api.queue_end(broker.addr, queue)
-            stored = end.stored_offset
-            return end.max_offset
-
-        async def ask_committed() -> int | None:
-            return None if group is None else await self._committed_offset(queue, group)
-
-        questions: list[Callable[[], Awaitable[int | None]]] = [
-            lambda: self._number(queue, ask_min),
-            lambda: self._number(queue, ask_max),
-            ask_committed,
-        ]
-        first, end, committed = await in_parallel(questions, lambda ask: ask())
-        # Both numbers were asked for at once, and may have grown between.
-        if ahead_of(committed, stored):
-            end = await self._number(queue, ask_max)
-        return QueueOffsets(queue, first, end, committed, stored)
-
-    async def _committed_offset(self, queue: MessageQueue, group: str) -> int | None:
-        async def ask(broker: FindBrokerResult) -> int | None:
-            offset = await self.client.api.query_consumer_offset(
-                broker.addr, group, queue, zero_if_young=False
-            )
-            return None if offset is NOT_FOUND else offset
-
-        return await self._number(queue, ask, insist_on_master=True)
-
-    async def _number(
-        self,
-        queue: MessageQueue,
-        ask: Callable[[FindBrokerResult], Awaitable[int | None]],
-        *,
-        insist_on_master: bool = False,
-    ) -> int | None:
-        """Return the number that a broker reports, or None if none answers. Raises AccessRefusedError."""
-        try:
-            return await self.client.ask_broker(queue, ask, insist_on_master=insist_on_master)
-        except AccessRefusedError:
-            raise
-        except Error as error:
-            logger.warning("offset unknown queue=%s error=%s", queue, error)
-            return None
-
     # ---------------------------------------------------------------------------------------- resets
-
-    async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Set a group's offsets queue by queue, back or forward; they replace what its members committed anywhere.
-
-        Running members keep their position. For a queue that was set back, or had no offset, they commit nothing more
-        until a member takes it over again and starts at the new offset: stop them first, or let them `seek`. For an
-        Apache broker a reset is an ordinary commit, which the next commit of a running member overwrites. Raises
-        NotReachableError or BrokerError for the first queue that could not be reset, ConfigError for a number that is
-        not an offset. After a cancel any of the queues may be reset.
-        """
-        for queue, offset in offsets.items():
-            check_offset(queue, offset)
-
-            async def reset(
-                broker: FindBrokerResult, queue: MessageQueue = queue, offset: int = offset
-            ) -> None:
-                await self.client.api.update_consumer_offset(
-                    broker.addr, group, queue, offset, reset=True
-                )
-
-            await self.client.topic_route(queue.topic)
-            await self.client.ask_broker(queue, reset, insist_on_master=True)
-
-    async def reset_to_time(
-        self, topic: str, group: str, when: datetime, *, dry_run: bool = False
-    ) -> list[OffsetReset]:
-        """Set a group to the first message of each queue stored at `when` (aware) or later; return what changed.
-
-        With `dry_run` nothing is changed. Otherwise this works like `reset_offsets`, with the same errors; if the
-        offset of a queue cannot be found, the error is raised before any queue is changed.
-        """
-        when_ms = epoch_ms("when", when)
-        found = await self.offsets(topic, group)
-        resets = []
-        for one in found:
-
-            async def search(broker: FindBrokerResult, queue: MessageQueue = one.queue) -> int:
-                return await self.client.api.search_offset(broker.addr, queue, when_ms)
-
-            target = await self.client.ask_broker(one.queue, search, insist_on_master=True)
-            resets.append(OffsetReset(one.queue, one.committed_offset, target))
-        if not dry_run:
-            await self.reset_offsets(group, {reset.queue: reset.target_offset for reset in resets})
-        return resets
-
-    async def plan_reset(
-        self,
-        group: str,
-        topics: Sequence[str],
-        target: Target,
-        *,
-        queues: Collection[MessageQueue] | None = None,
-        offline: bool = False,
-    ) -> ResetPlan:
-        """Return what a reset of the group on these topics would do; nothing is changed.
-
-        `queues` limits it. `offline` commits offsets even if the group has members, which may undo that. Raises
-        ConfigError for a target outside a queue, one that members would undo, and a broadcasting group;
-        NotReachableError if a number is unknown.
-        """
-        members = await self._members_to_reset(group)
-        places = [
-            await self._place(one, target)
-            for topic in topics
-            for one in await self.offsets(topic, group)
-            if queues is None or one.queue in queues
-        ]
-        plan = planned(group, members, target, places, offline=offline)
-        if plan.way is Way.ONLINE and queues is not None:
-            raise ConfigError(
-                f"{group} has {counted(members, 'member')}, and brokers direct members in all queues of a topic",
-                remedy="Stop them first, or reset all queues",
-            )
-        return plan
-
-    async def _members_to_reset(self, group: str) -> int:
-        try:
-            found = await self.consumer_connections(group)
-        except ConsumerNotOnlineError:
-            await self.group(group)  # Raises GroupNotExistError.
-            return 0
-        if found.message_model == "BROADCASTING":
-            raise ConfigError(
-                f"the members of {group} keep their offsets themselves (broadcasting)"
-            )
-        return len(found.connection_set)
-
-    async def _place(self, found: QueueOffsets, target: Target) -> QueueNow:
-        queue, time_ms = found.queue, target.time_ms
-        end = found.reachable_end
-        if found.min_offset is None or end is None:
-            raise Error(f"the bounds of {queue} are unknown; nothing was reset")
-        at_time = None
-        if time_ms is not None:
-
-            async def search(broker: FindBrokerResult) -> int:
-                return await self.client.api.search_offset(broker.addr, queue, time_ms)
-
-            at_time = await self.client.ask_broker(queue, search, insist_on_master=True)
-        return QueueNow(queue, found.min_offset, end, found.committed_offset, at_time)
-
-    async def _committed(
-        self, group: str, queues: Sequence[MessageQueue]
-    ) -> dict[MessageQueue, int | None]:
-        return await _of_each(queues, lambda queue: self._committed_offset(queue, group))
-
-    async def apply_reset(self, plan: ResetPlan) -> ResetPlan:
-        """Carry out a plan; return it with what was committed `after`, and the way of each queue.
-
-        With members this takes up to half a minute, until they have moved. Raises PlanChangedError if members came or
-        left, or offsets without members moved, NotReachableError and BrokerError for the first queue that failed. After
-        a cancel any of the queues may be reset.
-        """
-        await self._check_plan(plan)
-        if plan.way is Way.OFFLINE:
-            await self.reset_offsets(plan.group, _targets(plan.queues))
-            if plan.members:
-                await trio.sleep(SETTLE_TIME)
-            return await self._read_back(plan)
-        await self._direct_members(plan)
-        done = await self._moved(plan)
-        left = [one for one in done.queues if not one.has_arrived]
-        if not left:
-            return done
-        logger.info("members did not move group=%s queues=%d", plan.group, len(left))
-        await self.reset_offsets(plan.group, _targets(left))
-        await trio.sleep(SETTLE_TIME)
-        rest = await self._read_back(
-            attrs.evolve(plan, queues=[attrs.evolve(one, way=Way.BOTH) for one in left])
-        )
-        again = {one.queue: one for one in rest.queues}
-        return attrs.evolve(plan, queues=[again.get(one.queue, one) for one in done.queues])
-
-    async def _moved(self, plan: ResetPlan) -> ResetPlan:
-        """Return the plan with what was committed for each queue when a member had moved it, or last if none did.
-
-        A member that has read everything again may commit the former offset a moment later: what arrived stays so.
-        """
-        found = {one.queue: one for one in plan.queues}
-        with trio.move_on_after(READ_BACK_TIMEOUT):
-            while left := [one.queue for one in found.values() if not one.has_arrived]:
-                await trio.sleep(READ_BACK_EVERY)
-                for queue, offset in (await self._committed(plan.group, left)).items():
-                    found[queue] = attrs.evolve(found[queue], after=offset)
-        return attrs.evolve(plan, queues=list(found.values()))
-
-    async def _check_plan(self, plan: ResetPlan) -> None:
-        members = await self._members_to_reset(plan.group)
-        if bool(members) != bool(plan.members):
-            raise PlanChangedError(
-                f"{plan.group} had {counted(plan.members, 'member')}, and has {members} now"
-            )
-        if members:
-            return
-        now = await self._committed(plan.group, [one.queue for one in plan.queues])
-        for one in plan.queues:
-            if now[one.queue] != one.from_offset:
-                raise PlanChangedError(
-                    f"{one.queue} was at {_text(one.from_offset)}, and is at {_text(now[one.queue])} now"
-                )
-
-    async def _direct_members(self, plan: ResetPlan) -> None:
-        assert plan.time_ms is not None
-        masters = await self.masters()
-        places = dict.fromkeys((one.queue.broker_name, one.queue.topic) for one in plan.queues)
-        for name, topic in places:
-            # Without force brokers move no queue forward.
-            header = ResetOffsetRequestHeader(topic, plan.group, plan.time_ms, is_force=True)
-            what = f"{topic} not reset"
-            try:
-                await self.client.api.call(
-                    masters[name], header, what=what, topic=topic, timeout=self.calls.timeout
-                )
-            except BrokerError as error:
-                # Members of a broker may be none: its queues are committed for them afterwards.
-                logger.info("members not directed broker=%s error=%s", name, error)
-
-    async def _read_back(self, plan: ResetPlan) -> ResetPlan:
-        found: Mapping[MessageQueue, int | None] = await self._committed(
-            plan.group, [one.queue for one in plan.queues]
-        )
-        queues = [attrs.evolve(one, after=found[one.queue]) for one in plan.queues]
-        return attrs.evolve(plan, queues=queues)
 
     # --------------------------------------------------------------------------------------- brokers
 
@@ -1034,31 +546,6 @@ class Admin(GroupAdmin, NameServerAdmin):
         where brokers are, and an open one lists any host.
         """
         return AccessAdmin(self.client, self.calls, cluster, broker_addr, plain_passwords)
-
-
-async def _of_each(
-    queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[R]]
-) -> dict[MessageQueue, R]:
-    """Ask about all queues at once, so that silent brokers cost the time of one question."""
-    found: dict[MessageQueue, R] = {}
-
-    async def one(queue: MessageQueue) -> None:
-        found[queue] = await ask(queue)
-
-    wanted = list(queues)
-    with ungrouped():
-        async with trio.open_nursery() as nursery:
-            for queue in wanted:
-                nursery.start_soon(one, queue)
-    return {queue: found[queue] for queue in wanted}
-
-
-def _targets(queues: Iterable[QueueReset]) -> dict[MessageQueue, int]:
-    return {one.queue: one.to_offset for one in queues}
-
-
-def _text(offset: int | None) -> str:
-    return "nothing" if offset is None else str(offset)
 
 
 def _listed(infos: Iterable[ClusterInfo]) -> dict[str, tuple[str, str, int]]:

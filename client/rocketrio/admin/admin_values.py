@@ -5,11 +5,7 @@ from typing import Self
 
 import attrs
 
-from rocketrio_protocol.bodies.route import TopicRouteData
-from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.lag import ahead_of, lag_of
-from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.properties import decimal_value
 from rocketrio_protocol.remoting.ports import join_addr, split_addr
 
@@ -22,61 +18,6 @@ def whole_sum(parts: Iterable[int | None]) -> int | None:
             return None
         total += part
     return total
-
-
-@attrs.frozen
-class QueueOffsets:
-    """The bounds of a queue, and a group's progress in it."""
-
-    queue: MessageQueue
-    min_offset: int | None
-    max_offset: int | None
-    committed_offset: int | None
-    stored_offset: int | None = None
-    """Where the queue ends in the log, which a rocketrio broker may show later; None if the broker does not say."""
-
-    @property
-    def lag(self) -> int | None:
-        """The number of messages that are stored and not committed; None unless both ends are known and in order."""
-        return None if self.ahead else lag_of(self.committed_offset, self.reachable_end)
-
-    @property
-    def ahead(self) -> int:
-        """The number of messages that the committed offset lies beyond the end; 0 if it does not, or is unknown.
-
-        The topic was made again, or the log became shorter: until it is reset, the group skips messages or reads them
-        again. After a change of masters a group may be beyond `max_offset` for a moment, but not beyond the log.
-        """
-        end = self.max_offset if self.stored_offset is None else self.stored_offset
-        return ahead_of(self.committed_offset, end)
-
-    @property
-    def reachable_end(self) -> int | None:
-        """The last offset at which the group may stand: the end, or beyond what readers see where it is in the log."""
-        if self.max_offset is None or self.committed_offset is None or self.ahead:
-            return self.max_offset
-        return max(self.max_offset, self.committed_offset)
-
-
-@attrs.frozen
-class OffsetReset:
-    """A group's former and new offset in a queue, also of a dry run."""
-
-    queue: MessageQueue
-    committed_offset: int | None
-    """None if nothing was committed, or no broker could report it."""
-    target_offset: int
-
-
-@attrs.frozen
-class TopicDescription:
-    """One topic."""
-
-    topic: str
-    route: TopicRouteData
-    queues: list[QueueOffsets]
-    attributes: dict[str, dict[str, str] | None]
-    """Attributes by broker name; None if a broker did not answer, or is of RocketMQ 4, which has none."""
 
 
 @attrs.frozen
@@ -137,9 +78,3 @@ class HandOver:
     """What the slave lacks at the moment of a dry run; otherwise 0."""
     seconds: float | None
     """How long no broker of the name took writes; None for a dry run."""
-
-
-def permission_text(permission: int) -> str:
-    """Return a permission as commands and files write it: `rw`, `r`, `w` or `none`."""
-    text = "r" if permission & Permission.READ else ""
-    return text + ("w" if permission & Permission.WRITE else "") or "none"

@@ -29,8 +29,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
-from rocketrio.admin.admin_values import permission_text
 from rocketrio.admin.diagnosis.bundle import CUT, without_secrets
+from rocketrio.admin.topics import permission_text
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.log_lines import visible_json
 from rocketrio_protocol.names import (

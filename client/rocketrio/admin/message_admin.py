@@ -20,7 +20,6 @@ from rocketrio.admin.message_trace import (
     topic_of,
     trace_steps,
 )
-from rocketrio.admin.topic_admin import readers_of
 from rocketrio.cluster.api import NOT_FOUND, Offset
 from rocketrio.routing import FindBrokerResult
 from rocketrio.tracing.decoding import decode_trace
@@ -89,7 +88,7 @@ async def message_trace(
     failed: list[str] = []
     if topic is not None:
         try:
-            groups |= set(await readers_of(admin, topic))
+            groups |= set(await admin.readers_of(topic))
         except Error as error:
             failed.append(f"groups of {topic}: {error.what}")
     copies = await _copies(admin, message_id, groups, failed)
@@ -137,7 +136,7 @@ async def message_status(
         await admin.group(group)
         names = [group]
     else:
-        names = await readers_of(admin, message.topic)
+        names = await admin.readers_of(message.topic)
     tracks: list[GroupTrack] = []
     limit = trio.Semaphore(PARALLEL_GROUPS)
 

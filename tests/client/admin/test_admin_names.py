@@ -21,16 +21,8 @@ from rocketrio import (
 )
 from rocketrio.admin import Admin
 from rocketrio.admin.message_admin import deliver, message_status, message_trace
-from rocketrio.admin.offset_files import committed_offsets, delete_offsets
 from rocketrio.admin.resend import resend
 from rocketrio.admin.reset_plan import Target
-from rocketrio.admin.topic_admin import (
-    set_permission,
-    topic_counts,
-    topic_counts_and_failures,
-    topic_overviews,
-    topic_readers,
-)
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.topics import Permission
 
@@ -184,6 +176,13 @@ LOOKS: dict[str, Look] = {
     "topics": lambda admin: admin.topics(include_system=True),
     "topic": lambda admin: admin.topic("orders"),
     "create_topic": lambda admin: admin.create_topic("orders", queues=1),
+    "set_topic_permission": lambda admin: admin.set_topic_permission("orders", Permission.READ),
+    "topic_counts": lambda admin: admin.topic_counts(["orders"]),
+    "topic_counts_and_failures": lambda admin: admin.topic_counts_and_failures(["orders"]),
+    "topic_overviews": lambda admin: admin.topic_overviews(include_system=True),
+    "readers_of": lambda admin: admin.readers_of("orders"),
+    "topic_readers": lambda admin: admin.topic_readers("orders"),
+    "served": lambda admin: admin.served("orders", "billing"),
     "view_message": _message_by_place,
     "query_message": lambda admin: admin.query_message("orders", "k"),
     "masters": lambda admin: admin.masters(),
@@ -199,6 +198,8 @@ LOOKS: dict[str, Look] = {
     ),
     "lag": lambda admin: admin.lag("billing", seconds=5),
     "lag_window": _window,
+    "committed_offsets": lambda admin: admin.committed_offsets("billing"),
+    "delete_offsets": lambda admin: admin.delete_offsets("billing"),
     "topics_of_group": lambda admin: admin.topics_of_group("billing"),
     "plan_reset": lambda admin: admin.plan_reset("billing", ["orders"], Target(from_first=0)),
     "apply_reset": _applied_reset,
@@ -250,13 +251,6 @@ async def _resent(admin: Admin) -> Any:
 FUNCTIONS: dict[str, Look] = {
     "resend": _resent,
     "counted": lambda admin: admin.dead_letters("billing").counted(),
-    "set_permission": lambda admin: set_permission(admin, "orders", Permission.READ),
-    "topic_counts": lambda admin: topic_counts(admin, ["orders"]),
-    "topic_counts_and_failures": lambda admin: topic_counts_and_failures(admin, ["orders"]),
-    "topic_overviews": lambda admin: topic_overviews(admin, include_system=True),
-    "topic_readers": lambda admin: topic_readers(admin, "orders"),
-    "committed_offsets": lambda admin: committed_offsets(admin, "billing"),
-    "delete_offsets": lambda admin: delete_offsets(admin, "billing"),
     "message_trace": _trace,
     "message_status": _statuses,
     "deliver": _delivered,

@@ -12,7 +12,7 @@ from tests.support.clients import client_of, open_admin
 
 from rocketrio import ClientInstance, Message, open_consumer, open_producer
 from rocketrio.admin.admin import Admin
-from rocketrio.admin.admin_values import permission_text, whole_sum
+from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.clients import merged
 from rocketrio.admin.groups import (
     member_of,
@@ -24,14 +24,10 @@ from rocketrio.admin.name_servers import (
     differing,
     order_text,
 )
-from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
-from rocketrio.admin.topic_admin import (
+from rocketrio.admin.offsets import CommittedOffset
+from rocketrio.admin.topics import (
     overview_of,
-    readers_of,
-    set_permission,
-    topic_counts,
-    topic_overviews,
-    topic_readers,
+    permission_text,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.inspection import ProducerInfo
@@ -172,11 +168,11 @@ async def test_texts_and_settings_of_name_servers_are_changed_and_read_back(admi
 
 
 async def test_permission_is_changed_where_the_topic_is(admin: Admin) -> None:
-    [would] = await set_permission(admin, "orders", Permission.READ, dry_run=True)
+    [would] = await admin.set_topic_permission("orders", Permission.READ, dry_run=True)
     assert (would.broker_name, would.before, would.after) == ("broker-a", 6, 4)
     assert (await admin.topic("orders")).route.queue_datas[0].perm == READ_WRITE
     for permission in (Permission.READ, Permission(0), READ_WRITE):
-        await set_permission(admin, "orders", permission)
+        await admin.set_topic_permission("orders", permission)
         # A route without any right is none for clients, so the broker is asked.
         [addr] = (await admin.masters()).values()
         assert (await admin.calls.topics(addr))["orders"].perm == permission
@@ -184,7 +180,7 @@ async def test_permission_is_changed_where_the_topic_is(admin: Admin) -> None:
     for options in ({"broker_name": "broker-b"}, {}):
         topic = "orders" if options else "unknown"
         with pytest.raises(RouteNotFoundError):
-            await set_permission(admin, topic, Permission.READ, **options)
+            await admin.set_topic_permission(topic, Permission.READ, **options)
     assert [permission_text(number) for number in (6, 4, 2, 0)] == ["rw", "r", "w", "none"]
 
 
@@ -233,14 +229,14 @@ async def test_topics_and_groups_are_listed_with_what_is_known(admin: Admin) -> 
             await consumer.receive()
             await consumer.commit()
             await trio.sleep(15)
-            [topic], silent = await topic_overviews(admin)
+            [topic], silent = await admin.topic_overviews()
             assert (topic.topic, topic.queues, topic.messages) == ("orders", 2, 3)
             assert (topic.groups, topic.message_type, silent) == (["billing"], "normal", {})
             assert topic.last_stored is not None
-            stored, read = await topic_counts(admin, ["orders"])
+            stored, read = await admin.topic_counts(["orders"])
             assert (stored.group, stored.messages, stored.messages_today) == (None, 3, 3)
             assert (read.group, read.messages) == ("billing", 3)
-            [reader] = await topic_readers(admin, "orders")
+            [reader] = await admin.topic_readers("orders")
             assert (reader.group, reader.members, reader.model) == ("billing", 1, "CLUSTERING")
             assert reader.lag == 2
             [member], without = await admin.group_members("billing")
@@ -306,20 +302,20 @@ async def test_offsets_are_exported_and_deleted_without_the_group(admin: Admin) 
     await admin.reset_offsets("billing", {queues[0]: 0, queues[1]: 0})
     await admin.create_group("other")
     await admin.reset_offsets("other", {queues[0]: 0})
-    found = await committed_offsets(admin, "billing")
+    found = await admin.committed_offsets("billing")
     assert found == [CommittedOffset("orders", "broker-a", number, 0) for number in range(2)]
     async with open_consumer("orders", group="billing", client=admin.client):
         with pytest.raises(ConfigError, match="has 1 member, which"):
-            await delete_offsets(admin, "billing")
-    assert await delete_offsets(admin, "billing", dry_run=True) == await committed_offsets(
-        admin, "billing"
+            await admin.delete_offsets("billing")
+    assert await admin.delete_offsets("billing", dry_run=True) == await admin.committed_offsets(
+        "billing"
     )
-    await delete_offsets(admin, "billing")
-    assert await committed_offsets(admin, "billing") == []
+    await admin.delete_offsets("billing")
+    assert await admin.committed_offsets("billing") == []
     assert (await admin.group("billing"))["broker-a"].retry_max_times == 3
-    assert len(await committed_offsets(admin, "other")) == 1
+    assert len(await admin.committed_offsets("other")) == 1
     with pytest.raises(GroupNotExistError):
-        await committed_offsets(admin, "nobody")
+        await admin.committed_offsets("nobody")
 
 
 # --------------------------------------------------------------------------- what brokers of 5.3 list
@@ -336,9 +332,9 @@ async def test_topic_in_the_list_of_its_groups_is_left_out_unless_it_is_one(admi
     of_5_3 = ListsTheTopic(admin.client, admin.calls)
     await admin.create_group("billing")
     await admin.reset_offsets("billing", {MessageQueue("orders", "broker-a", 0): 0})
-    assert await readers_of(of_5_3, "orders") == ["billing"]
+    assert await of_5_3.readers_of("orders") == ["billing"]
     await admin.create_group("orders")
-    assert await readers_of(of_5_3, "orders") == ["billing", "orders"]
+    assert await of_5_3.readers_of("orders") == ["billing", "orders"]
 
 
 # ----------------------------------------------------------------------------------- a silent master
@@ -355,7 +351,7 @@ async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> No
     partly = WithSilentMaster(admin.client, admin.calls)
     async with open_producer(client=admin.client) as producer:
         await producer.send(Message("orders", b"x"))
-        [topic], silent = await topic_overviews(partly)
+        [topic], silent = await partly.topic_overviews()
         assert list(silent) == ["broker-b"]
         assert (topic.messages, topic.per_second, topic.groups, topic.last_stored) == (
             None,
@@ -368,9 +364,9 @@ async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> No
         assert admin.client.client_id in {one.client_id for one in found.clients}
     await admin.create_group("billing")
     with pytest.raises(NotReachableError):
-        await committed_offsets(partly, "billing")
+        await partly.committed_offsets("billing")
     with pytest.raises(NotReachableError):
-        await delete_offsets(partly, "billing")
+        await partly.delete_offsets("billing")
     assert "billing" in await admin.groups()
     assert list((await partly.group_members("billing"))[1]) == ["10.0.0.99:10911"]
 
@@ -389,7 +385,7 @@ class WithTwoSilentMasters(Admin):
 
 READS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "groups": lambda admin: admin.groups_and_failures(),
-    "topic list": topic_overviews,
+    "topic list": lambda admin: admin.topic_overviews(),
     "group members": lambda admin: admin.group_members("billing"),
     "members": lambda admin: admin.consumer_connections("nobody"),
     "a group": lambda admin: admin.group("billing"),
