@@ -32,7 +32,6 @@ from rocketrio import (
 from rocketrio.admin import Admin
 from rocketrio.admin.apply import apply_plan, plan_apply, read_state
 from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.reset_plan import Target
 from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
@@ -289,7 +288,7 @@ async def see_trace(here: Secured, account: Credentials) -> None:
         await admin.create_topic(f"%DLQ%{GROUP}", queues=1)
         await admin.reset_offsets(GROUP, {MessageQueue(TOPIC, "broker-a", 0): 0})
     async with open_admin(**here.options(account)) as admin:
-        found = await message_trace(admin, sent.message_id, topic=TOPIC)
+        found = await admin.message_trace(sent.message_id, topic=TOPIC)
         assert found.steps
         assert not found.problems, found.problems
 
@@ -301,7 +300,7 @@ async def see_message_status(here: Secured, account: Credentials) -> None:
         await admin.reset_offsets(GROUP, {MessageQueue(TOPIC, "broker-a", 0): 0})
     async with open_admin(**here.options(account)) as admin:
         message = await admin.view_message(sent.offset_message_id)
-        [track] = await message_status(admin, message)
+        [track] = await admin.message_status(message)
         assert track.status is not Track.UNKNOWN, track.why
 
 
@@ -324,7 +323,7 @@ async def deliver_message(here: Secured, account: Credentials) -> None:
         async with open_admin(**here.options(account)) as admin:
             message = await admin.view_message(sent.offset_message_id)
             before = len(handled)
-            await deliver(admin, message, GROUP, member.client_id)
+            await admin.deliver(message, GROUP, member.client_id)
         assert len(handled) == before + 1
         nursery.cancel_scope.cancel()
 

@@ -26,14 +26,13 @@ from rocketrio import (
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.broker_numbers import counts_of, state_of
 from rocketrio.admin.broker_upkeep import Cleaning, clean
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
+from rocketrio.admin.dead_letters import Resent
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.message_trace import MessageTrace
 from rocketrio.admin.name_servers import (
     ORDER_NAMESPACE,
     order_text,
 )
-from rocketrio.admin.resend import Resent, resend
 from rocketrio.admin.round_trips import round_trips
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import RequestCodeNotSupportedError
@@ -113,11 +112,11 @@ async def admin(side: Side) -> AsyncIterator[Admin]:
 
 async def traced(admin: Admin, message_id: str, count: int) -> MessageTrace:
     """Wait until a trace has that many steps: clients send them a second or five later."""
-    trace = await message_trace(admin, message_id)
+    trace = await admin.message_trace(message_id)
     with trio.move_on_after(60):
         while len(trace.steps) < count:
             await trio.sleep(1)
-            trace = await message_trace(admin, message_id)
+            trace = await admin.message_trace(message_id)
     assert len(trace.steps) >= count, trace
     return trace
 
@@ -125,7 +124,7 @@ async def traced(admin: Admin, message_id: str, count: int) -> MessageTrace:
 async def test_status_of_a_message_is_that_of_query_msg_by_id(side: Side, admin: Admin) -> None:
     message = await admin.view_message(side.sent[4]["offset_id"])
     assert (message.broker_name, message.keys) == ("broker-a", "k1-1")
-    [track] = await message_status(admin, message, group=GROUP)
+    [track] = await admin.message_status(message, group=GROUP)
     assert track.status is Track.CONSUMED
     topic = ("-t", TOPIC) if side.version >= "5" else ()
     told = await side.told("queryMsgById", "-i", side.sent[4]["offset_id"], *topic)
@@ -134,14 +133,14 @@ async def test_status_of_a_message_is_that_of_query_msg_by_id(side: Side, admin:
         assert theirs[GROUP] == track.status
     else:
         assert side.version >= "5"
-    every = {one.group: one.status for one in await message_status(admin, message)}
+    every = {one.group: one.status for one in await admin.message_status(message)}
     assert every[GROUP] is Track.CONSUMED
 
 
 async def test_message_is_delivered_to_a_java_member(side: Side, admin: Admin) -> None:
     message = await admin.view_message(side.sent[0]["offset_id"])
     [member] = (await admin.consumer_connections(GROUP)).connection_set
-    result = await deliver(admin, message, GROUP, member.client_id)
+    result = await admin.deliver(message, GROUP, member.client_id)
     assert result.consume_result == "CR_SUCCESS"
     [again] = await side.java.acall("push_take", group=GROUP, count=1, timeout=JOIN_TIMEOUT)
     assert again["body"] == message.body.decode()
@@ -206,7 +205,7 @@ async def test_life_of_a_dead_letter_is_traced_counted_and_sent_again(
     assert counted.last_hour == 1
     assert counted.oldest == counted.newest != None  # noqa: E711
     again: list[Resent] = []
-    await resend(admin.dead_letters(group), report=again.append)
+    await admin.dead_letters(group).resend_all(report=again.append)
     assert [(one.message.body, one.outcome) for one in again] == [(b"bad", "sent")]
 
 

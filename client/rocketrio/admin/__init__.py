@@ -14,22 +14,21 @@ from rocketrio.admin.broker_upkeep import Cleaned, Cleaning, clean
 from rocketrio.admin.browse import TopicMessages
 from rocketrio.admin.clients import ConnectedClient, ConnectedClients
 from rocketrio.admin.cluster_status import BrokerStatus
-from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
+from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters, Resent, chooses
 from rocketrio.admin.diagnosis import CODES, Diagnosis, GroupCheck, Health
 from rocketrio.admin.diagnosis.rule import Finding, Severity
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.drain import Held, WritePermission
 from rocketrio.admin.events import BrokerEvent, EventFeed
 from rocketrio.admin.groups import GroupMember, GroupOverview, GroupSettings, ModeChange
-from rocketrio.admin.id_parts import IdParts, id_parts
 from rocketrio.admin.lag import LagWindow
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import GroupTrack, Track
 from rocketrio.admin.message_trace import MessageTrace, TraceStep
+from rocketrio.admin.messages import IdParts, id_parts
 from rocketrio.admin.name_servers import NameServerState
 from rocketrio.admin.offsets import CommittedOffset, QueueOffsets
-from rocketrio.admin.resend import Resent, chooses, open_journal, resend
+from rocketrio.admin.resend_journal import open_journal
 from rocketrio.admin.reset_plan import PlanChangedError, ResetPlan, Target
 from rocketrio.admin.resets import OffsetReset
 from rocketrio.admin.round_trips import RoundTrips, round_trips
@@ -108,13 +107,9 @@ __all__ = [
     "chooses",
     "clean",
     "counts_of",
-    "deliver",
     "id_parts",
-    "message_status",
-    "message_trace",
     "open_admin",
     "open_journal",
-    "resend",
     "round_trips",
     "state_of",
 ]

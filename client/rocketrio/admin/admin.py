@@ -23,7 +23,6 @@ import trio
 from rocketrio.admin.access_admin import AccessAdmin
 from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.admin_values import BrokerDescription, HandOver
-from rocketrio.admin.browse import TopicMessages
 from rocketrio.admin.cluster_questions import in_parallel, registered_brokers
 from rocketrio.admin.cluster_status import (
     UNKNOWN_STATES,
@@ -32,7 +31,6 @@ from rocketrio.admin.cluster_status import (
     clock_ahead,
     cluster_status,
 )
-from rocketrio.admin.dead_letters import DeadLetters
 from rocketrio.admin.diagnosis import (
     Diagnosis,
     GroupCheck,
@@ -53,48 +51,37 @@ from rocketrio.admin.drain import (
     wait_quiet,
 )
 from rocketrio.admin.events import EventFeed
+from rocketrio.admin.messages import MessageAdmin
 from rocketrio.admin.name_servers import NameServerAdmin
 from rocketrio.admin.resets import ResetAdmin
-from rocketrio.admin.topics import TopicAdmin
 from rocketrio.admin.transactions import Transactions, ask_transactions
 from rocketrio.arguments import epoch_ms
 from rocketrio.client import ClientInstance
 from rocketrio.connect import ClientOptions, given_or_own
-from rocketrio.routing import FindBrokerResult
-from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader, HandOverRequestHeader
-from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.errors import (
     AccessRefusedError,
     BrokerError,
     ConfigError,
     Error,
-    LocalProtocolError,
     NotReachableError,
-    QueryNotFoundError,
-    RemoteProtocolError,
     RequestCodeNotSupportedError,
     RouteNotFoundError,
 )
 from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.lag import WINDOW
-from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.record.properties import decimal_value
-from rocketrio_protocol.remoting.ports import join_addr
 from rocketrio_protocol.remoting.tasks import every, ungrouped
 
-QUERY_MAX_MESSAGES: Final = 32  # defaultQueryMaxNum
 CHECK_POLL_INTERVAL: Final = 1.0
 """Seconds between two requests for the progress of a log check."""
 HAND_OVER_TIMEOUT: Final = 20.0
 """Seconds: a broker needs at most eleven, if the slave does not answer."""
 ROLE_TIMEOUT: Final = 70.0
 """Seconds that a change of role may take: a rocketrio broker answers within 60."""
-_END_OF_TIME: Final = 2**63 - 1
 R = TypeVar("R")
 
 logger = logging.getLogger("rocketrio.admin")
@@ -109,101 +96,13 @@ async def open_admin(
         yield Admin(used, AdminCalls(used.api))
 
 
-class Admin(TopicAdmin, ResetAdmin, NameServerAdmin):
+class Admin(MessageAdmin, ResetAdmin, NameServerAdmin):
     """The administration of a cluster; `open_admin` creates it.
 
     Every method raises NotReachableError without a name server.
     """
 
     __slots__ = ()
-
-    # -------------------------------------------------------------------------------------- messages
-
-    def messages(
-        self, topic: str, *, broker_name: str | None = None, queue_id: int | None = None
-    ) -> TopicMessages:
-        """Return the messages of a topic, or of some queues of it, see browse.py."""
-        return TopicMessages(self.client, topic, broker_name, queue_id)
-
-    def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of a consumer group, see dead_letters.py."""
-        return DeadLetters(self.client, group)
-
-    async def view_message(self, offset_message_id: str) -> MessageExt:
-        """Return the message whose place the offset id names. Raises LocalProtocolError, BrokerError.
-
-        Its `broker_name` is empty if no broker is registered with the address in the id.
-        """
-        ip, port, physical_offset = parse_offset_message_id(offset_message_id)
-        if not 0 < port < 65_536:
-            raise LocalProtocolError(
-                f"{offset_message_id!r} does not name a broker",
-                remedy="Take `offset_message_id`; by its producer's id `query_message` finds a message",
-            )
-        addr = join_addr(ip, port)
-        what = f"no message at physical offset {physical_offset}"
-        messages = await self.calls.read(addr, ViewMessageRequestHeader(physical_offset), what)
-        if len(messages) != 1:
-            raise RemoteProtocolError(f"{what}: {len(messages)} came", broker_addr=addr)
-        [found] = messages
-        with suppress(Error):
-            found.broker_name = await self._name_at(addr)
-        return self.client.namespace.message(found)
-
-    async def _name_at(self, addr: str) -> str:
-        for name, broker in (await self.cluster_info()).broker_addr_table.items():
-            if addr in broker.broker_addrs.values():
-                return name
-        return ""
-
-    async def query_message(
-        self,
-        topic: str,
-        key: str,
-        *,
-        max_messages: int = QUERY_MAX_MESSAGES,
-        begin_time: datetime | None = None,
-        end_time: datetime | None = None,
-        is_unique_id: bool = False,
-    ) -> list[MessageExt]:
-        """Return the messages with a key, or with a producer's id, in the order of storing; empty if there are none.
-
-        With `begin_time` or `end_time`, aware datetimes, only messages stored then or later, or then or earlier. Raises
-        RouteNotFoundError, NotReachableError if a broker cannot be asked, and ConfigError for a time without a zone.
-        """
-        begin_ms = 0 if begin_time is None else epoch_ms("begin_time", begin_time)
-        end_ms = None if end_time is None else epoch_ms("end_time", end_time)
-        route = await self.client.topic_route(topic)
-
-        # `_UNIQUE_KEY_QUERY` is never sent: it only means "at most 32", and servers disagree whether it is signed.
-        header = QueryMessageRequestHeader(
-            topic=topic,
-            key=key,
-            max_num=max(max_messages, QUERY_MAX_MESSAGES) if is_unique_id else max_messages,
-            begin_timestamp=begin_ms,
-            end_timestamp=_END_OF_TIME if end_ms is None else end_ms,
-        )
-
-        async def ask_broker(name: str) -> list[MessageExt]:
-            async def ask(at: FindBrokerResult) -> list[MessageExt]:
-                messages = await self.calls.read(at.addr, header, f"no message with key {key!r}")
-                for message in messages:
-                    message.broker_name = name
-                return messages
-
-            try:
-                return await self.client.ask_broker(MessageQueue(topic, name, 0), ask)
-            except QueryNotFoundError:
-                return []
-
-        answers = await in_parallel(broker_names(route), ask_broker)
-        found = [message for answer in answers for message in answer]
-        found.sort(key=lambda message: (message.store_time_ms, message.physical_offset))
-        found = [self.client.namespace.message(message) for message in found]
-        # A broker finds keys by their hash, so other keys may be among the answers.
-        if is_unique_id:
-            return [message for message in found if message.message_id == key]
-        return [message for message in found if key in message.keys.split(" ")]
 
     # ---------------------------------------------------------------------------------------- groups
 
@@ -216,10 +115,6 @@ class Admin(TopicAdmin, ResetAdmin, NameServerAdmin):
         await self.group(group)
         members = await ask_twice(self.client, self.calls, await self.masters(), group)
         return GroupCheck(members, group_findings(members))
-
-    # -------------------------------------------------------------------------------------- progress
-
-    # ---------------------------------------------------------------------------------------- resets
 
     # --------------------------------------------------------------------------------------- brokers
 

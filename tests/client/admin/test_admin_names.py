@@ -20,8 +20,6 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.admin import Admin
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
-from rocketrio.admin.resend import resend
 from rocketrio.admin.reset_plan import Target
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.topics import Permission
@@ -72,13 +70,13 @@ async def _message_by_place(admin: Admin) -> MessageExt:
 
 async def _trace(admin: Admin) -> Any:
     [found] = await admin.query_message("orders", "k")
-    trace = await message_trace(admin, found.message_id, topic="orders")
+    trace = await admin.message_trace(found.message_id, topic="orders")
     assert [step.what for step in trace.steps] == ["dead"]
     return trace
 
 
 async def _statuses(admin: Admin) -> Any:
-    tracks = await message_status(admin, await _message_by_place(admin))
+    tracks = await admin.message_status(await _message_by_place(admin))
     assert [one.group for one in tracks] == ["billing"]
     return tracks
 
@@ -94,7 +92,7 @@ async def _delivered(admin: Admin) -> Any:
     ):
         nursery.start_soon(consumer.run, handle)
         await trio.sleep(1)
-        result = await deliver(admin, message, "billing", admin.client.client_id)
+        result = await admin.deliver(message, "billing", admin.client.client_id)
         nursery.cancel_scope.cancel()
     return result
 
@@ -185,6 +183,9 @@ LOOKS: dict[str, Look] = {
     "served": lambda admin: admin.served("orders", "billing"),
     "view_message": _message_by_place,
     "query_message": lambda admin: admin.query_message("orders", "k"),
+    "message_trace": _trace,
+    "message_status": _statuses,
+    "deliver": _delivered,
     "masters": lambda admin: admin.masters(),
     "groups": lambda admin: admin.groups(include_system=True),
     "groups_and_failures": lambda admin: admin.groups_and_failures(include_system=True),
@@ -244,16 +245,13 @@ LOOKS: dict[str, Look] = {
 
 async def _resent(admin: Admin) -> Any:
     found: list[Any] = []
-    await resend(admin.dead_letters("billing"), report=found.append)
+    await admin.dead_letters("billing").resend_all(report=found.append)
     return [(one.message.topic, one.outcome) for one in found]
 
 
 FUNCTIONS: dict[str, Look] = {
     "resend": _resent,
     "counted": lambda admin: admin.dead_letters("billing").counted(),
-    "message_trace": _trace,
-    "message_status": _statuses,
-    "deliver": _delivered,
 }
 """Functions beside the methods."""
 
