@@ -25,7 +25,7 @@ from rocketrio import (
 )
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.broker_numbers import counts_of, state_of
-from rocketrio.admin.broker_upkeep import Cleaning, clean
+from rocketrio.admin.brokers import Cleaning
 from rocketrio.admin.dead_letters import Resent
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.message_trace import MessageTrace
@@ -33,7 +33,6 @@ from rocketrio.admin.name_servers import (
     ORDER_NAMESPACE,
     order_text,
 )
-from rocketrio.admin.round_trips import round_trips
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import RequestCodeNotSupportedError
 from tests.interop.conftest import OnApache, OnOurs
@@ -288,14 +287,14 @@ async def test_numbers_of_a_broker_are_those_of_broker_status(side: Side, admin:
 
 async def test_cleaning_and_round_trips_work_on_both_products(side: Side, admin: Admin) -> None:
     for cleaning in Cleaning:
-        done = await clean(admin, side.master, cleaning)
+        done = await admin.clean_broker(side.master, cleaning)
         assert {one.what for one in done} == {
             "log_begin",
             "log_size",
             "oldest_message",
             "disk_free",
         }
-    [found] = await round_trips(admin, count=5)
+    [found] = await admin.round_trips(count=5)
     assert (found.failures, found.problem) == (0, None)
     assert found.median is not None
     # clusterRT of mqadmin never ends; this one sends to the same topic, that of the broker's name.

@@ -8,12 +8,11 @@
 
 from rocketrio.admin.access_admin import AccessAdmin, AccessRight, AccessUser
 from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.admin_values import BrokerDescription, HandOver
 from rocketrio.admin.broker_numbers import BrokerNumber, counts_of, state_of
-from rocketrio.admin.broker_upkeep import Cleaned, Cleaning, clean
+from rocketrio.admin.brokers import Cleaned, Cleaning, HandOver
 from rocketrio.admin.browse import TopicMessages
 from rocketrio.admin.clients import ConnectedClient, ConnectedClients
-from rocketrio.admin.cluster_status import BrokerStatus
+from rocketrio.admin.cluster_status import BrokerDescription, BrokerStatus
 from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters, Resent, chooses
 from rocketrio.admin.diagnosis import CODES, Diagnosis, GroupCheck, Health
 from rocketrio.admin.diagnosis.rule import Finding, Severity
@@ -31,7 +30,7 @@ from rocketrio.admin.offsets import CommittedOffset, QueueOffsets
 from rocketrio.admin.resend_journal import open_journal
 from rocketrio.admin.reset_plan import PlanChangedError, ResetPlan, Target
 from rocketrio.admin.resets import OffsetReset
-from rocketrio.admin.round_trips import RoundTrips, round_trips
+from rocketrio.admin.round_trips import RoundTrips
 from rocketrio.admin.topics import (
     PermissionChange,
     Served,
@@ -105,11 +104,9 @@ __all__ = [
     "Verdict",
     "WritePermission",
     "chooses",
-    "clean",
     "counts_of",
     "id_parts",
     "open_admin",
     "open_journal",
-    "round_trips",
     "state_of",
 ]

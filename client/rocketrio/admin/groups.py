@@ -15,9 +15,8 @@ from typing import Any, Literal, TypedDict, Unpack
 import attrs
 import msgspec
 
-from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.clients import ClientAdmin
-from rocketrio.admin.cluster_questions import ask_each, in_parallel
+from rocketrio.admin.cluster_questions import ask_each, in_parallel, whole_sum
 from rocketrio.admin.diagnosis.snapshot import ask_members
 from rocketrio.admin.lag import LagAdmin
 from rocketrio.admin.lag_values import GroupLag

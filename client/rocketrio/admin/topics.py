@@ -19,8 +19,7 @@ import msgspec
 import trio
 
 from rocketrio.admin.admin_calls import Period
-from rocketrio.admin.admin_values import whole_sum
-from rocketrio.admin.cluster_questions import ask_each, in_parallel, registered_brokers
+from rocketrio.admin.cluster_questions import ask_each, in_parallel, registered_brokers, whole_sum
 from rocketrio.admin.offsets import OffsetAdmin, QueueOffsets
 from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS, MAX_QUEUES
 from rocketrio.routing import FindBrokerResult, subscribe_queues

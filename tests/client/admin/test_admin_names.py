@@ -260,7 +260,7 @@ NAMELESS = {
     "client", "calls", "access",
     "name_server_states", "name_server_settings", "change_name_server_settings",
     "name_server_texts", "put_name_server_text", "delete_name_server_text",
-    "set_consume_mode",
+    "set_consume_mode", "round_trips", "clean_broker",
     "events",
 }  # fmt: skip
 """What names no topic and no group, or what rocketrio's brokers refuse; events have the names that brokers know."""

@@ -12,8 +12,8 @@ from tests.support.clients import client_of, open_admin
 
 from rocketrio import ClientInstance, Message, open_consumer, open_producer
 from rocketrio.admin.admin import Admin
-from rocketrio.admin.admin_values import whole_sum
 from rocketrio.admin.clients import merged
+from rocketrio.admin.cluster_questions import whole_sum
 from rocketrio.admin.groups import (
     member_of,
     overviews_of,

@@ -3,13 +3,13 @@
 import attrs
 import msgspec
 
-from rocketrio.admin.admin_values import BrokerDescription
 from rocketrio.admin.cluster_status import (
     CONNECTED,
     NO_WRITES,
     NOT_CONNECTED,
     NOT_REACHABLE,
     BrokerAnswers,
+    BrokerDescription,
     cluster_status,
 )
 from rocketrio_protocol.ha.status import (
