@@ -30,7 +30,6 @@ from rocketrio import (
     TransactionState,
 )
 from rocketrio.admin import Admin
-from rocketrio.admin.apply import apply_plan, plan_apply, read_state
 from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.reset_plan import Target
@@ -250,7 +249,7 @@ async def diagnose(here: Secured, account: Credentials) -> None:
 
 async def export(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        state = await read_state(admin, ("topics", "groups", "settings"))
+        state = await admin.read_state(("topics", "groups", "settings"))
         assert {one.kind for one in state} == {"topics", "groups", "settings"}
 
 
@@ -352,7 +351,7 @@ async def apply(here: Secured, account: Credentials) -> None:
         DeclaredPlace("settings", BROKER, "broker-a/0"): {"fileReservedTime": "48"},
     }
     async with open_admin(**here.options(account)) as admin:
-        failed = await apply_plan(admin, await plan_apply(admin, wanted))
+        failed = await admin.apply_state(await admin.plan_state(wanted))
         for why in failed.values():
             assert f"account {account.access_key} was refused" in why
         assert not failed, failed

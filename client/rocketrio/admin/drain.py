@@ -76,7 +76,7 @@ class Held:
         return self.delayed != 0 or self.transactions != 0
 
 
-class DrainAdmin(BrokerAdmin, LagAdmin):
+class DrainAdmin(LagAdmin, BrokerAdmin):
     """The methods of `Admin` that take a broker out of service."""
 
     __slots__ = ()

@@ -20,7 +20,6 @@ from rocketrio.admin.admin import Admin, open_admin
 from rocketrio.admin.diagnosis import checks
 from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, SECONDS_BEHIND
 from rocketrio.admin.diagnosis.checks import CheckResult, CheckValue
-from rocketrio.admin.diagnosis.probes import certificate_ends
 from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.diagnosis.snapshot import Snapshot, completed
 from rocketrio.cli.call import Call, Callback, reads_alone, sends, whole_timeout
@@ -269,7 +268,7 @@ async def certificate(admin: Admin, days: Limits, also: tuple[str, ...]) -> Chec
     Each server is connected to; one that shows no certificate is unknown. Certificates are not verified here, so that
     one that has ended is seen too.
     """
-    ends = await certificate_ends(admin, also)
+    ends = await admin.certificate_ends(also)
     return checks.check_certificates(ends, admin.client.wall_clock.now_ms(), days)
 
 

@@ -20,8 +20,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rocketrio.admin.diagnosis import CODES, Diagnosis, diagnosis_of
-from rocketrio.admin.diagnosis.bundle import bundle_of, more_for_bundle, write_bundle
-from rocketrio.admin.diagnosis.probes import compare_clocks
+from rocketrio.admin.diagnosis.bundle import bundle_of, write_bundle
 from rocketrio.admin.diagnosis.rule import Finding, Severity, link_of
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent
@@ -153,12 +152,12 @@ async def doctor(
         with _kept_log(wanted=bundle is not None) as log:
             seen = await call.admin.whole_snapshot(*groups, seconds=0, slaves=slaves)
             if probe is not None:
-                seen = seen.with_clocks(await compare_clocks(call.admin, probe))
+                seen = seen.with_clocks(await call.admin.compare_clocks(probe))
             if length and seen.lag is not None:
                 seen = await watched(call.admin.lag_window(*groups, seconds=length), seen)
             if bundle is not None:
                 events = await call.admin.events().poll()
-                more.update(await more_for_bundle(call.admin, seen))
+                more.update(await call.admin.bundle_files(seen))
             found = _without(diagnosis_of(seen), ignored)
         if bundle is not None:
             files = bundle_of(seen, found, events=events, log=log.getvalue(), more=more)

@@ -20,6 +20,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.admin import Admin
+from rocketrio.admin.declared import DeclaredPlace
 from rocketrio.admin.reset_plan import Target
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.topics import Permission
@@ -141,6 +142,21 @@ async def _applied_reset(admin: Admin) -> Any:
     )
 
 
+async def _planned_state(admin: Admin) -> Any:
+    wanted = {DeclaredPlace("topics", "orders", ""): {"readQueueNums": 2}}
+    return await admin.plan_state(wanted, prune=True)
+
+
+async def _applied_state(admin: Admin) -> Any:
+    return await admin.apply_state(await _planned_state(admin))
+
+
+async def _bundle(admin: Admin) -> Any:
+    """Without the tables of brokers, which have the names that brokers know."""
+    files = await admin.bundle_files(await admin.snapshot())
+    return {name: found for name, found in files.items() if name.startswith("name_servers/")}
+
+
 async def _window(admin: Admin) -> Any:
     window = admin.lag_window(seconds=0)
     await window.sample()
@@ -186,6 +202,11 @@ LOOKS: dict[str, Look] = {
     "message_trace": _trace,
     "message_status": _statuses,
     "deliver": _delivered,
+    "read_state": lambda admin: admin.read_state(["topics", "groups"]),
+    "plan_state": _planned_state,
+    "apply_state": _applied_state,
+    "bundle_files": _bundle,
+    "compare_clocks": lambda admin: admin.compare_clocks("orders"),
     "masters": lambda admin: admin.masters(),
     "groups": lambda admin: admin.groups(include_system=True),
     "groups_and_failures": lambda admin: admin.groups_and_failures(include_system=True),
@@ -260,7 +281,7 @@ NAMELESS = {
     "client", "calls", "access",
     "name_server_states", "name_server_settings", "change_name_server_settings",
     "name_server_texts", "put_name_server_text", "delete_name_server_text",
-    "set_consume_mode", "round_trips", "clean_broker",
+    "set_consume_mode", "round_trips", "clean_broker", "certificate_ends",
     "events",
 }  # fmt: skip
 """What names no topic and no group, or what rocketrio's brokers refuse; events have the names that brokers know."""
