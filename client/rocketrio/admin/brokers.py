@@ -35,6 +35,7 @@ from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
+    CheckLogRequestHeader,
     CleanExpiredQueuesRequestHeader,
     CleanUnusedTopicsRequestHeader,
     DeleteExpiredLogRequestHeader,
@@ -287,11 +288,16 @@ class BrokerAdmin(AdminSubject):
         in bytes a second. Raises RequestCodeNotSupportedError for an Apache broker, NotReachableError, and BrokerError
         if the log was cut or the broker restarted meanwhile. After a cancel the broker continues the check.
         """
-        before = await self.calls.check_log(addr)
-        status = await self.calls.check_log(addr, start=True, rate=rate)
+
+        async def ask(*, start: bool = False) -> LogCheckStatus:
+            header = CheckLogRequestHeader(start, rate if start else None)
+            return await self.calls.read(addr, header, "log not checked")
+
+        before = await ask()
+        status = await ask(start=True)
         while status.is_running or status.number <= before.number:
             await trio.sleep(CHECK_POLL_INTERVAL)
-            status = await self.calls.check_log(addr)
+            status = await ask()
             if status.number < before.number:
                 raise BrokerError(
                     "The broker was restarted while it checked its log",
