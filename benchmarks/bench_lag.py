@@ -23,8 +23,9 @@ import trio
 from rocketrio import Message, open_admin, open_client, open_producer
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.lag import LagWindow
-from rocketrio.exporter.names import NAMES, page_of
+from rocketrio.exporter.names import page_of
 from rocketrio.exporter.rounds import Rounds
+from rocketrio.limits import EXPORTER_NAMES
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_protocol.bodies.topics import TopicConfig
@@ -86,7 +87,7 @@ async def measure(topics: int, groups: int) -> None:
         rounds = Rounds(admin)
 
         async def exported() -> None:
-            pieces = page_of(await rounds.next(), NAMES)
+            pieces = page_of(await rounds.next(), EXPORTER_NAMES)
             show("lag.page", sum(map(len, pieces)) / 1e6, "MB")
 
         await timed("lag.exporter", exported)

@@ -290,6 +290,8 @@ async def open_broker(
         )
         state.load()
         async with (
+            # Around everything below, so that it ends last: also the last request
+            # of the last connection may change a table.
             state.keep_tables(),
             open_channel_pool(
                 tls.dial(dial), signer=None if inner is None else inner.signer
@@ -318,6 +320,7 @@ async def open_broker(
             if security.files is not None:
                 nursery.start_soon(security.files.run)
             await nursery.start(_serve, state, roles, addresses, observer, tls.server)
+            # Only now, as name servers send clients here from then on.
             await nursery.start(state.registration.run)
             await state.standing.served.wait_reached(1)
             if access is not None:
@@ -715,6 +718,8 @@ async def _serve(
     places = ConnectionPlaces(limits, RareLog())
     async with trio.open_nursery() as nursery:
         for listener, processors in ((addresses.main, table), (addresses.fast, fast_table)):
+            # Around the audit, which notes the state before a change when the request runs, not when it begins to wait;
+            # and within the guard, so that only those wait who may make the change.
             held = state.held_writes.over(processors, handlers)
             guarded = None if state.guard is None else state.guard.over(held, handlers)
             serve = partial(

@@ -114,6 +114,7 @@ class Member:
 
     async def kill(self) -> None:
         """End the broker as kill -9 does: nothing is flushed or sent; its connections break."""
+        # The switch first: the clean stop below would flush, and tell the others that it leaves.
         self._switch.kill()
         self._cluster.cut(self.host)
         await self.stop()

@@ -204,6 +204,7 @@ class BrokerRegistration:
         pause = RETRY_PAUSE
         while True:
             wakeup = self._wakeups.value
+            # Read first, so that a wakeup during this round ends the wait after it.
             if self._is_held:
                 task_status.started()
                 task_status = trio.TASK_STATUS_IGNORED
@@ -212,9 +213,12 @@ class BrokerRegistration:
             channel: Channel | None = None
             try:
                 channel = await self._pool.channel(name_server)
+                # Asked again after the wait: the role may have been held meanwhile, and
+                # a registration now would announce the old one.
                 if self._is_held:
                     continue
                 change = self._topics.changes.value
+                # `change` is read before the topics are sent: one that comes during the request is not among them.
                 self._learn(name_server, change, await self._register(name_server, channel))
             except Error as error:
                 self._lost(name_server, error)
@@ -253,6 +257,7 @@ class BrokerRegistration:
                 await wait_any_past((self._topics.changes, reported), (self._wakeups, wakeup))
             if channel.closed or self._is_held or self._wakeups.value != wakeup:
                 return
+            # Read before the names, as a change during the requests below is registered in the next turn.
             change = self._topics.changes.value
             names = self._topics.table.changed_since(reported)
             if names is None or (names and self._config.broker.broker_id != MASTER_ID):

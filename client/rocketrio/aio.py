@@ -185,6 +185,7 @@ class TrioSide:
     def _begin(self, call: _Call) -> None:
         nursery = self._nursery
         assert nursery is not None
+        # A task that is started in a cancelled nursery would still run up to its first wait.
         if nursery.cancel_scope.cancel_called:
             call.result.set_exception(self._closed())
         else:
@@ -200,6 +201,7 @@ class TrioSide:
         except Exception as error:
             result.set_exception(error)
         finally:
+            # The end of the trio side has cancelled it: without a result its caller would wait forever.
             if not result.done():
                 result.set_exception(self._closed())
 
@@ -251,6 +253,7 @@ async def _cancelled_by(held: "asyncio.Task[None]") -> AsyncGenerator[None]:
     except asyncio.CancelledError:
         if not is_by_exit:
             raise
+        # The program did not ask for this cancel: `asyncio.timeout` and task groups must not count it.
         block.uncancel()
         held.result()
         raise ClosedError("what was opened on the trio side has ended before its block") from None

@@ -1,4 +1,4 @@
-"""Checks of arguments: one of the wrong type is refused with a ConfigError that names it.
+"""Checks of arguments: one of the wrong type is refused with a ConfigError that names it, any other is returned.
 
 Without them Python would take `True` for 1 and "orders" for six topics, and fail much later or never.
 """
@@ -10,9 +10,12 @@ from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rocketrio_protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    import attrs
 
 T = TypeVar("T")
 
@@ -20,20 +23,22 @@ _BEGINNING: Final = 4  # Characters that are enough to match the beginning of a 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def whole_number(argument: str, value: object, *, least: int | None = None) -> None:
-    """Check for a whole number, including those of numpy."""
+def whole_number(argument: str, value: object, *, least: int | None = None) -> int:
+    """Return a whole number, after checking it; it may be one of numpy."""
     is_one = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
     if not is_one or (least is not None and value < least):  # type: ignore[operator]
         bound = "" if least is None else f", at least {least}"
         raise ConfigError(f"{argument}={value!r} must be a whole number{bound}")
+    return int(value)  # type: ignore[call-overload, no-any-return]
 
 
-def seconds(argument: str, value: object, *, may_be_0: bool = False) -> None:
-    """Check for a positive number of seconds, or 0 with `may_be_0`; math.inf is accepted."""
+def seconds(argument: str, value: object, *, may_be_0: bool = False) -> float:
+    """Return a positive number of seconds, or 0 with `may_be_0`, after checking it; math.inf is accepted."""
     is_one = isinstance(value, Real) and not isinstance(value, bool)
     if not is_one or not (value > 0 or (may_be_0 and value == 0)):  # type: ignore[operator]
         bound = "at least 0" if may_be_0 else "more than 0"
         raise ConfigError(f"{argument}={value!r} must be a number of seconds, {bound}")
+    return float(value)  # type: ignore[arg-type]
 
 
 def epoch_ms(argument: str, value: datetime) -> int:
@@ -44,16 +49,18 @@ def epoch_ms(argument: str, value: datetime) -> int:
     return (value - _EPOCH) // timedelta(milliseconds=1)
 
 
-def flag(argument: str, value: object) -> None:
-    """Check for True or False: any text would count as True, even "false"."""
+def flag(argument: str, value: object) -> bool:
+    """Return True or False, after checking it: any text would count as True, even "false"."""
     if not isinstance(value, bool):
         raise ConfigError(f"{argument}={value!r} must be True or False")
+    return value
 
 
-def text(argument: str, value: object) -> None:
-    """Check for a str."""
+def text(argument: str, value: object) -> str:
+    """Return a str, after checking it."""
     if not isinstance(value, str):
         raise ConfigError(f"{argument}={value!r} must be text")
+    return value
 
 
 def path(argument: str, value: object) -> Path:
@@ -99,3 +106,14 @@ def instance(kind: type[T], argument: str, value: object, *, hint: str) -> None:
     """Check for an instance of a rocketrio class."""
     if not isinstance(value, kind):
         raise ConfigError(f"{argument}={value!r} must be a {kind.__name__}: {hint}")
+
+
+def checked(
+    check: Callable[..., object], **bounds: Any
+) -> Callable[[object, "attrs.Attribute[Any]", Any], None]:
+    """Return the validator of a field of attrs that checks as one of these functions does."""
+
+    def validate(_: object, field: "attrs.Attribute[Any]", value: Any) -> None:
+        check(field.name, value, **bounds)
+
+    return validate

@@ -332,6 +332,7 @@ class ClientInstance(Live):
     async def leave_all(self) -> None:
         """Leave all groups, and notify the brokers."""
         consumers, producers = list(self.heartbeat.consumers), list(self.heartbeat.producers)
+        # Before the wait: an object that is closed during it finds its group gone, and does not leave it a second time.
         self.heartbeat.consumers.clear()
         self.heartbeat.producers.clear()
         async with trio.open_nursery() as nursery:

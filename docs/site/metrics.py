@@ -24,9 +24,9 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.exporter.names import NAMES
 from rocketrio.exporter.rounds import Rounds
 from rocketrio.exporter.service import Exporter
+from rocketrio.limits import EXPORTER_NAMES
 from rocketrio.metrics import collector
 
 INTRO: Final = """\
@@ -77,7 +77,9 @@ async def _served() -> Mapping[str, list[Metric]]:
         open_producer(client=client, check_transaction=_unknown) as producer,
         trio.open_nursery() as nursery,
     ):
-        exporter = Exporter(Rounds(admin, sizes=True, members=True), names=NAMES, period=15)
+        exporter = Exporter(
+            Rounds(admin, sizes=True, members=True), names=EXPORTER_NAMES, period=15
+        )
         listener = await one.cluster.listen_on(_EXPORTER_HOST)(_EXPORTER)
         await nursery.start(exporter.run, listener)
         await admin.create_topic("orders")

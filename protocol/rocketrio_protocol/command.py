@@ -96,6 +96,7 @@ class RemotingCommand:
         """Create the answer to this request."""
         return RemotingCommand(
             code=code,
+            # By it the peer finds the call that waits; in its own encoding, as it may read no other.
             opaque=self.opaque,
             flag=FLAG_RESPONSE,
             ext_fields={} if header is None else header.to_ext_fields(),
@@ -114,6 +115,7 @@ class RemotingCommand:
         """The header fields as strings; the caller may change the dict."""
         fields = self._ext_fields
         if not isinstance(fields, dict):
+            # The caller may change the fields: a header object from before would no longer say the same.
             fields = self._ext_fields = _text_fields(fields)
             self._header = None
         return fields

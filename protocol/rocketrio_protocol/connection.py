@@ -147,6 +147,7 @@ class RemotingConnection(Generic[CallT]):
             try:
                 command = RemotingCommand.decode(frame)
             except RemoteProtocolError as error:
+                # The commands before it count: how the bytes were split must not decide whether they are executed.
                 self.error, self.holds_frames = error, False
                 return requests, finished
             if command.flag & FLAG_RESPONSE:
@@ -202,6 +203,7 @@ class RemotingConnection(Generic[CallT]):
                 f"{len(self.response_table)} requests already wait for answers on one connection"
             )
         opaque = self.send_request(request)
+        # After it is queued: a request that cannot be encoded must leave no call that waits for ever.
         self.response_table[opaque] = call
         return opaque
 
@@ -222,6 +224,7 @@ class RemotingConnection(Generic[CallT]):
         is queued.
         """
         opaque = self._next_opaque
+        # After two billion requests the numbers begin again, and an old call may still wait.
         while opaque in self.response_table:
             opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
         if not isinstance(request, RemotingCommand):
@@ -267,6 +270,7 @@ class RemotingConnection(Generic[CallT]):
 
     def send_answer(self, answer: RemotingCommand) -> None:
         """Queue an answer in its own encoding. Raises LocalProtocolError, TooManyRequestsError."""
+        # Apache's peers know no such header, and the caller would get no answer.
         if answer.serialize_type is SerializeType.MSGPACK and not self.peer_reads_msgpack:
             raise LocalProtocolError("This peer has not announced that it reads MSGPACK headers")
         self.send_frame(answer.encode())

@@ -180,6 +180,7 @@ class FrameDecoder:
                     "The peer speaks HTTP/2, as the gRPC port of a 5.x proxy does", GRPC_REMEDY
                 )
                 return frames
+            # Only bytes that arrived are kept: a claimed length of 16 MiB costs its sender 16 MiB too.
             if frame_end > end:
                 self._wanted = frame_end - position
                 break

@@ -11,10 +11,10 @@ from typing import Any
 
 import attrs
 from tests.support.raw_frames import json_framed, unframed
+from tests.support.transports import Forwarding
 
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport
 
 ODD: tuple[Any, ...] = (
@@ -136,25 +136,16 @@ def _children(value: Any) -> list[Any]:
 
 
 @attrs.define(eq=False)
-class LyingTransport:
+class LyingTransport(Forwarding):
     """One connection, whose answers pass the liar."""
 
-    transport: Transport
     change: Callable[[bytes], bytes]
     _received: bytearray = attrs.Factory(bytearray)
     _ready: bytearray = attrs.Factory(bytearray)
 
-    @property
-    def local_addr(self) -> str:
-        return self.transport.local_addr
-
-    @property
-    def remote_addr(self) -> str:
-        return self.transport.remote_addr
-
     async def receive_into(self, buffer: memoryview) -> int:
         while not self._ready:
-            size = await self.transport.receive_into(buffer)
+            size = await self.inner.receive_into(buffer)
             if not size:
                 return 0
             self._received += buffer[:size]
@@ -168,15 +159,6 @@ class LyingTransport:
         buffer[:size] = self._ready[:size]
         del self._ready[:size]
         return size
-
-    def send_nowait(self, data: Body) -> int:
-        return self.transport.send_nowait(data)
-
-    async def send_all(self, data: Body) -> None:
-        await self.transport.send_all(data)
-
-    async def aclose(self) -> None:
-        await self.transport.aclose()
 
 
 def lying(dial: Dial, liar: Liar) -> Dial:

@@ -1,6 +1,8 @@
 """Arguments of the wrong kind: each is refused by a ConfigError that names it, before anything is opened."""
 
 import asyncio
+import inspect
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -32,6 +34,7 @@ CONSUMER: list[tuple[str, list[Any]]] = [
     ("where", [5, True, ["a > 1"], b"a > 1", {"orders": 5}]),
     ("queues", [5, "orders", QUEUE, ["orders"], [("orders", "broker-a", 0)]]),
     ("start_from", [0, None, True, ["earliest"], "first", timedelta(1)]),
+    ("wait_for_topic", [True, "1", 0, -1, float("nan"), timedelta(seconds=1)]),
     ("mode", [None, True, ["clustering"], "CLUSTERING"]),
     ("orderly", [None, 1, "no"]),
     ("offsets_path", [5, True, b"file", ["file"]]),
@@ -72,8 +75,19 @@ CLIENT: list[tuple[str, list[Any]]] = [
     ("poll_name_server_interval", [None, True, "30", 0, timedelta(seconds=30)]),
     ("heartbeat_broker_interval", [None, True, "30", 0, timedelta(seconds=30)]),
     ("serialize_type", [None, "YAML", 5]),
+    ("request_timeout", [True, "3", 0, -1, float("nan"), timedelta(seconds=3)]),
     ("namespace", [None, 5, b"ns"]),
     ("trace", [None, 1, 0.5]),
+    ("metrics", [None, 1, "no"]),
+    ("credentials", [True, "ops", ("ops", "secret")]),
+    ("tls", [1, "ca.pem", {"authority_file": "ca.pem"}]),
+    ("ssl_context", [True, "ca.pem"]),
+]
+OPENERS: list[tuple[Callable[..., object], list[tuple[str, list[Any]]]]] = [
+    (open_consumer, CONSUMER),
+    (open_producer, PRODUCER),
+    (open_client, CLIENT),
+    (Prefetch, PREFETCH),
 ]
 
 
@@ -83,6 +97,14 @@ def cases(table: list[tuple[str, list[Any]]]) -> list[Any]:
         for name, values in table
         for value in values
     ]
+
+
+@pytest.mark.parametrize(("opener", "table"), OPENERS)
+def test_tables_have_wrong_values_of_every_argument(
+    opener: Callable[..., object], table: list[tuple[str, list[Any]]]
+) -> None:
+    arguments = set(inspect.signature(opener).parameters)
+    assert {name for name, _ in table} == arguments - {"client", "client_options"}
 
 
 @pytest.mark.parametrize(("name", "value"), cases(CONSUMER))

@@ -1,10 +1,28 @@
-"""Fixtures of stories about several brokers."""
+"""Stories about several brokers: their clock, and what several of them are given."""
 
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.clocks import run_in_virtual_time
 from tests.support.replication import secret_file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every story in memory runs in virtual time, without naming the clock.
+
+    pytest hands over the tests of all rooms that it collected.
+    """
+    here = Path(__file__).parent
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and here in item.path.parents
+            and iscoroutinefunction(item.function)
+            and not item.get_closest_marker("real")
+        ):
+            item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
 
 
 @pytest.fixture

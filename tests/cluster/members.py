@@ -1,6 +1,7 @@
 """The brokers of a cluster by their roles: who leads, whose logs are level, who comes back with what on its disk."""
 
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import trio
@@ -9,6 +10,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.replication import wait_same_ends
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
@@ -67,6 +69,17 @@ async def failed_over(cluster: EmbeddedCluster, call: Caller) -> tuple[Member, M
     ).code == ResponseCode.SUCCESS
     await store(call, second, b"two")
     return first, second
+
+
+def lose(cluster: EmbeddedCluster, member: Member, what: Literal["disk", "role file"]) -> None:
+    """Take something from a broker that is down."""
+    if what == "disk":
+        member.disk = cluster.make_disk()
+        return
+    for name in (FILE_NAME, f"{FILE_NAME}.bak"):
+        path = member.config.data / "config" / name
+        if member.disk.exists(path):
+            member.disk.unlink(path)
 
 
 def copy_of(member: Member) -> FaultyDisk:

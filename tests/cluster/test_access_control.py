@@ -17,7 +17,6 @@ from tests.support.secured_broker import (
     secured,
 )
 from tests.support.tls import write_files
-from trio.testing import MockClock
 
 from rocketrio_broker.access import guard
 from rocketrio_broker.access.users_file import VersionedUsers
@@ -56,9 +55,7 @@ async def worker_at(here: Secured, member: Member) -> AsyncIterator[Account]:
         yield worker
 
 
-async def test_slave_answers_the_users_of_its_master(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_slave_answers_the_users_of_its_master(tmp_path: Path) -> None:
     async with pair(tmp_path) as here, worker_at(here, slave_of(here)) as worker:
         ok(await worker.ask(READ))
         await here.revoke("worker")
@@ -66,9 +63,7 @@ async def test_slave_answers_the_users_of_its_master(
         refused(await worker.ask(READ))
 
 
-async def test_change_that_a_tool_also_sends_to_a_slave_succeeds(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_change_that_a_tool_also_sends_to_a_slave_succeeds(tmp_path: Path) -> None:
     async with pair(tmp_path) as here:
         slave = slave_of(here).broker
         async with here.client(INNER.access_key, INNER.secret_key, addr=slave.address) as operator:
@@ -78,9 +73,7 @@ async def test_change_that_a_tool_also_sends_to_a_slave_succeeds(
             ok(await worker.ask(READ))
 
 
-async def test_users_and_rights_outlive_a_take_over(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_users_and_rights_outlive_a_take_over(tmp_path: Path) -> None:
     async with pair(tmp_path) as here:
         await here.cluster.kill_master()
         slave = slave_of(here).broker
@@ -103,9 +96,7 @@ async def test_users_and_rights_outlive_a_take_over(
             ok(await worker.ask(GetMaxOffsetRequestHeader("others", 0)))
 
 
-async def test_change_just_before_a_hand_over_counts_at_the_new_master(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_change_just_before_a_hand_over_counts_at_the_new_master(tmp_path: Path) -> None:
     async with pair(tmp_path) as here, here.operator() as operator:
         await here.grant("worker", {"Topic:others": ["Pub", "Create"]})
         ok(await operator.pool.call(here.broker.address, HandOverRequestHeader(), timeout=60))
@@ -130,7 +121,7 @@ def link_of(here: Secured) -> AnswerSeal:
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_users_are_sealed_for_the_slave_and_only_if_they_are_others(
-    tmp_path: Path, autojump_clock: MockClock, *, known: bool
+    tmp_path: Path, *, known: bool
 ) -> None:
     async with pair(tmp_path) as here, here.operator() as operator:
         seal = link_of(here)
@@ -157,7 +148,7 @@ async def test_users_are_sealed_for_the_slave_and_only_if_they_are_others(
 
 @pytest.mark.parametrize("link", [None, "0" * 32])
 async def test_users_are_sent_to_no_one_but_a_connected_slave(
-    tmp_path: Path, autojump_clock: MockClock, link: str | None
+    tmp_path: Path, link: str | None
 ) -> None:
     async with pair(tmp_path) as here, here.operator() as operator:
         answer = await operator.ask(access.GetSealedUsersRequestHeader(None, link))
@@ -171,7 +162,7 @@ async def test_users_are_sent_to_no_one_but_a_connected_slave(
 
 @pytest.mark.parametrize("peer_tls", [True, False])
 async def test_users_go_over_tls_where_the_link_has_certificates_alone(
-    tmp_path: Path, autojump_clock: MockClock, *, peer_tls: bool
+    tmp_path: Path, *, peer_tls: bool
 ) -> None:
     files = write_files(tmp_path)
     link = {
@@ -195,7 +186,7 @@ async def test_users_go_over_tls_where_the_link_has_certificates_alone(
 
 
 async def test_pair_without_a_proof_of_its_link_copies_no_users_and_says_so(
-    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pair(tmp_path, ha_secret_file=None) as here:
         lines = [line for line in caplog.messages if line.startswith("users not copied")]
@@ -213,9 +204,7 @@ async def test_pair_without_a_proof_of_its_link_copies_no_users_and_says_so(
         assert "worker" in control.table.users
 
 
-async def test_slave_keeps_its_users_beside_a_master_that_never_had_any(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_slave_keeps_its_users_beside_a_master_that_never_had_any(tmp_path: Path) -> None:
     async with pair(tmp_path) as here:
         control = here.broker.state.access
         assert control is not None
@@ -227,7 +216,7 @@ async def test_slave_keeps_its_users_beside_a_master_that_never_had_any(
 
 @pytest.mark.parametrize("named", ["10.0.0.*", ""])
 async def test_slave_of_an_earlier_version_is_asked_with_a_signature_only_if_its_host_is_named(
-    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, named: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     """Such a slave wants a signature for each question, also for who it is."""
     monkeypatch.setattr(guard, "ANYONE", None)

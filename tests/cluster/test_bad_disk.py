@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
@@ -39,7 +39,7 @@ async def read_queue(caller: Caller, addr: str) -> list[bytes]:
 
 
 async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_rest(
-    autojump_clock: MockClock, nursery: trio.Nursery
+    nursery: trio.Nursery,
 ) -> None:
     async with (
         EmbeddedCluster(store=STORE) as cluster,
@@ -109,7 +109,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
 
 
 async def test_slave_with_damage_serves_what_it_has_until_a_restart_mends_it(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with EmbeddedCluster(slaves=1, store=STORE) as cluster, caller_of(cluster) as caller:
         (slave,) = cluster.slaves

@@ -17,6 +17,7 @@ from tests.cluster.histories.checker_readers import (
 )
 from tests.cluster.histories.checker_standings import former_masters_lead_nobody
 from tests.cluster.histories.events import (
+    AnsweredEarly,
     Committed,
     Event,
     HandedOver,
@@ -987,9 +988,9 @@ def ended_by(how: str, *, broker: int = 1, at: float = 8.0) -> Event:
     return attrs.evolve(restarted(at, how)[0], broker=broker)
 
 
-def _tails(*events: Event, all_wait: bool = False, **mode: Any) -> set[str]:
+def _tails(*events: Event, **mode: Any) -> set[str]:
     changed = attrs.evolve(MODE, **mode)
-    schedule = Schedule(1, changed, (), (), 0, 25.0, (), 25.0, all_wait=all_wait)
+    schedule = Schedule(1, changed, (), (), 0, 25.0, (), 25.0)
     history = History(1, [*sent(6.0, SECOND, 1), *events])
     story = Story(schedule, history, FinalState((), came_to_rest=True))
     found = (
@@ -1058,7 +1059,9 @@ def test_wait_of_a_slave_without_a_reason_is_reported() -> None:
     early = waits("epoch 1 answered before any slave had a message")
     assert _tails(early) == told
     assert _tails(early, role="async-master") == set()
-    few = waits("in epoch 1 some producers asked not to wait for slaves")
-    assert _tails(few) == set()
-    assert _tails(few, all_wait=True) == told
+    few = waits("in epoch 1 something was answered before slaves had it: a topic's deletion")
+    assert _tails(few) == told
+    assert _tails(AnsweredEarly(at=7.0, broker=0), few) == set()
+    assert _tails(AnsweredEarly(at=7.0, broker=1), few) == told
+    assert _tails(AnsweredEarly(at=32.0, broker=0), few) == told
     assert _tails(waits("readers had been shown this log up to 200")) == set()

@@ -9,7 +9,6 @@ import pytest
 import trio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
 from tests.support.secured_broker import INNER, SECRET, Secured, secured
-from trio.testing import MockClock
 
 from rocketrio import (
     Credentials,
@@ -56,7 +55,7 @@ async def received(consumer: Any, count: int) -> list[MessageExt]:
 
 @pytest.mark.parametrize("headers", ["JSON", "ROCKETMQ", "MSGPACK"])
 async def test_sender_and_reader_need_no_more_than_their_rights(
-    tmp_path: Path, autojump_clock: MockClock, headers: str
+    tmp_path: Path, headers: str
 ) -> None:
     async def check(message: MessageExt) -> TransactionState:
         return TransactionState.COMMIT
@@ -88,9 +87,7 @@ async def test_sender_and_reader_need_no_more_than_their_rights(
             assert by_key.message_id == sent.message_id
 
 
-async def test_consumer_that_loses_its_right_ends_and_names_it(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_consumer_that_loses_its_right_ends_and_names_it(tmp_path: Path) -> None:
     async with running(tmp_path) as here:
 
         async def consume() -> None:
@@ -104,7 +101,7 @@ async def test_consumer_that_loses_its_right_ends_and_names_it(
 
 
 async def test_consumer_of_a_denied_topic_beside_a_permitted_one_is_not_opened(
-    tmp_path: Path, autojump_clock: MockClock
+    tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as here:
         with pytest.raises(NotAuthorizedError, match=OTHER) as caught:
@@ -115,9 +112,7 @@ async def test_consumer_of_a_denied_topic_beside_a_permitted_one_is_not_opened(
             pass  # The refused consumer left nothing behind.
 
 
-async def test_deleted_account_is_refused_with_its_next_request(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_deleted_account_is_refused_with_its_next_request(tmp_path: Path) -> None:
     async with running(tmp_path) as here, open_producer(**here.options(SENDER)) as producer:
         await producer.send(Message(TOPIC, b"x"))
         async with open_admin(**here.options(INNER)) as admin:
@@ -135,7 +130,7 @@ def provider_of(box: list[Credentials]) -> Callable[[], Awaitable[Credentials]]:
 
 @pytest.mark.parametrize("slaves", [0, 1])
 async def test_key_is_rotated_under_load_without_a_lost_or_doubled_message(
-    tmp_path: Path, autojump_clock: MockClock, slaves: int
+    tmp_path: Path, slaves: int
 ) -> None:
     """The file gets the new key a while after the broker; then the former key is removed."""
     secrets = [BOTH]
@@ -186,7 +181,7 @@ async def test_key_is_rotated_under_load_without_a_lost_or_doubled_message(
 
 
 async def test_slave_that_does_not_know_the_account_yet_is_left_for_its_master(
-    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = MessageQueue(TOPIC, "broker-a", 0)
     async with running(tmp_path, slaves=1, slave_read_enable=True) as here:

@@ -14,7 +14,6 @@ from tests.cluster.synchronous import (
     synchronous,
 )
 from tests.support.caller import SUBSCRIPTION, SUSPEND, accepted, bodies
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST
 from rocketrio_broker.store.read_gate import EVERYTHING
@@ -55,16 +54,14 @@ def shown_until(pair: TimedPair) -> int:
     return pair.cluster.master.broker.store.read_gate.end.value
 
 
-async def test_readers_see_a_message_when_the_slave_has_said_so(autojump_clock: MockClock) -> None:
+async def test_readers_see_a_message_when_the_slave_has_said_so() -> None:
     async with synchronous() as pair, trio.open_nursery() as nursery:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)  # There and back.
         nursery.start_soon(pair.send, b"second")
         assert await held_pull(pair, 1) == ([b"second"], 1.0)
 
 
-async def test_pipelined_messages_are_shown_as_far_as_they_are_acknowledged(
-    autojump_clock: MockClock,
-) -> None:
+async def test_pipelined_messages_are_shown_as_far_as_they_are_acknowledged() -> None:
     async with synchronous() as pair, trio.open_nursery() as nursery:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
         nursery.start_soon(pair.send, b"second")
@@ -73,7 +70,7 @@ async def test_pipelined_messages_are_shown_as_far_as_they_are_acknowledged(
         assert await held_pull(pair, 2) == ([b"third"], 0.4)
 
 
-async def test_what_no_slave_has_is_in_no_answer(autojump_clock: MockClock) -> None:
+async def test_what_no_slave_has_is_in_no_answer() -> None:
     async with synchronous() as pair, trio.open_nursery() as nursery:
         call = pair.caller.pool.call
         pair.part()
@@ -113,9 +110,7 @@ async def test_what_no_slave_has_is_in_no_answer(autojump_clock: MockClock) -> N
         assert view.code == ResponseCode.SUCCESS
 
 
-async def test_a_reader_between_what_is_shown_and_the_end_is_not_moved(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_reader_between_what_is_shown_and_the_end_is_not_moved() -> None:
     """It saw more at the master before this one, or its offset was copied from there."""
     async with synchronous() as pair, trio.open_nursery() as nursery:
         pair.part()
@@ -143,9 +138,7 @@ async def test_a_reader_between_what_is_shown_and_the_end_is_not_moved(
 
 
 @pytest.mark.parametrize("store", [None, SYNC_FLUSH], ids=["async flush", "sync flush"])
-async def test_after_slave_timeout_readers_see_what_the_masters_disk_has(
-    autojump_clock: MockClock, store: Any
-) -> None:
+async def test_after_slave_timeout_readers_see_what_the_masters_disk_has(store: Any) -> None:
     settings = {} if store is None else {"store": store}
     async with synchronous(**settings) as pair, trio.open_nursery() as nursery:
         pair.part()
@@ -169,7 +162,7 @@ async def test_after_slave_timeout_readers_see_what_the_masters_disk_has(
         assert await held_pull(pair, 3) == ([b"fourth"], 1.0)
 
 
-async def test_readers_wait_for_slaves_if_configured(autojump_clock: MockClock) -> None:
+async def test_readers_wait_for_slaves_if_configured() -> None:
     async with synchronous(ha_unconfirmed_reads="wait") as pair:
         pair.part()
         await pair.send(b"second")
@@ -189,14 +182,14 @@ async def test_readers_wait_for_slaves_if_configured(autojump_clock: MockClock) 
         assert (await held_pull(pair, 2))[0] == [b"third"]
 
 
-async def test_two_of_three_slaves_confirm(autojump_clock: MockClock) -> None:
+async def test_two_of_three_slaves_confirm() -> None:
     async with synchronous(slaves=2, in_sync_slaves=2) as pair, trio.open_nursery() as nursery:
         pair.network.delay(MASTER_HOST, OTHER_HOST, 0.5)
         nursery.start_soon(pair.send, b"second")
         assert await held_pull(pair, 1) == ([b"second"], 1.0)
 
 
-async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_copies_for_long_confirms_nothing() -> None:
     """One that left comes back, with much to get: readers go by the disk until it is level, and never back."""
     async with synchronous(slaves=1) as pair, trio.open_nursery() as nursery:
         store = pair.cluster.master.broker.store
@@ -230,9 +223,7 @@ async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: Moc
         nursery.cancel_scope.cancel()
 
 
-async def test_asynchronous_master_gates_readers_if_configured(
-    autojump_clock: MockClock,
-) -> None:
+async def test_asynchronous_master_gates_readers_if_configured() -> None:
     for confirmed, seconds in ((False, 0.0), (True, 1.0)):
         async with (
             synchronous(role="async-master", ha_confirmed_reads=confirmed) as pair,
@@ -245,7 +236,7 @@ async def test_asynchronous_master_gates_readers_if_configured(
             assert await held_pull(pair, 1) == ([b"second"], seconds)
 
 
-async def test_a_change_of_role_opens_and_closes_the_gate(autojump_clock: MockClock) -> None:
+async def test_a_change_of_role_opens_and_closes_the_gate() -> None:
     async with synchronous() as pair:
         pair.part()
 
@@ -265,9 +256,7 @@ async def test_a_change_of_role_opens_and_closes_the_gate(autojump_clock: MockCl
         assert await max_offset(pair) == 3
 
 
-async def test_what_was_not_shown_before_kill_is_not_shown_after_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_what_was_not_shown_before_kill_is_not_shown_after_it() -> None:
     async with synchronous(ha_unconfirmed_reads="wait") as pair:
         pair.part()
         await trio.sleep(2)
@@ -282,7 +271,7 @@ async def test_what_was_not_shown_before_kill_is_not_shown_after_it(
         assert (await held_pull(pair, 1))[0] == [b"second"]
 
 
-async def test_slaves_show_what_their_master_says_is_confirmed(autojump_clock: MockClock) -> None:
+async def test_slaves_show_what_their_master_says_is_confirmed() -> None:
     async with synchronous(slaves=2, in_sync_slaves=2, slave_read_enable=True) as pair:
         slave = pair.cluster.slaves[0].broker
         pair.part(OTHER_HOST)
@@ -310,7 +299,7 @@ async def test_slaves_show_what_their_master_says_is_confirmed(autojump_clock: M
         assert shown in ([b"first"], [b"first", b"second"])
 
 
-async def test_open_read_gate_is_reported_to_slaves(autojump_clock: MockClock) -> None:
+async def test_open_read_gate_is_reported_to_slaves() -> None:
     async with synchronous(slave_read_enable=True) as pair:
         slave = pair.cluster.slaves[0].broker
         assert slave.store.read_gate.is_gating
@@ -321,7 +310,7 @@ async def test_open_read_gate_is_reported_to_slaves(autojump_clock: MockClock) -
         assert bodies(await pair.caller.pull(slave.address, 0)) == [b"first", b"second"]
 
 
-async def test_what_was_shown_stays_when_another_takes_over(autojump_clock: MockClock) -> None:
+async def test_what_was_shown_stays_when_another_takes_over() -> None:
     async with synchronous() as pair, trio.open_nursery() as nursery:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
         shown: list[bytes] = []
@@ -356,9 +345,7 @@ async def test_what_was_shown_stays_when_another_takes_over(autojump_clock: Mock
         nursery.cancel_scope.cancel()
 
 
-async def test_delayed_messages_are_delivered_once_they_are_confirmed(
-    autojump_clock: MockClock,
-) -> None:
+async def test_delayed_messages_are_delivered_once_they_are_confirmed() -> None:
     async with synchronous(ha_unconfirmed_reads="wait") as pair:
         store = pair.cluster.master.broker.store
         pair.part()

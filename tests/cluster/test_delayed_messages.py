@@ -7,7 +7,6 @@ import trio
 from tests.support.caller import Caller, accepted, bodies, caller_of
 from tests.support.clocks import SteppedClock
 from tests.support.transaction_producer import COMMIT, HALF, OPERATIONS, producing_on
-from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -23,7 +22,7 @@ async def all_bodies(call: Caller, broker: Broker, topic: str = "orders") -> lis
     return found
 
 
-async def test_slave_parks_and_delivers_nothing_by_itself(autojump_clock: MockClock) -> None:
+async def test_slave_parks_and_delivers_nothing_by_itself() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         master, slave = cluster.master.broker, cluster.slaves[0].broker
         for number in range(20):
@@ -41,9 +40,7 @@ async def test_slave_parks_and_delivers_nothing_by_itself(autojump_clock: MockCl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed_after", [0.5, 2.0, 6.5, 11.0, 25.0])
-async def test_slave_that_takes_over_continues(
-    autojump_clock: MockClock, killed_after: float
-) -> None:
+async def test_slave_that_takes_over_continues(killed_after: float) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         master, slave = cluster.master.broker, cluster.slaves[0].broker
         await trio.sleep(1)
@@ -64,9 +61,7 @@ async def test_slave_that_takes_over_continues(
 
 
 @pytest.mark.slow
-async def test_brokers_change_places_and_each_message_comes_once(
-    autojump_clock: MockClock,
-) -> None:
+async def test_brokers_change_places_and_each_message_comes_once() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         one, other = cluster.master.broker, cluster.slaves[0].broker
         sent: list[bytes] = []
@@ -86,7 +81,7 @@ async def test_brokers_change_places_and_each_message_comes_once(
             assert sorted(await all_bodies(call, broker)) == sorted(sent)
 
 
-async def test_transactions_go_on_at_the_slave_that_takes_over(autojump_clock: MockClock) -> None:
+async def test_transactions_go_on_at_the_slave_that_takes_over() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, producing_on(cluster) as producer:
         slave = cluster.slaves[0].broker
         await trio.sleep(1)
@@ -117,9 +112,7 @@ async def test_transactions_go_on_at_the_slave_that_takes_over(autojump_clock: M
         assert slave.store.queue_bounds(HALF, 0) is not None
 
 
-async def test_slave_that_takes_over_with_store_times_ahead_delivers(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_that_takes_over_with_store_times_ahead_delivers() -> None:
     clock = SteppedClock()
     async with EmbeddedCluster(slaves=1, wall_clock=clock) as cluster, caller_of(cluster) as call:
         master, slave = cluster.master.broker, cluster.slaves[0].broker

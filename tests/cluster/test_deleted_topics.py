@@ -9,7 +9,6 @@ import trio
 from tests.support.caller import accepted, bodies, caller_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.pair import Pair
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.log_walk import LogWalk
@@ -55,9 +54,7 @@ async def pair(**settings: object) -> AsyncGenerator[DeletingPair]:
         yield two
 
 
-async def test_slave_that_becomes_master_before_the_first_message_has_no_old_offsets(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_that_becomes_master_before_the_first_message_has_no_old_offsets() -> None:
     async with pair() as two:
         await two.delete()
         await two.make()
@@ -74,9 +71,7 @@ async def test_slave_that_becomes_master_before_the_first_message_has_no_old_off
             assert broker.store.queue_bounds("orders", 0) == (0, 1)
 
 
-async def test_slave_has_forgotten_offsets_when_the_deletion_is_answered(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_has_forgotten_offsets_when_the_deletion_is_answered() -> None:
     """Readers go on there when the master is gone, before anybody could copy the table of offsets."""
     async with pair() as two:
         await two.delete()
@@ -85,9 +80,7 @@ async def test_slave_has_forgotten_offsets_when_the_deletion_is_answered(
         assert two.slave.store.queue_bounds("orders", 0) is None
 
 
-async def test_deletion_waits_for_slaves_as_messages_do_and_no_longer(
-    autojump_clock: MockClock,
-) -> None:
+async def test_deletion_waits_for_slaves_as_messages_do_and_no_longer() -> None:
     async with pair(slave_timeout=4.0) as two:
         two.cluster.memory_network.silence(two.cluster.slaves[0].host)
         began = trio.current_time()
@@ -96,9 +89,7 @@ async def test_deletion_waits_for_slaves_as_messages_do_and_no_longer(
         assert two.master.store.queue_bounds("orders", 0) is None
 
 
-async def test_offsets_of_the_next_incarnation_survive_a_deletion_read_again(
-    autojump_clock: MockClock,
-) -> None:
+async def test_offsets_of_the_next_incarnation_survive_a_deletion_read_again() -> None:
     async with pair() as two:
         await two.delete()
         await two.make()
@@ -114,7 +105,7 @@ async def test_offsets_of_the_next_incarnation_survive_a_deletion_read_again(
 
 @pytest.mark.parametrize("is_group", [False, True])
 async def test_power_cut_of_a_slave_soon_after_a_deletion_does_not_bring_offsets_back(
-    autojump_clock: MockClock, is_group: bool
+    is_group: bool,
 ) -> None:
     """It wrote its offsets a while before, and has no master to copy them from when it is back."""
     async with pair(make_disk=FaultyDisk) as two:

@@ -17,7 +17,6 @@ from tests.cluster.torn_logs import MONEY, STORE, damage, pair_of
 from tests.support.caller import caller_of
 from tests.support.replication import log_bytes
 from tests.support.waiting import eventually
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.client import HAClientState
@@ -27,9 +26,7 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 
 
-async def test_empty_master_waits_for_its_slave_and_gets_all_back(
-    autojump_clock: MockClock,
-) -> None:
+async def test_empty_master_waits_for_its_slave_and_gets_all_back() -> None:
     async with emptied() as pair:
         began = trio.current_time()
         broker = await pair.first.start()
@@ -42,7 +39,7 @@ async def test_empty_master_waits_for_its_slave_and_gets_all_back(
 
 
 async def test_empty_master_gets_the_tables_of_a_slave_that_no_name_server_lists(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     """It gets the log of a slave that connects and is proved, and would serve it without topics and progress."""
     async with filled(**secret) as pair:
@@ -61,7 +58,7 @@ async def test_empty_master_gets_the_tables_of_a_slave_that_no_name_server_lists
 
 
 async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     async with emptied(**secret) as pair:
         (slave,) = pair.cluster.slaves
@@ -80,7 +77,7 @@ async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
 
 
 async def test_slave_of_an_empty_master_keeps_its_topics_and_can_take_its_place(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     """The other remedy: the empty one knew no topics and no groups, and the slave does not copy that."""
     async with emptied(**secret) as pair:
@@ -98,7 +95,7 @@ async def test_slave_of_an_empty_master_keeps_its_topics_and_can_take_its_place(
 
 
 async def test_master_with_the_right_new_log_is_writable_after_a_restart(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     async with emptied(**secret) as pair:
         await begin_again(pair)
@@ -108,9 +105,7 @@ async def test_master_with_the_right_new_log_is_writable_after_a_restart(
         assert pair.master.store.writable
 
 
-async def test_log_that_nothing_proves_is_an_alarm(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_log_that_nothing_proves_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     async with emptied() as pair:
         await begin_again(pair)
         assert pair.master.store.writable
@@ -127,7 +122,7 @@ async def test_log_that_nothing_proves_is_an_alarm(
 
 
 async def test_false_report_of_a_long_log_does_not_stop_the_master(
-    autojump_clock: MockClock, secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with filled(**secret) as pair:
         (slave,) = pair.cluster.slaves
@@ -140,9 +135,7 @@ async def test_false_report_of_a_long_log_does_not_stop_the_master(
         assert await problems(pair) == []
 
 
-async def test_slave_whose_end_a_crash_tore_is_no_second_history(
-    autojump_clock: MockClock, secret: dict[str, Any]
-) -> None:
+async def test_slave_whose_end_a_crash_tore_is_no_second_history(secret: dict[str, Any]) -> None:
     async with filled(**secret) as pair:
         (slave,) = pair.cluster.slaves
         await slave.broker.store.checkpoint()
@@ -158,7 +151,7 @@ async def test_slave_whose_end_a_crash_tore_is_no_second_history(
 
 
 async def test_copies_of_the_same_records_are_no_second_history(
-    autojump_clock: MockClock, secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slave does not mend its end: it stays out, and its master goes on."""
     async with filled(**secret) as pair:
@@ -182,7 +175,7 @@ async def test_copies_of_the_same_records_are_no_second_history(
 
 
 @pytest.mark.parametrize("role", ["async-master", "sync-master"])
-async def test_new_pair_takes_writes_at_once(autojump_clock: MockClock, role: Any) -> None:
+async def test_new_pair_takes_writes_at_once(role: Any) -> None:
     began = trio.current_time()
     async with (
         EmbeddedCluster(slaves=1, role=role, store=STORE) as cluster,
@@ -201,9 +194,7 @@ def test_new_cluster_in_a_folder_is_distinguished_from_an_earlier_one(tmp_path: 
     assert not EmbeddedCluster(root=tmp_path).is_new
 
 
-async def test_new_pair_of_two_machines_waits_for_the_slave_only(
-    autojump_clock: MockClock,
-) -> None:
+async def test_new_pair_of_two_machines_waits_for_the_slave_only() -> None:
     """Neither of them knows that there was nothing before."""
     async with pair_of(**MONEY) as pair:
         for member in pair.cluster.members:
@@ -222,7 +213,7 @@ async def test_new_pair_of_two_machines_waits_for_the_slave_only(
 
 @pytest.mark.parametrize(("role", "wait"), [("async-master", 0.0), ("sync-master", 10.0)])
 async def test_new_master_alone_waits_only_if_its_sends_wait_for_slaves(
-    autojump_clock: MockClock, role: Any, wait: float, caplog: pytest.LogCaptureFixture
+    role: Any, wait: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with EmbeddedCluster(role=role, store=STORE) as cluster, caller_of(cluster) as caller:
         await cluster.master.stop()
@@ -235,7 +226,7 @@ async def test_new_master_alone_waits_only_if_its_sends_wait_for_slaves(
         assert (answer.code == ResponseCode.SUCCESS) == (role == "async-master")
 
 
-async def test_broker_whose_log_never_diverged_follows(autojump_clock: MockClock) -> None:
+async def test_broker_whose_log_never_diverged_follows() -> None:
     """The slave follows its refilled master by itself."""
     async with emptied() as pair:
         await pair.first.start()
@@ -246,7 +237,7 @@ async def test_broker_whose_log_never_diverged_follows(autojump_clock: MockClock
 
 
 async def test_checks_of_a_new_master_are_not_logged_as_slaves(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO", "rocketrio_broker.ha"):
         async with filled() as pair:

@@ -8,7 +8,6 @@ import pytest
 from tests.golden.golden import VERSIONS, unpack_store
 from tests.support.caller import Caller, messages
 from tests.support.replay import golden_records
-from trio.testing import MockClock
 
 from rocketrio_broker.broker import open_broker
 from rocketrio_broker.settings.config import BrokerConfig
@@ -41,7 +40,7 @@ MEMBERS_OF_5 = {
 @pytest.mark.parametrize("role", ["master", "slave"])
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_everything_apache_stored_is_served(
-    autojump_clock: MockClock, tmp_path: Path, version: str, role: Literal["master", "slave"]
+    tmp_path: Path, version: str, role: Literal["master", "slave"]
 ) -> None:
     root = unpack_store(version, role, tmp_path / "store")
     expected = defaultdict(list)

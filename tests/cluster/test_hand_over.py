@@ -8,17 +8,17 @@ import attrs
 import pytest
 import trio
 from tests.cluster.histories.disk import ScheduledDisk
-from tests.cluster.members import level, listed, role_of, store
+from tests.cluster.members import level, listed, lose, role_of, store
 from tests.support.caller import caller_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.pair import Pair
 from tests.support.waiting import eventually
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.processors.ha_status import HAStatusProcessor
 from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.hand_over import CATCH_UP_LIMIT, HandOverService, State
+from rocketrio_broker.role.service import NOBODY_LEADS_AFTER
 from rocketrio_broker.role.standing import FOLLOWING, HANDING_OVER
 from rocketrio_broker.role.take_over import TakeOver
 from rocketrio_protocol.codes import ResponseCode
@@ -73,7 +73,7 @@ class Load:
 
 
 @pytest.mark.parametrize("role", ["sync-master", "async-master"])
-async def test_places_are_changed_under_load_and_back(autojump_clock: MockClock, role: str) -> None:
+async def test_places_are_changed_under_load_and_back(role: str) -> None:
     async with pair_of(role=role) as pair:
         load = Load(pair)
         async with trio.open_nursery() as nursery:
@@ -107,7 +107,7 @@ async def test_places_are_changed_under_load_and_back(autojump_clock: MockClock,
             assert set(read) >= set(load.acknowledged)
 
 
-async def test_dry_run_names_the_successor_and_changes_nothing(autojump_clock: MockClock) -> None:
+async def test_dry_run_names_the_successor_and_changes_nothing() -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, b"one")
         answer = await pair.hand_over(dry_run=True)
@@ -119,9 +119,7 @@ async def test_dry_run_names_the_successor_and_changes_nothing(autojump_clock: M
         await store(pair.caller, pair.first, b"two")
 
 
-async def test_roles_that_were_handed_over_are_held_through_restarts(
-    autojump_clock: MockClock,
-) -> None:
+async def test_roles_that_were_handed_over_are_held_through_restarts() -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, b"one")
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
@@ -136,9 +134,7 @@ async def test_roles_that_were_handed_over_are_held_through_restarts(
         await level(pair.first, pair.second)
 
 
-async def test_new_master_claims_to_lead_so_that_a_former_one_follows(
-    autojump_clock: MockClock,
-) -> None:
+async def test_new_master_claims_to_lead_so_that_a_former_one_follows() -> None:
     async with pair_of(role="async-master") as pair:
         assert (await pair.hand_over()).code == ResponseCode.SUCCESS
         await trio.sleep(1)
@@ -158,9 +154,7 @@ async def test_new_master_claims_to_lead_so_that_a_former_one_follows(
         await level(pair.first, pair.second)
 
 
-async def test_offsets_that_were_committed_a_moment_before_are_known(
-    autojump_clock: MockClock,
-) -> None:
+async def test_offsets_that_were_committed_a_moment_before_are_known() -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
         await trio.sleep(10)
@@ -169,13 +163,14 @@ async def test_offsets_that_were_committed_a_moment_before_are_known(
         assert await pair.caller.committed(pair.second.broker.address) == 17
 
 
+@pytest.mark.parametrize("delay", [0.2, 0.4])
 async def test_offsets_committed_meanwhile_are_known_when_writes_are_taken_over_a_slow_link(
-    autojump_clock: MockClock,
+    delay: float,
 ) -> None:
     async with pair_of() as pair, trio.open_nursery() as nursery:
         await store(pair.caller, pair.first, *(b"%d" % number for number in range(20)))
         await trio.sleep(10)
-        pair.cluster.memory_network.delay(pair.first.host, pair.second.host, 0.2)
+        pair.cluster.memory_network.delay(pair.first.host, pair.second.host, delay)
         nursery.start_soon(pair.hand_over)
         await eventually(lambda: pair.master.state.standing.now is HANDING_OVER)
         await pair.caller.commit(pair.first.broker.address, 17)
@@ -183,7 +178,7 @@ async def test_offsets_committed_meanwhile_are_known_when_writes_are_taken_over_
         assert await pair.caller.committed(pair.second.broker.address) == 17
 
 
-async def test_nearest_of_several_is_taken_unless_one_is_named(autojump_clock: MockClock) -> None:
+async def test_nearest_of_several_is_taken_unless_one_is_named() -> None:
     async with pair_of(slaves=2) as pair:
         third = pair.cluster.slaves[1]
         assert (await pair.hand_over(2)).code == ResponseCode.SUCCESS
@@ -207,7 +202,7 @@ async def refusal(pair: Pair, to_id: int | None = None) -> str:
     return answer.remark or ""
 
 
-async def test_slave_that_is_unknown_or_away_is_refused(autojump_clock: MockClock) -> None:
+async def test_slave_that_is_unknown_or_away_is_refused() -> None:
     async with pair_of() as pair:
         assert "has no slave 7" in await refusal(pair, 7)
         pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
@@ -217,7 +212,7 @@ async def test_slave_that_is_unknown_or_away_is_refused(autojump_clock: MockCloc
         assert "no slave is registered" in await refusal(pair)
 
 
-async def test_slave_that_does_not_follow_is_refused(autojump_clock: MockClock) -> None:
+async def test_slave_that_does_not_follow_is_refused() -> None:
     async with pair_of() as pair:
         slave = pair.second.broker.slave
         assert slave is not None
@@ -229,9 +224,7 @@ async def test_slave_that_does_not_follow_is_refused(autojump_clock: MockClock) 
         assert "1 at 10.0.0.11:10911 is " in await refusal(pair)
 
 
-async def test_slave_of_apache_is_refused(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slave_of_apache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows neither our codes nor, before 5.0, the status."""
     monkeypatch.delattr(HAStatusProcessor, "ha_status")
     async with pair_of() as pair:
@@ -239,7 +232,7 @@ async def test_slave_of_apache_is_refused(
 
 
 async def test_slave_of_an_earlier_version_names_its_state_by_text_alone(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = HAStatusProcessor.status
 
@@ -253,7 +246,7 @@ async def test_slave_of_an_earlier_version_names_its_state_by_text_alone(
         assert (await pair.hand_over(dry_run=True)).code == ResponseCode.SUCCESS
 
 
-async def test_broker_that_does_not_lead_hands_nothing_over(autojump_clock: MockClock) -> None:
+async def test_broker_that_does_not_lead_hands_nothing_over() -> None:
     async with pair_of() as pair:
         answer = await pair.hand_over(at=pair.second)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -261,7 +254,7 @@ async def test_broker_that_does_not_lead_hands_nothing_over(autojump_clock: Mock
 
 
 async def test_follower_that_does_not_get_the_end_leaves_the_master_writing(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with pair_of(role="async-master") as pair:
         prepare = HandOverService._prepare
@@ -340,10 +333,44 @@ def lose_answer(steps: Steps, pair: Pair, *, reconnect: float | None) -> None:
     steps.act = acted
 
 
-@pytest.mark.parametrize("reconnect", [0.3, 8.0])
-async def test_lost_answer_to_the_order_is_asked_for(
-    autojump_clock: MockClock, steps: Steps, reconnect: float
+async def test_former_master_leads_again_if_its_successor_forgot_that_before_it_led(
+    steps: Steps,
 ) -> None:
+    """No log shows that another broker was to lead: the successor cannot ask for the end, and its role file is lost."""
+    async with pair_of() as pair:
+        network = pair.cluster.memory_network
+        await store(pair.caller, pair.first, b"one")
+
+        async def restart() -> None:
+            await pair.second.kill()
+            await pair.second.start()
+
+        async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+            state = await steps.whole(taker, header, body)
+            if header.step == "take":
+                pair.cluster.nursery.start_soon(restart)
+                await trio.sleep_forever()
+            if header.step == "ask":
+                network.partition(pair.first.host, pair.second.host, one_way=True)
+            return state
+
+        steps.act = acted
+        await pair.hand_over()
+        assert role_of(pair.second) == ("sync-master", 0)
+        await pair.second.kill()
+        lose(pair.cluster, pair.second, "role file")
+        await pair.second.start()
+        network.heal()
+        assert [role_of(member)[0] for member in (pair.first, pair.second)] == ["slave", "slave"]
+        await trio.sleep(NOBODY_LEADS_AFTER + 20)
+        assert role_of(pair.first) == ("sync-master", 0)
+        assert role_of(pair.second) == ("slave", 1)
+        await store(pair.caller, pair.first, b"two")
+        await level(pair.first, pair.second)
+
+
+@pytest.mark.parametrize("reconnect", [0.3, 8.0])
+async def test_lost_answer_to_the_order_is_asked_for(steps: Steps, reconnect: float) -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, b"one")
         lose_answer(steps, pair, reconnect=reconnect)
@@ -359,7 +386,7 @@ async def test_lost_answer_to_the_order_is_asked_for(
         await level(pair.first, pair.second)
 
 
-async def test_power_cut_right_after_a_hand_over_takes_no_topic(autojump_clock: MockClock) -> None:
+async def test_power_cut_right_after_a_hand_over_takes_no_topic() -> None:
     """The follower had copied them a moment before; with the name server it forgets whom it could ask."""
     async with pair_of(make_disk=FaultyDisk) as pair:
         await store(pair.caller, pair.first, b"one")
@@ -376,9 +403,7 @@ async def test_power_cut_right_after_a_hand_over_takes_no_topic(autojump_clock: 
         assert await pair.caller.read(pair.second.broker.address) == [b"one"]
 
 
-async def test_former_master_that_cannot_store_the_outcome_follows(
-    autojump_clock: MockClock, steps: Steps
-) -> None:
+async def test_former_master_that_cannot_store_the_outcome_follows(steps: Steps) -> None:
     """Its disk is full by then. Its file says that the outcome is open, until there is room again."""
     async with pair_of(make_disk=ScheduledDisk) as pair:
         await store(pair.caller, pair.first, b"one")
@@ -415,7 +440,7 @@ async def test_former_master_that_cannot_store_the_outcome_follows(
 
 
 async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_handed_over(
-    autojump_clock: MockClock, steps: Steps
+    steps: Steps,
 ) -> None:
     """It is back before that one has heard that it took over: of two that follow each other neither takes writes."""
     async with pair_of() as pair:
@@ -448,7 +473,7 @@ async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_han
 
 @pytest.mark.parametrize("reconnect", [0.3, 8.0])
 async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, reconnect: float
+    monkeypatch: pytest.MonkeyPatch, reconnect: float
 ) -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, b"one")
@@ -487,7 +512,7 @@ async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
 @pytest.mark.parametrize("who", ["master", "follower"])
 @pytest.mark.parametrize("step", ["prepare", "take", "taken"])
 async def test_death_of_either_at_any_step_leaves_one_master(
-    autojump_clock: MockClock, steps: Steps, step: str, who: str
+    steps: Steps, step: str, who: str
 ) -> None:
     """Both come back, and one of them leads."""
     async with pair_of() as pair:
@@ -533,9 +558,7 @@ async def test_death_of_either_at_any_step_leaves_one_master(
         assert await pair.caller.read(master.broker.address) == [b"one", b"two"]
 
 
-async def test_master_that_dies_in_the_middle_asks_before_it_writes(
-    autojump_clock: MockClock, steps: Steps
-) -> None:
+async def test_master_that_dies_in_the_middle_asks_before_it_writes(steps: Steps) -> None:
     async with pair_of() as pair:
         await store(pair.caller, pair.first, b"one")
         lose_answer(steps, pair, reconnect=None)
@@ -560,7 +583,7 @@ async def test_master_that_dies_in_the_middle_asks_before_it_writes(
 
 
 async def test_master_that_stops_in_the_middle_drops_what_it_held(
-    autojump_clock: MockClock, steps: Steps, caplog: pytest.LogCaptureFixture
+    steps: Steps, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client that wanted to delete the topic gets no answer and asks the next master."""
     async with pair_of() as pair:
@@ -587,7 +610,7 @@ async def test_master_that_stops_in_the_middle_drops_what_it_held(
         assert "a processor failed" not in caplog.text
 
 
-async def test_stop_hands_over_where_that_is_asked_for(autojump_clock: MockClock) -> None:
+async def test_stop_hands_over_where_that_is_asked_for() -> None:
     async with pair_of(ha_hand_over_on_stop=True) as pair:
         await store(pair.caller, pair.first, b"one")
         await pair.first.broker.hand_over_before_stop()
@@ -600,14 +623,14 @@ async def test_stop_hands_over_where_that_is_asked_for(autojump_clock: MockClock
         assert trio.current_time() - began < 5
 
 
-async def test_stop_without_the_setting_hands_nothing_over(autojump_clock: MockClock) -> None:
+async def test_stop_without_the_setting_hands_nothing_over() -> None:
     async with pair_of() as pair:
         await pair.first.broker.hand_over_before_stop()
         assert role_of(pair.first) == ("sync-master", 0)
 
 
 async def test_late_order_makes_no_second_master_when_the_name_server_dies(
-    autojump_clock: MockClock, steps: Steps, monkeypatch: pytest.MonkeyPatch
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The master is restarted as what its settings say, and leads, before its follower carries out the order."""
     async with pair_of() as pair:

@@ -11,7 +11,6 @@ from tests.cluster.orderly_members import GROUP as ORDERLY_GROUP
 from tests.cluster.orderly_members import two_members
 from tests.support.clients import client_of
 from tests.support.orders import TOPIC as ORDERLY_TOPIC
-from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, open_admin, open_consumer
 from rocketrio.producing.produce import open_producer
@@ -74,9 +73,7 @@ class Traffic:
 
 
 @pytest.mark.parametrize("role", ["sync-master", "async-master"])
-async def test_producers_and_groups_go_on_within_a_second(
-    autojump_clock: MockClock, role: str
-) -> None:
+async def test_producers_and_groups_go_on_within_a_second(role: str) -> None:
     async with (
         EmbeddedCluster(slaves=1, role=role) as cluster,  # type: ignore[arg-type]
         client_of(cluster, host="10.0.0.101") as first,
@@ -114,7 +111,7 @@ async def test_producers_and_groups_go_on_within_a_second(
         assert set(traffic.statuses) == {SendStatus.SEND_OK}
 
 
-async def test_orderly_members_keep_their_queues(autojump_clock: MockClock) -> None:
+async def test_orderly_members_keep_their_queues() -> None:
     async with (
         EmbeddedCluster(slaves=1, role="sync-master") as cluster,
         two_members(cluster) as (work, client),

@@ -5,7 +5,6 @@ import pytest
 import trio
 from tests.cluster.members import failed_over, level, listed, rival_of, role_of, store
 from tests.support.caller import bodies, caller_of
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
@@ -21,9 +20,7 @@ from rocketrio_protocol.commands.admin import (
 from rocketrio_protocol.ha.status import HARuntimeInfo
 
 
-async def test_returning_master_follows_its_successor_and_starts_as_its_slave_again(
-    autojump_clock: MockClock,
-) -> None:
+async def test_returning_master_follows_its_successor_and_starts_as_its_slave_again() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await failed_over(cluster, call)
         await first.start()
@@ -46,9 +43,7 @@ async def test_returning_master_follows_its_successor_and_starts_as_its_slave_ag
         await level(first, second)
 
 
-async def test_status_and_settings_name_the_held_and_the_configured_role(
-    autojump_clock: MockClock,
-) -> None:
+async def test_status_and_settings_name_the_held_and_the_configured_role() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, _ = await failed_over(cluster, call)
         address = (await first.start()).address
@@ -64,9 +59,7 @@ async def test_status_and_settings_name_the_held_and_the_configured_role(
         assert settings["configuredBrokerId"] == "0"
 
 
-async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time(
-    autojump_clock: MockClock,
-) -> None:
+async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await failed_over(cluster, call)
         await first.start()
@@ -89,7 +82,7 @@ async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time(
 
 
 async def test_two_masters_that_start_together_agree_on_the_one_with_more(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Apache's name server would list the one that registers last.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
@@ -107,7 +100,7 @@ async def test_two_masters_that_start_together_agree_on_the_one_with_more(
 
 
 async def test_of_two_slaves_promoted_at_once_one_becomes_master(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
@@ -128,7 +121,7 @@ async def test_of_two_slaves_promoted_at_once_one_becomes_master(
         await level(master, slave)
 
 
-async def test_two_that_come_to_follow_at_once_get_two_ids(autojump_clock: MockClock) -> None:
+async def test_two_that_come_to_follow_at_once_get_two_ids() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await failed_over(cluster, call)
         rival = rival_of(cluster)
@@ -141,9 +134,7 @@ async def test_two_that_come_to_follow_at_once_get_two_ids(autojump_clock: MockC
         assert set(await listed(cluster)) == {0, 2, 3}
 
 
-async def test_master_that_a_name_server_refuses_takes_no_write(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_a_name_server_refuses_takes_no_write() -> None:
     """The live master is out of its sight: only the name server knows."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = cluster.master, cluster.slaves[0]
@@ -172,9 +163,7 @@ async def test_master_that_a_name_server_refuses_takes_no_write(
         await level(first, second)
 
 
-async def test_master_beside_one_of_apache_stands_aside(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_master_beside_one_of_apache_stands_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(RoleProcessor, "claim_slave_id")
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         rival = rival_of(cluster)
@@ -186,7 +175,7 @@ async def test_master_beside_one_of_apache_stands_aside(
         assert "another live master" in (answer.remark or "")
 
 
-async def test_changed_settings_decide_the_role_again(autojump_clock: MockClock) -> None:
+async def test_changed_settings_decide_the_role_again() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, _ = await failed_over(cluster, call)
         await first.start()
@@ -197,9 +186,7 @@ async def test_changed_settings_decide_the_role_again(autojump_clock: MockClock)
         assert role_of(first) == ("slave", 7)
 
 
-async def test_master_that_only_one_of_two_name_servers_takes_leaves_the_list(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_only_one_of_two_name_servers_takes_leaves_the_list() -> None:
     """The other one knows the live master, which is out of this one's sight, as the first name server is of that."""
     async with EmbeddedCluster() as cluster:
         network, rival = cluster.memory_network, rival_of(cluster)

@@ -17,7 +17,6 @@ import trio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
 from tests.support.secured_broker import INNER, SECRET, Secured, acl, inner_file, secured
 from tests.support.waiting import eventually
-from trio.testing import MockClock
 
 from rocketrio import (
     ConsumeLater,
@@ -463,17 +462,13 @@ async def running(folder: Path, rights: dict[str, list[str]]) -> Any:
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_rights_of_the_guide_suffice(
-    use: str, tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_rights_of_the_guide_suffice(use: str, tmp_path: Path) -> None:
     async with running(tmp_path, told()[use]) as here:
         await USES[use](here, USER)
 
 
 @pytest.mark.parametrize("use", [use for use in USES if use != "send traces"])
-async def test_without_one_of_them_the_use_is_refused(
-    use: str, tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_without_one_of_them_the_use_is_refused(use: str, tmp_path: Path) -> None:
     rights = told()[use]
     for missing in rights:
         rest = {name: actions for name, actions in rights.items() if name != missing}

@@ -13,7 +13,6 @@ import pytest
 import trio
 from tests.support.caller import Caller, caller_of
 from tests.support.replication import REPORT, log_bytes, secret_file
-from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -180,9 +179,7 @@ def changed(stranger: Stranger, end: int) -> bytes:
     indirect=["link"],
 )
 async def test_forged_acknowledgement_releases_no_send(
-    autojump_clock: MockClock,
-    link: dict[str, Any],
-    forge: Callable[[Stranger, int], bytes],
+    link: dict[str, Any], forge: Callable[[Stranger, int], bytes]
 ) -> None:
     async with relayed(**link) as pair:
         # The slave gets nothing more.
@@ -208,9 +205,7 @@ async def test_forged_acknowledgement_releases_no_send(
         assert "not what the other end has sent, and is refused" in (refusal or "")
 
 
-async def test_record_that_the_master_did_not_send_is_not_stored(
-    autojump_clock: MockClock, link: dict[str, Any]
-) -> None:
+async def test_record_that_the_master_did_not_send_is_not_stored(link: dict[str, Any]) -> None:
     async with relayed(**link) as pair:
         pair.stranger.change = lambda data: data.replace(BODY, FORGED[: len(BODY)])
         answer = await pair.call.send(pair.master.address, BODY)
@@ -260,10 +255,7 @@ def first_left_out() -> Callable[[bytes], bytes]:
 
 @pytest.mark.parametrize("attack", [twice, swapped, first_left_out])
 async def test_transfers_in_another_order_are_refused(
-    autojump_clock: MockClock,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    attack: Callable[[], Callable[[bytes], bytes]],
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, attack: Callable[[], Callable[[bytes], bytes]]
 ) -> None:
     async with relayed(ha_secret_file=secret_file(tmp_path / "secret")) as pair:
         pair.stranger.change = attack()
@@ -276,7 +268,7 @@ async def test_transfers_in_another_order_are_refused(
 
 
 async def test_stranger_that_the_name_server_lists_as_master_is_not_followed(
-    autojump_clock: MockClock, link: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    link: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slave dials the replication address that any host may register with the master's address."""
     # A name server that believes everybody, as Apache's.

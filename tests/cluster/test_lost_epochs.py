@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 import trio
 from tests.cluster.group_at_work import Handled, asynchronous_pair, members, promote, send_named
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.store.epochs import EPOCH_FILE
@@ -48,11 +47,7 @@ def set_back(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("who", ["master", "slave", "both"])
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_lost_epochs_send_no_member_back(
-    autojump_clock: MockClock,
-    caplog: pytest.LogCaptureFixture,
-    damage: Damage,
-    who: str,
-    how: str,
+    caplog: pytest.LogCaptureFixture, damage: Damage, who: str, how: str
 ) -> None:
     handled = Handled()
     async with asynchronous_pair() as (cluster, caller), members(cluster, handled):
@@ -83,9 +78,7 @@ async def test_lost_epochs_send_no_member_back(
         assert len(handled.bodies) == len(set(handled.bodies))
 
 
-async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log() -> None:
     async with asynchronous_pair() as (cluster, _):
         master = cluster.master
         await trio.sleep(2)

@@ -6,13 +6,11 @@ from typing import Literal
 import attrs
 import pytest
 import trio
-from tests.cluster.members import copy_of, failed_over, level, role_of, set_back, store
+from tests.cluster.members import copy_of, failed_over, level, lose, role_of, set_back, store
 from tests.cluster.power_cuts import cluster_of, settle
 from tests.support.caller import Caller, accepted, bodies, caller_of
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
-from rocketrio_broker.role.file import FILE_NAME
 from rocketrio_broker.role.service import FAR_BEHIND, NOBODY_LEADS_AFTER
 from rocketrio_protocol.codes import ResponseCode
 
@@ -33,21 +31,10 @@ async def healed(cluster: EmbeddedCluster, call: Caller) -> tuple[Member, Member
     return first, second
 
 
-def lose(cluster: EmbeddedCluster, member: Member, what: Literal["disk", "role file"]) -> None:
-    """Take something from a broker that is down."""
-    if what == "disk":
-        member.disk = cluster.make_disk()
-        return
-    for name in (FILE_NAME, f"{FILE_NAME}.bak"):
-        path = member.config.data / "config" / name
-        if member.disk.exists(path):
-            member.disk.unlink(path)
-
-
 @pytest.mark.parametrize("restarted", ["neither", "the former master", "both"])
 @pytest.mark.parametrize("what", ["disk", "role file"])
 async def test_former_master_leads_again_if_its_successor_forgot_that_it_is_master(
-    autojump_clock: MockClock, what: Literal["disk", "role file"], restarted: str
+    what: Literal["disk", "role file"], restarted: str
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await healed(cluster, call)
@@ -74,9 +61,7 @@ async def test_former_master_leads_again_if_its_successor_forgot_that_it_is_mast
         )
 
 
-async def test_former_master_gets_first_what_its_successor_still_has(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_gets_first_what_its_successor_still_has() -> None:
     """The successor has lost its role file alone, and has messages that the former master lacks."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await healed(cluster, call)
@@ -91,9 +76,7 @@ async def test_former_master_gets_first_what_its_successor_still_has(
         assert bodies(await call.pull(first.broker.address, 0)) == [b"one", b"two", b"three"]
 
 
-async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_asked(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_asked() -> None:
     """It may take writes where this broker does not see it."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await healed(cluster, call)
@@ -111,9 +94,7 @@ async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_ask
         assert await call.problems(first.broker.address) == []
 
 
-async def test_broker_of_another_name_at_the_last_masters_address_does_not_answer_for_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_broker_of_another_name_at_the_last_masters_address_does_not_answer_for_it() -> None:
     """The address was given away; the last master may take writes at another one."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = await healed(cluster, call)
@@ -132,9 +113,7 @@ async def test_broker_of_another_name_at_the_last_masters_address_does_not_answe
         assert "broker-a has no master: no answer comes from" in problem
 
 
-async def test_order_to_be_a_slave_stands_until_another_broker_has_led(
-    autojump_clock: MockClock,
-) -> None:
+async def test_order_to_be_a_slave_stands_until_another_broker_has_led() -> None:
     """An operator changes roles by hand, and takes long between the two orders."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = cluster.master, cluster.slaves[0]
@@ -160,7 +139,7 @@ async def test_order_to_be_a_slave_stands_until_another_broker_has_led(
 
 @pytest.mark.parametrize("is_accepted", [False, True])
 async def test_slave_in_the_middle_of_its_copy_leads_only_if_the_loss_is_accepted(
-    autojump_clock: MockClock, is_accepted: bool
+    is_accepted: bool,
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = cluster.master, cluster.slaves[0]
@@ -196,7 +175,7 @@ async def test_slave_in_the_middle_of_its_copy_leads_only_if_the_loss_is_accepte
         await level(first, second)
 
 
-async def test_slave_that_lacks_a_little_leads(autojump_clock: MockClock) -> None:
+async def test_slave_that_lacks_a_little_leads() -> None:
     """An asynchronous master died with something on the way."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = cluster.master, cluster.slaves[0]
@@ -208,9 +187,7 @@ async def test_slave_that_lacks_a_little_leads(autojump_clock: MockClock) -> Non
         accepted(await call.change_role(second.broker.address, "async-master", 0))
 
 
-async def test_older_copy_from_before_another_broker_led_learns_that_from_its_epochs(
-    autojump_clock: MockClock,
-) -> None:
+async def test_older_copy_from_before_another_broker_led_learns_that_from_its_epochs() -> None:
     """The copy holds an order to be a slave, and does not know that it was carried out, and that this one led again."""
     async with cluster_of(1, role="async-master") as pair:
         first, second = pair.cluster.master, pair.cluster.slaves[0]

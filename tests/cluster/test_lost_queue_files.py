@@ -3,7 +3,6 @@
 import pytest
 import trio
 from tests.support.caller import Caller, bodies, caller_of
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -34,11 +33,7 @@ async def everything(call: Caller, addr: str) -> list[list[bytes]]:
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("role", ["master", "slave"])
 async def test_group_reads_each_message_of_a_queue_whose_folder_was_lost(
-    autojump_clock: MockClock,
-    caplog: pytest.LogCaptureFixture,
-    name: str,
-    is_killed: bool,
-    role: str,
+    caplog: pytest.LogCaptureFixture, name: str, is_killed: bool, role: str
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         addr = cluster.master.broker.address

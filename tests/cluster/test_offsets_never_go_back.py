@@ -11,7 +11,6 @@ import pytest
 import trio
 from tests.support.caller import Caller, caller_of
 from tests.support.clients import client_of
-from trio.testing import MockClock
 
 from rocketrio import (
     ClientInstance,
@@ -97,7 +96,7 @@ async def stays(cluster: EmbeddedCluster, caller: Caller, offset: int) -> None:
         await trio.sleep(10)
 
 
-async def test_story_of_the_split_that_apache_ends_at_0(autojump_clock: MockClock) -> None:
+async def test_story_of_the_split_that_apache_ends_at_0() -> None:
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:
             await read_to(consumer, 32)
@@ -115,9 +114,7 @@ async def test_story_of_the_split_that_apache_ends_at_0(autojump_clock: MockCloc
         await stays(cluster, caller, 120)
 
 
-async def test_offsets_of_a_slave_that_was_down_count_when_it_returns(
-    autojump_clock: MockClock,
-) -> None:
+async def test_offsets_of_a_slave_that_was_down_count_when_it_returns() -> None:
     async with story() as (cluster, client, caller):
         await commits_that_the_slave_alone_hears_of(cluster, client)
         master = await cluster.restart_master()
@@ -126,9 +123,7 @@ async def test_offsets_of_a_slave_that_was_down_count_when_it_returns(
         await stays(cluster, caller, 120)
 
 
-async def test_a_commit_that_was_answered_survives_kill_9_of_its_only_broker(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_commit_that_was_answered_survives_kill_9_of_its_only_broker() -> None:
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:
             for offset in (10, 20, 30):
@@ -142,7 +137,7 @@ async def test_a_commit_that_was_answered_survives_kill_9_of_its_only_broker(
 
 
 @pytest.mark.slow
-async def test_a_seek_back_during_the_outage_is_not_undone(autojump_clock: MockClock) -> None:
+async def test_a_seek_back_during_the_outage_is_not_undone() -> None:
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:
             await read_to(consumer, 100)
@@ -156,9 +151,7 @@ async def test_a_seek_back_during_the_outage_is_not_undone(autojump_clock: MockC
 
 
 @pytest.mark.slow
-async def test_reset_by_an_operator_wins_over_commits_unknown_to_the_master(
-    autojump_clock: MockClock,
-) -> None:
+async def test_reset_by_an_operator_wins_over_commits_unknown_to_the_master() -> None:
     async with story() as (cluster, client, caller):
         await commits_that_the_slave_alone_hears_of(cluster, client)
         await cluster.restart_master()
@@ -171,9 +164,7 @@ async def test_reset_by_an_operator_wins_over_commits_unknown_to_the_master(
 
 
 @pytest.mark.slow
-async def test_a_reset_during_the_outage_wins_over_what_the_master_had(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_reset_during_the_outage_wins_over_what_the_master_had() -> None:
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:
             await read_to(consumer, 100)
@@ -190,7 +181,7 @@ async def test_a_reset_during_the_outage_wins_over_what_the_master_had(
 
 
 @pytest.mark.slow
-async def test_a_reset_by_an_apache_tool_reaches_the_slave(autojump_clock: MockClock) -> None:
+async def test_a_reset_by_an_apache_tool_reaches_the_slave() -> None:
     """A plain commit that is lower, of a group without members."""
     async with story() as (cluster, client, caller):
         await member_reads_to(client, 100)
@@ -203,9 +194,7 @@ async def test_a_reset_by_an_apache_tool_reaches_the_slave(autojump_clock: MockC
 
 
 @pytest.mark.slow
-async def test_a_consumer_that_starts_at_a_stale_slave_lowers_nothing(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_consumer_that_starts_at_a_stale_slave_lowers_nothing() -> None:
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:
             await read_to(consumer, 30)
@@ -224,9 +213,7 @@ async def test_a_consumer_that_starts_at_a_stale_slave_lowers_nothing(
 
 
 @pytest.mark.slow
-async def test_a_plain_commit_of_java_during_the_outage_counts_too(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_plain_commit_of_java_during_the_outage_counts_too() -> None:
     async with story() as (cluster, _, caller):
         await caller.commit(cluster.master.broker.address, 32)
         await trio.sleep(COPIED)
@@ -240,9 +227,7 @@ async def test_a_plain_commit_of_java_during_the_outage_counts_too(
 
 
 @pytest.mark.slow
-async def test_deleted_topic_created_again_gets_no_old_offsets_from_a_slave(
-    autojump_clock: MockClock,
-) -> None:
+async def test_deleted_topic_created_again_gets_no_old_offsets_from_a_slave() -> None:
     async with story() as (cluster, client, caller):
         slave = cluster.slaves[0]
         await member_reads_to(client, 120)
@@ -263,7 +248,7 @@ async def test_deleted_topic_created_again_gets_no_old_offsets_from_a_slave(
 
 
 @pytest.mark.slow
-async def test_a_clone_reaches_the_slave_and_stays(autojump_clock: MockClock) -> None:
+async def test_a_clone_reaches_the_slave_and_stays() -> None:
     async with story() as (cluster, client, caller):
         await member_reads_to(client, 100)
         async with open_consumer(TOPIC, group="source", client=client) as source:

@@ -9,7 +9,6 @@ import pytest
 import trio
 from tests.cluster.members import copy_of, cut_files, set_back
 from tests.cluster.power_cuts import NumberedPair, cluster_of, problem, settle, state, unheard
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.ha.client import HAClientState
@@ -33,7 +32,7 @@ async def end(pair: NumberedPair, member: Member, how: Ending) -> None:
 @pytest.mark.parametrize("copied", ["while it ran", "while it was down"])
 @pytest.mark.parametrize("how", ENDINGS)
 async def test_returning_master_keeps_what_a_slave_set_back_had_acknowledged(
-    autojump_clock: MockClock, how: Ending, copied: str, acknowledge: str
+    how: Ending, copied: str, acknowledge: str
 ) -> None:
     async with cluster_of(1, role="sync-master", ha_acknowledge=acknowledge) as pair:
         old, (new,) = pair.cluster.master, pair.cluster.slaves
@@ -65,9 +64,7 @@ async def test_returning_master_keeps_what_a_slave_set_back_had_acknowledged(
         assert await pair.caller.read(old.broker.address) == before + after
 
 
-async def test_master_that_a_slave_set_back_replaced_keeps_what_the_other_slave_had_too(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_a_slave_set_back_replaced_keeps_what_the_other_slave_had_too() -> None:
     async with cluster_of(2, role="sync-master", ha_return_wait=1.0) as pair:
         old, (new, other) = pair.cluster.master, pair.cluster.slaves
         await settle(pair, old, new, other)
@@ -86,9 +83,7 @@ async def test_master_that_a_slave_set_back_replaced_keeps_what_the_other_slave_
         assert not cut_files(old)
 
 
-async def test_successor_that_has_all_is_followed_although_the_other_slave_was_set_back(
-    autojump_clock: MockClock,
-) -> None:
+async def test_successor_that_has_all_is_followed_although_the_other_slave_was_set_back() -> None:
     async with cluster_of(2, role="sync-master") as pair:
         old, (new, other) = pair.cluster.master, pair.cluster.slaves
         sent = await settle(pair, old, new, other)
@@ -110,7 +105,7 @@ async def test_successor_that_has_all_is_followed_although_the_other_slave_was_s
         assert await pair.caller.read(new.broker.address) == sent
 
 
-async def test_end_that_readers_were_shown_waits_for_an_operator(autojump_clock: MockClock) -> None:
+async def test_end_that_readers_were_shown_waits_for_an_operator() -> None:
     """No slave had it and no producer got PUT_OK, but after `slave_timeout` readers see what this disk has."""
     async with cluster_of(1, role="sync-master") as pair:
         old, (new,) = pair.cluster.master, pair.cluster.slaves
@@ -133,9 +128,7 @@ async def test_end_that_readers_were_shown_waits_for_an_operator(autojump_clock:
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-async def test_former_master_that_was_set_back_follows_and_gives_nothing_up(
-    autojump_clock: MockClock, how: Ending
-) -> None:
+async def test_former_master_that_was_set_back_follows_and_gives_nothing_up(how: Ending) -> None:
     async with cluster_of(1, role="sync-master") as pair:
         old, (new,) = pair.cluster.master, pair.cluster.slaves
         sent = await settle(pair, old, new)
@@ -153,9 +146,7 @@ async def test_former_master_that_was_set_back_follows_and_gives_nothing_up(
         assert await pair.caller.read(new.broker.address) == sent
 
 
-async def test_master_that_was_set_back_gets_from_its_slave_what_it_lacks(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_was_set_back_gets_from_its_slave_what_it_lacks() -> None:
     async with cluster_of(1, role="sync-master") as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
         sent = await settle(pair, master, slave)
@@ -170,9 +161,7 @@ async def test_master_that_was_set_back_gets_from_its_slave_what_it_lacks(
 
 
 @pytest.mark.parametrize("is_promoted", [False, True])
-async def test_slave_keeps_what_a_master_that_was_set_back_lacks(
-    autojump_clock: MockClock, is_promoted: bool
-) -> None:
+async def test_slave_keeps_what_a_master_that_was_set_back_lacks(is_promoted: bool) -> None:
     """The slave is away while the master comes back, be that the first master or a slave that was promoted."""
     async with cluster_of(1, role="sync-master", ha_return_wait=1.0) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves

@@ -6,7 +6,6 @@ from tests.cluster.orderly_members import GROUP, Work, two_members
 from tests.support.caller import Caller, caller_of
 from tests.support.clients import client_of
 from tests.support.orders import TOPIC, send
-from trio.testing import MockClock
 
 from rocketrio import MessageQueue
 from rocketrio_broker.clients.queue_locks import FORMER_RUN, LOCK_LIFETIME
@@ -42,7 +41,7 @@ async def ask(
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
 @pytest.mark.parametrize("away", [0.0, 1.0, 5.0])
 async def test_members_share_no_queue_through_a_restart_of_the_master(
-    autojump_clock: MockClock, away: float, is_clean: bool
+    away: float, is_clean: bool
 ) -> None:
     async with EmbeddedCluster() as cluster, two_members(cluster) as (work, _):
         for member_away in ("10.0.0.101", "10.0.0.102"):
@@ -62,7 +61,7 @@ async def test_members_share_no_queue_through_a_restart_of_the_master(
             assert sorted(set(offsets)) == list(range(len(set(offsets)))), queue_id
 
 
-async def test_members_share_no_queue_through_a_failover(autojump_clock: MockClock) -> None:
+async def test_members_share_no_queue_through_a_failover() -> None:
     async with (
         EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster,
         caller_of(cluster) as call,
@@ -86,7 +85,7 @@ async def test_members_share_no_queue_through_a_failover(autojump_clock: MockClo
         }
 
 
-async def test_a_lock_is_asked_for_again_on_the_next_connection(autojump_clock: MockClock) -> None:
+async def test_a_lock_is_asked_for_again_on_the_next_connection() -> None:
     async with EmbeddedCluster() as cluster, two_members(cluster) as (work, _):
         locks = cluster.master.broker.state.queue_locks
         queues = [QueueName(TOPIC, "broker-a", queue_id) for queue_id in range(4)]
@@ -104,7 +103,7 @@ async def test_a_lock_is_asked_for_again_on_the_next_connection(autojump_clock: 
             assert work.longest_pause(queue_id, began) < 3
 
 
-async def test_a_killed_broker_knows_no_locks_for_half_a_minute(autojump_clock: MockClock) -> None:
+async def test_a_killed_broker_knows_no_locks_for_half_a_minute() -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         addr = cluster.master.broker.address
         assert await ask(call, addr, JAVA, "java@1")  # A broker that never had a log knows all.
@@ -126,7 +125,7 @@ async def test_a_killed_broker_knows_no_locks_for_half_a_minute(autojump_clock: 
         assert await ask(call, addr, JAVA, "java@1") is True
 
 
-async def test_a_broker_that_stopped_cleanly_knows_its_locks(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_stopped_cleanly_knows_its_locks() -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         addr = cluster.master.broker.address
         await call.send(addr, b"the log is not empty")
@@ -148,9 +147,7 @@ async def test_a_broker_that_stopped_cleanly_knows_its_locks(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
-async def test_waits_for_unknown_locks_do_not_add_up(
-    autojump_clock: MockClock, is_handed_over: bool
-) -> None:
+async def test_waits_for_unknown_locks_do_not_add_up(is_handed_over: bool) -> None:
     """A killed master comes back, and two clean stops or hand-overs follow within the time in which it waits."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         master, other = cluster.members
@@ -182,9 +179,7 @@ async def test_waits_for_unknown_locks_do_not_add_up(
         assert await ask(call, addr, OURS_NEW, "new") is False, "the holder's"
 
 
-async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         former, new = cluster.master.broker, cluster.slaves[0].broker
         await call.send(former.address, b"the log is not empty")
@@ -201,7 +196,7 @@ async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither(
         assert await ask(call, former.address, JAVA, "java@2") is None
 
 
-async def test_work_under_a_lost_lock_is_not_committed(autojump_clock: MockClock) -> None:
+async def test_work_under_a_lost_lock_is_not_committed() -> None:
     work = Work()
     async with (
         EmbeddedCluster() as cluster,

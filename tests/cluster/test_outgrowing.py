@@ -7,7 +7,6 @@ import pytest
 import trio
 from tests.support.clients import client_of
 from tests.support.steady_traffic import SteadyTraffic
-from trio.testing import MockClock
 
 from rocketrio import open_admin
 from rocketrio_broker.embedded import EmbeddedCluster, Member
@@ -33,9 +32,7 @@ async def start_pair(cluster: EmbeddedCluster, name: str, network: str) -> None:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_second_pair_takes_over_from_the_first_and_nothing_is_lost(
-    autojump_clock: MockClock, orderly: bool
-) -> None:
+async def test_second_pair_takes_over_from_the_first_and_nothing_is_lost(orderly: bool) -> None:
     traffic = SteadyTraffic("orders", "billing", orderly)
     changed_at: list[float] = []
     async with (

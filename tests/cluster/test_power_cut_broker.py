@@ -8,7 +8,6 @@ import trio
 import trio.lowlevel
 from tests.support.caller import Caller, bodies, caller_of
 from tests.support.faulty_disk import FaultyDisk
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.offsets.manager import FLUSH_CONSUMER_OFFSET_INTERVAL
@@ -42,9 +41,7 @@ async def send_until_cut(caller: Caller, addr: str, number: int, acknowledged: l
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0], ids="kept {}".format)
 @pytest.mark.parametrize("count", [1, 30, 120])
-async def test_acknowledged_messages_survive_a_power_cut(
-    autojump_clock: MockClock, kept: float, count: int
-) -> None:
+async def test_acknowledged_messages_survive_a_power_cut(kept: float, count: int) -> None:
     acknowledged: list[bytes] = []
     async with (
         EmbeddedCluster(store=STORE, make_disk=FaultyDisk) as cluster,
@@ -74,7 +71,7 @@ async def test_acknowledged_messages_survive_a_power_cut(
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("made_by", ["administrator", "sender"])
 async def test_new_topic_outlives_a_power_cut(
-    autojump_clock: MockClock, flush: Literal["sync", "async"], made_by: str
+    flush: Literal["sync", "async"], made_by: str
 ) -> None:
     """Or what was stored in it could not be read by its name."""
     store = attrs.evolve(STORE, flush_disk_type=flush)
@@ -95,9 +92,7 @@ async def test_new_topic_outlives_a_power_cut(
         assert bodies(await caller.pull(addr, 0, topic="bills")) == [b"durable"]
 
 
-async def test_power_cut_restores_no_offset_of_a_deleted_topic(
-    autojump_clock: MockClock,
-) -> None:
+async def test_power_cut_restores_no_offset_of_a_deleted_topic() -> None:
     """Its next life would be read from the middle."""
     async with (
         EmbeddedCluster(store=STORE, make_disk=FaultyDisk) as cluster,

@@ -7,7 +7,6 @@ import pytest
 import trio
 from tests.support.caller import Caller, accepted, caller_of
 from tests.support.replication import wait_same_ends
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.ha.survey import ASK_LIMIT
@@ -70,7 +69,7 @@ async def until_writable(member: Member) -> float:
 
 
 async def test_master_that_comes_back_to_two_slaves_asks_at_most_twenty_questions(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     questions = Questions(monkeypatch)
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:
@@ -89,7 +88,7 @@ async def test_master_that_comes_back_to_two_slaves_asks_at_most_twenty_question
     assert sum(asked.values()) <= 20, asked
 
 
-async def test_promoted_slave_waits_once_for_a_silent_master(autojump_clock: MockClock) -> None:
+async def test_promoted_slave_waits_once_for_a_silent_master() -> None:
     """The name server asks it, too."""
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:
         await settled(cluster, caller)
@@ -100,7 +99,7 @@ async def test_promoted_slave_waits_once_for_a_silent_master(autojump_clock: Moc
 
 
 async def test_hand_over_asks_each_slave_who_it_is_and_how_it_follows(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     questions = Questions(monkeypatch)
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:

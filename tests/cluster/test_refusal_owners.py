@@ -10,7 +10,6 @@ import trio
 from tests.cluster.empty_masters import begin_again, emptied, problems
 from tests.cluster.torn_logs import MONEY, KeyedPair, pair_of
 from tests.support.replication import log_bytes
-from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.role.service import ROOM_CHECK_INTERVAL
@@ -78,7 +77,7 @@ ACTS: list[tuple[Act, set[Refuser]]] = [
     ],
 )
 async def test_act_of_an_operator_lifts_no_refusal_of_another_part(
-    autojump_clock: MockClock, act: Act, refuser: Refuser
+    act: Act, refuser: Refuser
 ) -> None:
     async with pair_of(role="async-master") as pair:
         await pair.send("before")
@@ -129,9 +128,7 @@ async def assert_stays_refused(pair: KeyedPair) -> None:
 
 
 @pytest.mark.parametrize("act", [change_the_mode, change_the_mode_twice, be_slave_for_a_moment])
-async def test_master_beside_an_older_log_stays_refused(
-    autojump_clock: MockClock, secret: dict[str, Any], act: Act
-) -> None:
+async def test_master_beside_an_older_log_stays_refused(secret: dict[str, Any], act: Act) -> None:
     async with second_history(secret) as pair:
         await act(pair)
         await assert_stays_refused(pair)
@@ -152,7 +149,7 @@ async def second_history_with_a_follower(secret: dict[str, Any]) -> AsyncGenerat
 
 
 async def test_master_beside_an_older_log_stays_refused_after_a_failed_hand_over(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     async with second_history_with_a_follower(secret) as pair:
         await hand_over_with_a_full_disk(pair)
@@ -160,7 +157,7 @@ async def test_master_beside_an_older_log_stays_refused_after_a_failed_hand_over
 
 
 async def test_master_beside_an_older_log_hands_over_to_no_follower_of_the_new_one(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     """The follower would take writes, and both logs would grow."""
     async with second_history_with_a_follower(secret) as pair:
@@ -171,7 +168,7 @@ async def test_master_beside_an_older_log_hands_over_to_no_follower_of_the_new_o
 
 
 async def test_second_history_that_is_proved_after_a_change_of_roles_stops_the_master(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     """Its log is not empty when it becomes master the second time, but still new."""
     async with emptied(**secret) as pair:
@@ -188,7 +185,7 @@ async def test_second_history_that_is_proved_after_a_change_of_roles_stops_the_m
 
 
 async def test_former_master_of_a_new_log_takes_writes_once_it_has_the_older_one(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     """The remedy without a restart: the older one leads, and this one's own log is put aside."""
     async with second_history(secret, ha_divergent_tail="cut") as pair:
@@ -208,7 +205,7 @@ async def test_former_master_of_a_new_log_takes_writes_once_it_has_the_older_one
 
 
 async def test_log_that_parted_from_a_new_one_later_is_no_second_history(
-    autojump_clock: MockClock, secret: dict[str, Any]
+    secret: dict[str, Any],
 ) -> None:
     """Its slave was master for a moment, and has a message more."""
     async with pair_of(**MONEY, **secret) as pair:
@@ -233,9 +230,7 @@ async def test_log_that_parted_from_a_new_one_later_is_no_second_history(
 # --- reasons ---------------------------------------------------------------------------------
 
 
-async def test_change_of_mode_that_outlasts_its_request_continues(
-    autojump_clock: MockClock,
-) -> None:
+async def test_change_of_mode_that_outlasts_its_request_continues() -> None:
     """The epoch of the new mode cannot be stored before the disk has room, and that takes too long."""
     async with pair_of(role="sync-master") as pair:
         pair.first.fill_disk()
@@ -251,7 +246,7 @@ async def test_change_of_mode_that_outlasts_its_request_continues(
 
 
 async def test_reason_is_the_same_while_a_master_stands_aside(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It checks again and again, and has nothing new to say."""
     async with pair_of(role="async-master", ha_return_role="stand-aside") as pair:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from tests.support.clients import open_admin
 from tests.support.secured_broker import INNER, SECRET, Secured, secured
-from trio.testing import MockClock
 
 from rocketrio import Credentials
 from rocketrio.admin import Admin
 from rocketrio.admin.cluster_status import REFUSED
 from rocketrio.admin.diagnosis.checks import check_brokers, check_errors
-from rocketrio.admin.diagnosis.rule import Limits, Status
+from rocketrio.thresholds import Limits, Status
 
 WATCHER = Credentials("watcher", SECRET)
 GROUP_REFUSED = "without a right on Group:billing"
@@ -36,9 +35,7 @@ async def prepare(here: Secured, *rights: str) -> None:
     await here.add_user(WATCHER.access_key, {name: ["Get"] for name in rights})
 
 
-async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         await prepare(here)
         addr = here.broker.address
@@ -68,9 +65,7 @@ async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(
         assert topic.permission is None
 
 
-async def test_what_is_refused_of_groups_and_topics_is_named(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_what_is_refused_of_groups_and_topics_is_named(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         await prepare(here, "Cluster:lab")
         async with admin_of(here) as admin:
@@ -90,9 +85,7 @@ async def test_what_is_refused_of_groups_and_topics_is_named(
         assert [row.lag for row in report.rows] in ([], [None])
 
 
-async def test_lag_of_a_group_alone_says_which_right_is_missing(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_lag_of_a_group_alone_says_which_right_is_missing(tmp_path: Path) -> None:
     async with secured(tmp_path) as here:
         await prepare(here, "Cluster:lab")
         async with admin_of(here, INNER) as admin:

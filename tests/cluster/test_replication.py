@@ -21,7 +21,7 @@ from tests.support.replication import (
     slave,
 )
 from tests.support.stores import body_of, opened, read_all
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.config import HAConfig
@@ -58,7 +58,7 @@ async def level(leader: Master, *followers: Slave) -> None:
         assert_same_logs(leader.store, follower.store)
 
 
-async def test_slave_copies_a_log_of_many_files_to_the_byte(autojump_clock: MockClock) -> None:
+async def test_slave_copies_a_log_of_many_files_to_the_byte() -> None:
     async with pair(messages=1000) as (leader, follower):
         assert leader.store.max_physical_offset > 8 * FILE_SIZE
         await level(leader, follower)
@@ -66,7 +66,7 @@ async def test_slave_copies_a_log_of_many_files_to_the_byte(autojump_clock: Mock
         assert connection.statistics().bytes_behind == 0
 
 
-async def test_slave_has_a_message_at_once(autojump_clock: MockClock) -> None:
+async def test_slave_has_a_message_at_once() -> None:
     async with pair() as (leader, follower):
         await trio.sleep(2.5)
         end = fill(leader.store, 1)
@@ -74,7 +74,7 @@ async def test_slave_has_a_message_at_once(autojump_clock: MockClock) -> None:
         assert trio.current_time() == 2.5
 
 
-async def test_two_slaves_follow_one_master(autojump_clock: MockClock) -> None:
+async def test_two_slaves_follow_one_master() -> None:
     async with (
         pair(messages=300) as (leader, first),
         slave(leader.network, host=OTHER_SLAVE) as second,
@@ -84,14 +84,14 @@ async def test_two_slaves_follow_one_master(autojump_clock: MockClock) -> None:
         assert len(leader.service.connections) == 2
 
 
-async def test_idle_pair_stays_connected(autojump_clock: MockClock) -> None:
+async def test_idle_pair_stays_connected() -> None:
     async with pair(messages=3) as (leader, follower):
         await trio.sleep(600)
         assert follower.client.statistics().connection_count == 1
         assert len(leader.service.connections) == 1
 
 
-async def test_slave_continues_after_a_broken_connection(autojump_clock: MockClock) -> None:
+async def test_slave_continues_after_a_broken_connection() -> None:
     async with pair(messages=100) as (leader, follower):
         await level(leader, follower)
         for _ in range(5):
@@ -101,9 +101,7 @@ async def test_slave_continues_after_a_broken_connection(autojump_clock: MockClo
         assert follower.client.statistics().connection_count == 6
 
 
-async def test_both_ends_give_a_silent_network_up_and_catch_up_when_it_heals(
-    autojump_clock: MockClock,
-) -> None:
+async def test_both_ends_give_a_silent_network_up_and_catch_up_when_it_heals() -> None:
     async with pair(messages=10) as (leader, follower):
         await level(leader, follower)
         leader.network.partition(MASTER, SLAVE)
@@ -116,9 +114,7 @@ async def test_both_ends_give_a_silent_network_up_and_catch_up_when_it_heals(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_cuts_at_any_moment_lose_and_double_nothing(
-    autojump_clock: MockClock, seed: int
-) -> None:
+async def test_cuts_at_any_moment_lose_and_double_nothing(seed: int) -> None:
     """Small transfers, so that a cut falls into every part of the exchange."""
     config = HAConfig(transfer_batch_size=700 + seed, reconnect_pause=0.01)
     async with pair(config=config) as (leader, follower):
@@ -131,7 +127,7 @@ async def test_cuts_at_any_moment_lose_and_double_nothing(
         await level(leader, follower)
 
 
-async def test_slave_killed_in_the_middle_of_a_record_continues(autojump_clock: MockClock) -> None:
+async def test_slave_killed_in_the_middle_of_a_record_continues() -> None:
     """The torn record is cut off when the slave starts again, and asked for once more."""
     disk, switch = MemoryDisk(), KillSwitch()
     async with master(messages=30) as leader:
@@ -149,9 +145,7 @@ async def test_slave_killed_in_the_middle_of_a_record_continues(autojump_clock: 
             await level(leader, follower)
 
 
-async def test_slave_stopped_and_started_asks_for_what_is_missing(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_stopped_and_started_asks_for_what_is_missing() -> None:
     disk = MemoryDisk()
     async with master(messages=200) as leader:
         async with slave(leader.network, disk=disk) as follower:
@@ -166,7 +160,7 @@ async def test_slave_stopped_and_started_asks_for_what_is_missing(
             assert sent == leader.store.max_physical_offset - middle + compared
 
 
-async def test_slave_follows_a_master_that_restarts(autojump_clock: MockClock) -> None:
+async def test_slave_follows_a_master_that_restarts() -> None:
     network, disk = MemoryNetwork(), MemoryDisk()
     async with slave(network) as follower:
         for _ in range(3):
@@ -177,7 +171,7 @@ async def test_slave_follows_a_master_that_restarts(autojump_clock: MockClock) -
 
 
 async def test_master_that_comes_back_shorter_is_waited_for(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It lost its tail in a power cut: the slave keeps what it has, and says so."""
     caplog.set_level(logging.INFO)
@@ -195,7 +189,7 @@ async def test_master_that_comes_back_shorter_is_waited_for(
         assert caplog.text.count("waiting for the master") == 1
 
 
-async def test_slow_slave_does_not_hold_the_other_back(autojump_clock: MockClock) -> None:
+async def test_slow_slave_does_not_hold_the_other_back() -> None:
     async with pair() as (leader, quick):
         stuck = await leader.raw_slave(OTHER_SLAVE)
         await stuck.report(0)
@@ -209,7 +203,7 @@ async def test_slow_slave_does_not_hold_the_other_back(autojump_clock: MockClock
         assert behind[OTHER_SLAVE] == leader.store.max_physical_offset
 
 
-async def test_slave_of_a_slave_has_the_same_log(autojump_clock: MockClock) -> None:
+async def test_slave_of_a_slave_has_the_same_log() -> None:
     """Every broker serves its log, whatever its role."""
     async with pair(messages=100) as (leader, first):
         listener = await leader.network.host(SLAVE).listen(f"{SLAVE}:10912")
@@ -223,7 +217,7 @@ async def test_slave_of_a_slave_has_the_same_log(autojump_clock: MockClock) -> N
             nursery.cancel_scope.cancel()
 
 
-async def test_messages_are_readable_on_the_slave_in_order(autojump_clock: MockClock) -> None:
+async def test_messages_are_readable_on_the_slave_in_order() -> None:
     async with pair(messages=64) as (leader, follower):
         await level(leader, follower)
         bodies = [body_of(record) for record in read_all(follower.store, "orders")]

@@ -7,7 +7,6 @@ import pytest
 import trio
 from tests.support.caller import Caller, bodies, caller_of
 from tests.support.waiting import eventually
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.copy_progress import CopyProgress
@@ -39,7 +38,7 @@ def is_level(members: EmbeddedCluster) -> bool:
     return all(slave.broker.store.dispatched.value == end for slave in members.slaves)
 
 
-async def test_slaves_serve_what_was_sent_to_the_master(autojump_clock: MockClock) -> None:
+async def test_slaves_serve_what_was_sent_to_the_master() -> None:
     async with members_and_caller(slaves=2) as (members, caller):
         await send_many(caller, members.master.broker.address, 20)
         await eventually(lambda: is_level(members))
@@ -49,9 +48,7 @@ async def test_slaves_serve_what_was_sent_to_the_master(autojump_clock: MockCloc
             assert bodies(answer) == [b"message %d" % number for number in range(20)]
 
 
-async def test_offsets_committed_to_the_slave_survive_the_master_s_return(
-    autojump_clock: MockClock,
-) -> None:
+async def test_offsets_committed_to_the_slave_survive_the_master_s_return() -> None:
     """32 at the master, 120 at the slave while the master is down: Apache ends at 0, ours at 120 on both."""
     async with members_and_caller() as (members, caller):
         master, slave = members.master.broker, members.slaves[0].broker
@@ -71,7 +68,7 @@ async def test_offsets_committed_to_the_slave_survive_the_master_s_return(
         assert await caller.committed(slave.address) == 120
 
 
-async def test_master_returns_though_its_slave_is_gone_too(autojump_clock: MockClock) -> None:
+async def test_master_returns_though_its_slave_is_gone_too() -> None:
     """It waits for the slave, which may hold more, for a limited time only: for its log, then for its offsets."""
     async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 3)
@@ -85,9 +82,7 @@ async def test_master_returns_though_its_slave_is_gone_too(autojump_clock: MockC
         assert await caller.committed(back.address) == 2
 
 
-async def test_slave_catches_up_with_what_was_sent_while_it_was_dead(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_catches_up_with_what_was_sent_while_it_was_dead() -> None:
     async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 10)
         await eventually(lambda: is_level(members))
@@ -99,7 +94,7 @@ async def test_slave_catches_up_with_what_was_sent_while_it_was_dead(
         assert len(bodies(answer)) == 10
 
 
-async def test_slave_refuses_to_store_messages_itself(autojump_clock: MockClock) -> None:
+async def test_slave_refuses_to_store_messages_itself() -> None:
     async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 1)
         await eventually(lambda: is_level(members))
@@ -109,7 +104,7 @@ async def test_slave_refuses_to_store_messages_itself(autojump_clock: MockClock)
         assert slave.store.max_physical_offset == members.master.broker.store.max_physical_offset
 
 
-async def test_brokers_report_the_state_of_their_replication(autojump_clock: MockClock) -> None:
+async def test_brokers_report_the_state_of_their_replication() -> None:
     async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 5)
         await eventually(lambda: is_level(members))
@@ -127,7 +122,7 @@ async def test_brokers_report_the_state_of_their_replication(autojump_clock: Moc
 
 
 @pytest.mark.slow
-async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
+async def test_story_of_a_day_of_restarts() -> None:
     """Each dies in turn, under messages and commits; nothing is lost and no offset falls."""
     async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 10)
@@ -151,9 +146,7 @@ async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
         assert members.slaves[0].broker.store.queue_bounds("orders", 0) == (0, 70)
 
 
-async def test_runtime_information_of_a_slave_reports_its_replication(
-    autojump_clock: MockClock,
-) -> None:
+async def test_runtime_information_of_a_slave_reports_its_replication() -> None:
     async with members_and_caller() as (members, caller):
         await send_many(caller, members.master.broker.address, 3)
         await eventually(lambda: is_level(members))

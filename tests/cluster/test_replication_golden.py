@@ -8,7 +8,7 @@ from tests.golden.golden import VERSIONS, RecordedFrame, recorded_frames, unpack
 from tests.support.clocks import SettableClock
 from tests.support.replication import MASTER, MASTER_HA, SLAVE, RawPeer, log_bytes
 from tests.support.stores import opened, read_all
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.master_address import MasterAddress
@@ -50,7 +50,7 @@ def slave_log(run: str, tmp_path: Path, size: int) -> bytes:
 @pytest.mark.parametrize("chunk", [None, 1, 1000], ids=["as recorded", "byte by byte", "large"])
 @pytest.mark.parametrize("run", VERSIONS)
 async def test_recorded_transfers_build_the_slave_s_log_to_the_byte(
-    autojump_clock: MockClock, tmp_path: Path, run: str, chunk: int | None
+    tmp_path: Path, run: str, chunk: int | None
 ) -> None:
     """And what lies in it can be read: the store built its queues from the copied bytes."""
     frames = ha_frames(run)
@@ -88,9 +88,7 @@ async def test_recorded_transfers_build_the_slave_s_log_to_the_byte(
 
 
 @pytest.mark.parametrize("run", VERSIONS)
-async def test_recorded_slave_is_fed_the_recorded_log(
-    autojump_clock: MockClock, tmp_path: Path, run: str
-) -> None:
+async def test_recorded_slave_is_fed_the_recorded_log(tmp_path: Path, run: str) -> None:
     """Our master on Apache's data gives Apache's slave, by its own reports, the bytes Apache's master gave it."""
     frames = ha_frames(run)
     size = replicated_size(frames)

@@ -3,7 +3,6 @@
 import pytest
 import trio
 from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, caller_of, messages
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
@@ -29,9 +28,7 @@ async def next_message(caller: Caller, addr: str, topic: str, offset: int) -> Me
 
 
 @pytest.mark.slow
-async def test_each_time_it_waits_longer_until_it_is_a_dead_letter(
-    autojump_clock: MockClock,
-) -> None:
+async def test_each_time_it_waits_longer_until_it_is_a_dead_letter() -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         broker = cluster.master.broker
         addr = broker.address
@@ -52,7 +49,7 @@ async def test_each_time_it_waits_longer_until_it_is_a_dead_letter(
         assert (letter.body, letter.keys, letter.reconsume_times) == (b"poison", "k", 5)
 
 
-async def test_handed_back_message_comes_again_after_a_crash(autojump_clock: MockClock) -> None:
+async def test_handed_back_message_comes_again_after_a_crash() -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         await caller.send(addr, b"later")
@@ -70,7 +67,7 @@ async def test_handed_back_message_comes_again_after_a_crash(autojump_clock: Moc
         assert (await caller.pull(addr, 1, topic=RETRY)).code != 0, "once and not twice"
 
 
-async def test_a_slave_has_what_waits_and_what_died(autojump_clock: MockClock) -> None:
+async def test_a_slave_has_what_waits_and_what_died() -> None:
     async with (
         EmbeddedCluster(slaves=1, role="sync-master") as cluster,
         caller_of(cluster) as caller,

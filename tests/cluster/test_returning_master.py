@@ -9,7 +9,6 @@ from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.power_cuts import NumberedPair, cluster_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.replication import log_bytes, secret_file
-from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.exchange import ask_welcome
@@ -36,7 +35,7 @@ async def split(pair: NumberedPair, unheard: int) -> list[bytes]:
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0], ids="kept {}".format)
 @pytest.mark.parametrize("count", [1, 40, 400])
 async def test_power_cut_of_an_asynchronous_master_loses_nothing_that_a_slave_has(
-    autojump_clock: MockClock, count: int, kept: float
+    count: int, kept: float
 ) -> None:
     async with cluster_of(1) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
@@ -56,7 +55,7 @@ async def test_power_cut_of_an_asynchronous_master_loses_nothing_that_a_slave_ha
         assert slave_side.client.state is HAClientState.FOLLOWING
 
 
-async def test_master_whose_disk_is_new_gets_everything(autojump_clock: MockClock) -> None:
+async def test_master_whose_disk_is_new_gets_everything() -> None:
     async with cluster_of(1) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
         sent = await pair.send(500)
@@ -68,7 +67,7 @@ async def test_master_whose_disk_is_new_gets_everything(autojump_clock: MockCloc
         await pair.level(master, slave)
 
 
-async def test_longest_of_two_slaves_is_followed(autojump_clock: MockClock) -> None:
+async def test_longest_of_two_slaves_is_followed() -> None:
     async with cluster_of(2) as pair:
         master, (short, long) = pair.cluster.master, pair.cluster.slaves
         sent = await pair.send(100)
@@ -83,7 +82,7 @@ async def test_longest_of_two_slaves_is_followed(autojump_clock: MockClock) -> N
         await pair.level(master, short, long)
 
 
-async def test_promoted_slave_gets_what_the_other_slave_has_more(autojump_clock: MockClock) -> None:
+async def test_promoted_slave_gets_what_the_other_slave_has_more() -> None:
     async with cluster_of(2) as pair:
         master, (short, long) = pair.cluster.master, pair.cluster.slaves
         sent = await pair.send(100)
@@ -100,9 +99,7 @@ async def test_promoted_slave_gets_what_the_other_slave_has_more(autojump_clock:
         assert await pair.caller.read(long.broker.address) == sent
 
 
-async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule() -> None:
     """It took messages that no slave got, and comes back as a slave of the one that was promoted."""
     async with cluster_of(1) as pair:
         old, (new,) = pair.cluster.master, pair.cluster.slaves
@@ -120,7 +117,7 @@ async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule(
 
 
 async def test_former_slave_that_is_longer_and_diverged_is_not_followed(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster_of(1) as pair:
         (new,) = pair.cluster.slaves
@@ -136,7 +133,7 @@ async def test_former_slave_that_is_longer_and_diverged_is_not_followed(
 
 @pytest.mark.parametrize("silent", ["slave", "name server"])
 async def test_master_serves_after_the_limit_where_a_peer_cannot_be_asked(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, silent: str
+    caplog: pytest.LogCaptureFixture, silent: str
 ) -> None:
     async with cluster_of(1) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
@@ -153,7 +150,6 @@ async def test_master_serves_after_the_limit_where_a_peer_cannot_be_asked(
 
 
 async def test_master_without_room_for_what_it_lacks_waits_for_room(
-    autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It could take no write anyway; and once it has room it would take them beside a slave that has more."""
@@ -179,7 +175,7 @@ async def test_master_without_room_for_what_it_lacks_waits_for_room(
 
 
 async def test_master_gets_its_end_from_a_slave_that_connects_although_nothing_lists_that(
-    autojump_clock: MockClock, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """The name server is down, and the master could not store who its slave is."""
     async with cluster_of(1, ha_secret_file=secret_file(tmp_path / "secret")) as pair:
@@ -194,7 +190,7 @@ async def test_master_gets_its_end_from_a_slave_that_connects_although_nothing_l
         await pair.level(master, slave)
 
 
-async def test_master_waits_for_a_slave_if_configured(autojump_clock: MockClock) -> None:
+async def test_master_waits_for_a_slave_if_configured() -> None:
     async with cluster_of(1, ha_return="wait", ha_return_wait=5.0) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
         sent = await pair.send(50)
@@ -215,7 +211,7 @@ async def test_master_waits_for_a_slave_if_configured(autojump_clock: MockClock)
         await pair.level(master, slave)
 
 
-async def test_choice_may_change_while_it_waits(autojump_clock: MockClock) -> None:
+async def test_choice_may_change_while_it_waits() -> None:
     async with cluster_of(1, ha_return="wait", ha_return_wait=5.0) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
         await pair.send(50)
@@ -230,7 +226,7 @@ async def test_choice_may_change_while_it_waits(autojump_clock: MockClock) -> No
 
 
 async def test_slave_that_goes_away_in_the_middle_does_not_hold_the_master_for_ever(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster_of(1) as pair:
         master, (slave,) = pair.cluster.master, pair.cluster.slaves
@@ -244,7 +240,7 @@ async def test_slave_that_goes_away_in_the_middle_does_not_hold_the_master_for_e
         assert (await pair.caller.send(master.broker.address, b"on")).code == ResponseCode.SUCCESS
 
 
-async def test_lone_master_starts_at_once(autojump_clock: MockClock) -> None:
+async def test_lone_master_starts_at_once() -> None:
     async with cluster_of(0) as pair:
         await pair.send(5)
         await pair.cut_power(pair.cluster.master)
@@ -255,7 +251,7 @@ async def test_lone_master_starts_at_once(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("outage", [0.2, 3.0, 20.0, 90.0])
 async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
-    autojump_clock: MockClock, outage: float
+    outage: float,
 ) -> None:
     """They often share a machine. The name server lists no broker at first: the slave has yet to register again."""
     async with cluster_of(1, role="sync-master") as pair:
@@ -275,9 +271,7 @@ async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
         await pair.level(cluster.master, cluster.slaves[0])
 
 
-async def test_former_master_that_lost_its_name_server_finds_its_successor(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_that_lost_its_name_server_finds_its_successor() -> None:
     async with cluster_of(1) as pair:
         cluster = pair.cluster
         old, (new,) = cluster.master, cluster.slaves
@@ -296,9 +290,7 @@ async def test_former_master_that_lost_its_name_server_finds_its_successor(
         assert new.broker.store.writable
 
 
-async def test_former_master_that_follows_no_longer_takes_its_successor_for_a_slave(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_that_follows_no_longer_takes_its_successor_for_a_slave() -> None:
     """Or it would wait for that one, should it die and this one take over again."""
     async with cluster_of(1) as pair:
         cluster = pair.cluster
@@ -316,9 +308,7 @@ async def test_former_master_that_follows_no_longer_takes_its_successor_for_a_sl
         assert trio.current_time() - started < 4
 
 
-async def test_stranger_on_an_open_link_is_not_asked_for_messages(
-    autojump_clock: MockClock,
-) -> None:
+async def test_stranger_on_an_open_link_is_not_asked_for_messages() -> None:
     async with cluster_of(0) as pair:
         broker, stranger = pair.cluster.master.broker, "10.0.0.66"
         link = await pair.cluster.memory_network.host(stranger).dial(broker.ha_address)

@@ -13,7 +13,6 @@ import trio
 from tests.cluster.members import RIVAL, listed, rival_of
 from tests.support.caller import Caller, accepted, bodies, caller_of
 from tests.support.replication import log_bytes
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.namesrv.routes import RouteInfoManager
@@ -43,7 +42,7 @@ def tear_end(member: Member, end: int) -> None:
 
 
 async def test_second_master_takes_no_writes_and_reports_the_reason(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         first = cluster.master.broker.address
@@ -59,7 +58,7 @@ async def test_second_master_takes_no_writes_and_reports_the_reason(
 
 
 async def test_second_master_stands_aside_where_the_name_server_would_list_it(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Apache's name server lists the one that registered last.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
@@ -74,7 +73,7 @@ async def test_second_master_stands_aside_where_the_name_server_would_list_it(
 
 
 async def test_dead_master_that_is_still_listed_does_not_delay_the_next_one(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
     monkeypatch.setattr(RouteInfoManager, "channel_closed", lambda *_: None)
@@ -87,7 +86,7 @@ async def test_dead_master_that_is_still_listed_does_not_delay_the_next_one(
         assert (await call.send(rival.broker.address, b"mine")).code == ResponseCode.SUCCESS
 
 
-async def test_second_master_takes_over_when_the_first_is_gone(autojump_clock: MockClock) -> None:
+async def test_second_master_takes_over_when_the_first_is_gone() -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         rival = rival_of(cluster)
         await rival.start()
@@ -99,7 +98,7 @@ async def test_second_master_takes_over_when_the_first_is_gone(autojump_clock: M
 
 @pytest.mark.parametrize("outage", [0.5, 3.0, 6.0, 21.0, 70.0])
 async def test_second_master_stands_aside_through_an_outage_of_the_name_server(
-    autojump_clock: MockClock, outage: float
+    outage: float,
 ) -> None:
     """It lists no broker when it comes back, and the first registers again a little later."""
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
@@ -118,9 +117,7 @@ async def test_second_master_stands_aside_through_an_outage_of_the_name_server(
         assert (await call.send(rival.broker.address, b"now it is mine")).code == 0
 
 
-async def test_slave_asks_the_master_it_followed_before_it_takes_over(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_asks_the_master_it_followed_before_it_takes_over() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         slave = cluster.slaves[0].broker
         await trio.sleep(1)
@@ -130,9 +127,7 @@ async def test_slave_asks_the_master_it_followed_before_it_takes_over(
         assert cluster.master.broker.store.writable
 
 
-async def test_slave_asks_the_master_that_a_new_name_server_does_not_list_yet(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_asks_the_master_that_a_new_name_server_does_not_list_yet() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         slave = cluster.slaves[0].broker
         await trio.sleep(1)
@@ -147,9 +142,7 @@ async def test_slave_asks_the_master_that_a_new_name_server_does_not_list_yet(
         assert cluster.master.broker.store.writable
 
 
-async def test_slave_gets_what_it_lacks_from_the_former_master_that_no_name_server_lists(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_gets_what_it_lacks_from_the_former_master_that_no_name_server_lists() -> None:
     """The operator looked at nothing: neither how far the slave was, nor whether there is a name server."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         former, slave = cluster.master.broker, cluster.slaves[0].broker
@@ -166,9 +159,9 @@ async def test_slave_gets_what_it_lacks_from_the_former_master_that_no_name_serv
         assert bodies(await call.pull(slave.address, 0)) == [b"first", b"second"]
 
 
-async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_name_server_lists(
-    autojump_clock: MockClock,
-) -> None:
+async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_name_server_lists() -> (
+    None
+):
     async with (
         EmbeddedCluster(slaves=1, role="sync-master", ha_return_wait=1.0) as cluster,
         caller_of(cluster) as call,
@@ -192,9 +185,7 @@ async def test_promoted_slave_that_loses_its_end_asks_the_former_master_that_no_
         assert log_bytes(member.broker.store) == log_bytes(former.store)
 
 
-async def test_promoted_slave_that_loses_its_end_asks_a_former_master_that_comes_back(
-    autojump_clock: MockClock,
-) -> None:
+async def test_promoted_slave_that_loses_its_end_asks_a_former_master_that_comes_back() -> None:
     """It is not waited for; but while a name server is, it is asked too."""
     async with (
         EmbeddedCluster(slaves=1, role="sync-master", ha_return_wait=20.0) as cluster,
@@ -218,9 +209,7 @@ async def test_promoted_slave_that_loses_its_end_asks_a_former_master_that_comes
         assert log_bytes(member.broker.store)[:end] == log_bytes(former.store)[:end]
 
 
-async def test_new_master_has_the_topics_of_the_former_one_that_no_name_server_lists(
-    autojump_clock: MockClock,
-) -> None:
+async def test_new_master_has_the_topics_of_the_former_one_that_no_name_server_lists() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         former, slave = cluster.master.broker, cluster.slaves[0].broker
         await trio.sleep(3)
@@ -254,9 +243,7 @@ async def successor_that_will_wait(
         yield cluster, successor, order
 
 
-async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
-    autojump_clock: MockClock,
-) -> None:
+async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet() -> None:
     """It is listed while it waits for another slave, and lacks the topic until it asks for it."""
     async with (
         successor_that_will_wait(1.0) as (cluster, successor, order),
@@ -277,9 +264,9 @@ async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet(
             assert member.broker.state.topics.topic_config("new") is not None
 
 
-async def test_role_that_was_answered_survives_a_crash_although_the_new_master_still_waits(
-    autojump_clock: MockClock,
-) -> None:
+async def test_role_that_was_answered_survives_a_crash_although_the_new_master_still_waits() -> (
+    None
+):
     """It waits for a slave that may have more, and takes no writes yet."""
     async with successor_that_will_wait(1.0) as (_, successor, order):
         answer = await order()
@@ -290,9 +277,7 @@ async def test_role_that_was_answered_survives_a_crash_although_the_new_master_s
         assert successor.broker.role == "async-master"
 
 
-async def test_no_name_server_lists_a_slave_as_master_from_the_moment_of_the_order(
-    autojump_clock: MockClock,
-) -> None:
+async def test_no_name_server_lists_a_slave_as_master_from_the_moment_of_the_order() -> None:
     """It registers for another reason at that moment, and waits for a slave that may have more of the log."""
     async with (
         successor_that_will_wait(5.0) as (cluster, successor, order),
@@ -306,9 +291,7 @@ async def test_no_name_server_lists_a_slave_as_master_from_the_moment_of_the_ord
         assert 0 not in await listed(cluster)
 
 
-async def test_masters_that_start_together_do_not_both_take_writes(
-    autojump_clock: MockClock,
-) -> None:
+async def test_masters_that_start_together_do_not_both_take_writes() -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         rival = rival_of(cluster)
         await cluster.master.stop()
@@ -325,9 +308,7 @@ async def test_masters_that_start_together_do_not_both_take_writes(
         assert await listed(cluster) == {0: winner.broker.address}
 
 
-async def test_masters_that_start_together_without_a_name_server_do_not_both_take_writes(
-    autojump_clock: MockClock,
-) -> None:
+async def test_masters_that_start_together_without_a_name_server_do_not_both_take_writes() -> None:
     """Neither answers the other's first search. The one that claims later finds the other by its second."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = cluster.master, cluster.slaves[0]
@@ -348,9 +329,7 @@ async def test_masters_that_start_together_without_a_name_server_do_not_both_tak
         assert sum(member.broker.store.writable for member in (first, second)) == 1
 
 
-async def test_master_that_was_refused_later_stands_aside_until_it_is_listed(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_was_refused_later_stands_aside_until_it_is_listed() -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         rival = rival_of(cluster)
         # The rival cannot reach the name server at first, so it serves.
@@ -365,9 +344,7 @@ async def test_master_that_was_refused_later_stands_aside_until_it_is_listed(
 
 
 @pytest.mark.parametrize("master_role", ["async-master", "sync-master"])
-async def test_master_and_slave_change_places_under_load(
-    autojump_clock: MockClock, master_role: str
-) -> None:
+async def test_master_and_slave_change_places_under_load(master_role: str) -> None:
     async with EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster:
         old, new = cluster.master.broker, cluster.slaves[0].broker
         acknowledged: list[bytes] = []
@@ -406,7 +383,7 @@ async def test_master_and_slave_change_places_under_load(
 
 @pytest.mark.parametrize("restarted_as", [None, "slave", "async-master"])
 async def test_what_was_acknowledged_can_be_read_at_the_successor_however_new_its_topic(
-    autojump_clock: MockClock, restarted_as: Literal["slave", "async-master"] | None
+    restarted_as: Literal["slave", "async-master"] | None,
 ) -> None:
     """A slave copies the topics every ten seconds; the message that created one is there at once."""
     async with (
@@ -431,9 +408,7 @@ async def test_what_was_acknowledged_can_be_read_at_the_successor_however_new_it
         assert await listed(cluster) == {0: successor.address}
 
 
-async def test_topic_that_was_deleted_stays_so_at_the_successor(
-    autojump_clock: MockClock,
-) -> None:
+async def test_topic_that_was_deleted_stays_so_at_the_successor() -> None:
     """Its messages are in the log as before."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         master, successor = cluster.master.broker, cluster.slaves[0].broker
@@ -447,9 +422,7 @@ async def test_topic_that_was_deleted_stays_so_at_the_successor(
         assert successor.state.topics.topic_config("gone") is None
 
 
-async def test_role_that_cannot_be_is_refused_and_nothing_changes(
-    autojump_clock: MockClock,
-) -> None:
+async def test_role_that_cannot_be_is_refused_and_nothing_changes() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         master = cluster.master.broker
         for role, broker_id in (("slave", 0), ("slave", -1), ("async-master", 1), ("emperor", 0)):
@@ -472,9 +445,7 @@ class FullDisk(MemoryDisk):
         super().rename(old, new)
 
 
-async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master() -> None:
     """Taken all the same it would be gone with the next restart, and there would be no master then."""
     async with (
         EmbeddedCluster(slaves=1, make_disk=FullDisk) as cluster,
@@ -503,9 +474,7 @@ async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
         assert (await slave.start()).role == "async-master"
 
 
-async def test_slave_follows_a_master_that_came_later_within_seconds(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_follows_a_master_that_came_later_within_seconds() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         slave = cluster.slaves[0]
         await slave.stop()

@@ -8,7 +8,6 @@ import trio
 import trustme
 from tests.support.caller import caller_of
 from tests.support.replication import RawPeer, log_bytes, secret_file, write_private
-from trio.testing import MockClock
 
 from rocketrio_broker import broker
 from rocketrio_broker.broker import open_broker
@@ -47,13 +46,12 @@ async def replicate(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("role", ["async-master", "sync-master"])
-async def test_slave_with_the_secret_follows(
-    autojump_clock: MockClock, secret: Path, role: MasterRole
-) -> None:
+async def test_slave_with_the_secret_follows(secret: Path, role: MasterRole) -> None:
     async with EmbeddedCluster(slaves=1, role=role, ha_secret_file=secret) as cluster:
         await replicate(cluster)
 
 
+@pytest.mark.real
 async def test_slave_with_the_secret_follows_over_sockets(tmp_path: Path, secret: Path) -> None:
     """Ports that were not chosen, files, and more than sockets take at once."""
     async with EmbeddedCluster(
@@ -71,7 +69,7 @@ async def test_slave_with_the_secret_follows_over_sockets(tmp_path: Path, secret
         assert log_bytes(slave.store) == log_bytes(master.store)
 
 
-async def test_slave_with_a_certificate_follows(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_slave_with_a_certificate_follows(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     write_private(authority.issue_cert("broker-a"), tmp_path / "broker.pem")
@@ -84,7 +82,7 @@ async def test_slave_with_a_certificate_follows(autojump_clock: MockClock, tmp_p
 
 
 async def test_stranger_gets_no_byte_and_the_master_logs_its_address(
-    autojump_clock: MockClock, secret: Path, caplog: pytest.LogCaptureFixture
+    secret: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
         await replicate(cluster)
@@ -100,7 +98,7 @@ async def test_stranger_gets_no_byte_and_the_master_logs_its_address(
 
 
 async def test_slave_without_the_secret_reports_why_it_does_not_follow(
-    autojump_clock: MockClock, secret: Path, tmp_path: Path
+    secret: Path, tmp_path: Path
 ) -> None:
     other = secret_file(tmp_path / "other", "quite another secret, as long")
     async with EmbeddedCluster(ha_secret_file=secret) as cluster:
@@ -129,7 +127,7 @@ async def test_slave_without_the_secret_reports_why_it_does_not_follow(
 
 
 async def test_answers_at_the_client_port_do_not_make_a_slave_forget_its_epochs(
-    autojump_clock: MockClock, secret: Path, monkeypatch: pytest.MonkeyPatch
+    secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def as_apaches(*_: object) -> Identity:
         return Identity("broker-a", 0, None)
@@ -150,9 +148,7 @@ async def test_secret_that_cannot_be_read_stops_the_start(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("host", [STRANGER, "10.0.0.11"])
-async def test_strangers_who_prove_nothing_keep_no_slave_out(
-    autojump_clock: MockClock, secret: Path, host: str
-) -> None:
+async def test_strangers_who_prove_nothing_keep_no_slave_out(secret: Path, host: str) -> None:
     """Twenty connections a second, also from behind the slave's own address; a slave that comes back gets in."""
     async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
         dial = cluster.dial_from(host)
@@ -177,7 +173,7 @@ async def test_strangers_who_prove_nothing_keep_no_slave_out(
 
 @pytest.mark.parametrize("name", ["broker-a", "broker-b"])
 async def test_request_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name_alone(
-    autojump_clock: MockClock, secret: Path, name: str
+    secret: Path, name: str
 ) -> None:
     """Also where a name server sends him elsewhere: the questions go over the same link as the log."""
     async with EmbeddedCluster(ha_secret_file=secret) as cluster, caller_of(cluster) as call:
@@ -199,7 +195,7 @@ async def test_request_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name_
 
 
 async def test_pair_continues_while_secret_and_certificates_are_renewed(
-    autojump_clock: MockClock, tmp_path: Path, secret: Path
+    tmp_path: Path, secret: Path
 ) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")

@@ -24,7 +24,6 @@ from tests.cluster.group_at_work import (
 from tests.support.caller import COMMIT, SUBSCRIPTION, Caller, caller_of, messages
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.standings import force
-from trio.testing import MockClock
 
 from rocketrio import (
     CommitRefusedError,
@@ -74,7 +73,7 @@ async def lose_the_end(
     ],
 )
 async def test_what_is_acknowledged_after_the_cut_is_delivered_to_running_members(
-    autojump_clock: MockClock, new: int, mode: str, tmp_path: Path
+    new: int, mode: str, tmp_path: Path
 ) -> None:
     options: dict[str, dict[str, Any]] = {
         "several": {"count": 3},
@@ -95,7 +94,7 @@ async def test_what_is_acknowledged_after_the_cut_is_delivered_to_running_member
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
 async def test_broadcasting_member_that_was_away_goes_back_by_its_file(
-    autojump_clock: MockClock, new: int, tmp_path: Path
+    new: int, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"mode": "broadcasting", "offsets_path": tmp_path / "offsets.json"}
     before, after = Handled(), Handled()
@@ -116,9 +115,7 @@ async def test_broadcasting_member_that_was_away_goes_back_by_its_file(
 
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
-async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(
-    autojump_clock: MockClock, new: int
-) -> None:
+async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(new: int) -> None:
     """The slave got progress that its log never had: a member that starts later reads the new messages too."""
     handled = Handled()
     async with asynchronous_pair() as (cluster, caller):
@@ -132,9 +129,7 @@ async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(
 
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
-async def test_a_member_that_never_commits_goes_back_too(
-    autojump_clock: MockClock, new: int
-) -> None:
+async def test_a_member_that_never_commits_goes_back_too(new: int) -> None:
     handled = Handled()
     async with (
         asynchronous_pair() as (cluster, caller),
@@ -148,7 +143,7 @@ async def test_a_member_that_never_commits_goes_back_too(
 @pytest.mark.parametrize("auto_commit", [True, False], ids=["commits", "never commits"])
 @pytest.mark.parametrize("orderly", [False, True], ids=["side by side", "orderly"])
 async def test_what_a_member_had_pulled_and_not_handled_is_delivered(
-    autojump_clock: MockClock, orderly: bool, auto_commit: bool, new: int
+    orderly: bool, auto_commit: bool, new: int
 ) -> None:
     """It holds messages from both sides of the cut: none of the shared ones goes missing with the lost ones."""
     handled = Handled(seconds=5.0)
@@ -169,7 +164,7 @@ async def test_what_a_member_had_pulled_and_not_handled_is_delivered(
 
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
-async def test_power_cut_of_a_lone_master(autojump_clock: MockClock, new: int) -> None:
+async def test_power_cut_of_a_lone_master(new: int) -> None:
     """What was not synced is gone, the offsets are given again by the same broker."""
     handled = Handled()
     async with EmbeddedCluster(make_disk=FaultyDisk) as cluster, caller_of(cluster) as caller:
@@ -191,9 +186,7 @@ async def test_power_cut_of_a_lone_master(autojump_clock: MockClock, new: int) -
             await handled.wait(await send_named(caller, master, "new", new))
 
 
-async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
-    autojump_clock: MockClock,
-) -> None:
+async def test_commit_of_what_is_gone_is_refused_and_moves_no_group() -> None:
     """The member stands still, so that no pull tells it before."""
     handled = Handled()
     async with (
@@ -222,9 +215,7 @@ async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
 
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
-async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(
-    autojump_clock: MockClock, new: int
-) -> None:
+async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(new: int) -> None:
     """Both lost power; the master is back first, and the slave's table counts messages that neither has."""
     async with asynchronous_pair() as (cluster, caller):
         await caller.commit(cluster.master.broker.address, SHARED - 5)
@@ -245,7 +236,7 @@ async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(
 
 @pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
 async def test_former_master_reports_no_progress_on_what_it_cut_off(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, new: int
+    monkeypatch: pytest.MonkeyPatch, new: int
 ) -> None:
     """From the cut on: a member that starts there would pass over messages at places that were used again."""
 
@@ -274,9 +265,7 @@ async def test_former_master_reports_no_progress_on_what_it_cut_off(
         assert await caller.committed(broker.address) == SHARED
 
 
-async def test_former_master_contributes_progress_that_it_alone_has(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_contributes_progress_that_it_alone_has() -> None:
     """Though something else that it knows is never taken over: an offset of 0 in a queue without messages."""
     async with asynchronous_pair() as (cluster, caller):
         former, new = cluster.master, cluster.slaves[0]
@@ -297,7 +286,7 @@ async def test_former_master_contributes_progress_that_it_alone_has(
 
 
 async def test_member_asks_an_apache_master_where_its_group_is(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It names no epoch, and the end of that moment as next offset."""
     monkeypatch.setattr(ReaderEpochs, "current", None)
@@ -316,9 +305,7 @@ async def test_member_asks_an_apache_master_where_its_group_is(
         await handled.wait(await lose_the_end(cluster, caller, handled, FEW))
 
 
-async def test_master_that_has_not_taken_over_confirms_no_position(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_has_not_taken_over_confirms_no_position() -> None:
     """Its log may have lost its end, and has no epoch yet that says so."""
     async with asynchronous_pair() as (cluster, caller):
         master = cluster.master.broker
@@ -337,9 +324,7 @@ async def test_master_that_has_not_taken_over_confirms_no_position(
         assert (await caller.pool.call(master.address, beyond)).code == ResponseCode.SUCCESS
 
 
-async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_master(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_master() -> None:
     """It may still hold what the master has lost."""
     async with asynchronous_pair() as (cluster, caller):
         await trio.sleep(3)
@@ -363,9 +348,7 @@ async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_maste
         assert messages(answer)[-1].body == b"new-0"
 
 
-async def test_slave_that_is_behind_names_no_epoch_for_a_position_beyond_its_end(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_that_is_behind_names_no_epoch_for_a_position_beyond_its_end() -> None:
     """A member sought back there: a commit that named the slave's epoch would count only what the slave has."""
     async with asynchronous_pair() as (cluster, caller):
         slave = cluster.slaves[0].broker
@@ -375,9 +358,7 @@ async def test_slave_that_is_behind_names_no_epoch_for_a_position_beyond_its_end
             assert ("rocketrioEpoch" in answer.ext_fields) is is_named
 
 
-async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_committed(
-    autojump_clock: MockClock,
-) -> None:
+async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_committed() -> None:
     """As they ask it: no field of rocketrio goes in, none comes out, and their commit on the way hides nothing."""
     async with asynchronous_pair() as (cluster, caller):
         new_master = await fail_over(cluster, caller)
@@ -399,9 +380,7 @@ async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_c
         assert await caller.committed(new_master.address) == SHARED - 5
 
 
-async def test_a_reader_without_commits_beyond_the_end_is_sent_to_the_end(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_reader_without_commits_beyond_the_end_is_sent_to_the_end() -> None:
     async with asynchronous_pair() as (cluster, caller):
         new_master = await fail_over(cluster, caller)
         answer = await caller.pull(new_master.address, SHARED + LOST, group="nobody")

@@ -8,7 +8,6 @@ import pytest
 import trio
 from tests.cluster.members import level, listed, rival_of, role_of, store
 from tests.support.caller import Caller, accepted, caller_of
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.ha.survey import ASK_LIMIT
@@ -27,9 +26,7 @@ async def promote(call: Caller, member: Member, role: str = "sync-master") -> No
 
 
 @pytest.mark.parametrize("role", ["sync-master", "async-master"])
-async def test_slave_of_a_silent_master_takes_over_within_seconds(
-    autojump_clock: MockClock, role: str
-) -> None:
+async def test_slave_of_a_silent_master_takes_over_within_seconds(role: str) -> None:
     async with (
         EmbeddedCluster(slaves=1, role=role, ha_divergent_tail="cut") as cluster,  # type: ignore[arg-type]
         caller_of(cluster) as call,
@@ -54,9 +51,7 @@ async def test_slave_of_a_silent_master_takes_over_within_seconds(
         }
 
 
-async def test_synchronous_master_acknowledges_nothing_after_it_was_replaced(
-    autojump_clock: MockClock,
-) -> None:
+async def test_synchronous_master_acknowledges_nothing_after_it_was_replaced() -> None:
     """Its clients still reach it; the name server and its slave do not."""
     async with (
         EmbeddedCluster(slaves=1, role="sync-master", ha_divergent_tail="cut") as cluster,
@@ -90,9 +85,9 @@ async def test_synchronous_master_acknowledges_nothing_after_it_was_replaced(
     assert len(answers) > 10
 
 
-async def test_master_that_was_replaced_while_its_process_stood_does_not_come_back_as_master(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_was_replaced_while_its_process_stood_does_not_come_back_as_master() -> (
+    None
+):
     """Its connection is closed, so it registers at once, and not after a period; the new one is asked, and answers."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = cluster.master, cluster.slaves[0]
@@ -106,9 +101,7 @@ async def test_master_that_was_replaced_while_its_process_stood_does_not_come_ba
         assert role_of(first)[0] == "slave"
 
 
-async def test_master_that_answers_one_name_server_is_not_replaced_at_the_other(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_answers_one_name_server_is_not_replaced_at_the_other() -> None:
     """The slave is refused by one name server while the other still asks: it is listed as master by neither."""
     other_host = "10.0.0.8"
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
@@ -136,9 +129,7 @@ async def test_master_that_answers_one_name_server_is_not_replaced_at_the_other(
         await store(call, first, b"as ever")
 
 
-async def test_master_that_one_name_server_refuses_is_not_listed_by_one_that_still_asks(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_one_name_server_refuses_is_not_listed_by_one_that_still_asks() -> None:
     """A second master of the name stands aside, and the live one is silent for one of two name servers."""
     other_host = "10.0.0.8"
     async with EmbeddedCluster() as cluster:
@@ -164,9 +155,7 @@ async def test_master_that_one_name_server_refuses_is_not_listed_by_one_that_sti
             )
 
 
-async def test_promoted_slave_gets_what_a_silent_master_sent_to_another_slave_meanwhile(
-    autojump_clock: MockClock,
-) -> None:
+async def test_promoted_slave_gets_what_a_silent_master_sent_to_another_slave_meanwhile() -> None:
     """The other slave has said where its log ends before that; the master is silent for the promoted one alone."""
     async with (
         EmbeddedCluster(slaves=2, ha_divergent_tail="cut") as cluster,

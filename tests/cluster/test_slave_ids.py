@@ -11,7 +11,6 @@ import pytest
 import trio
 from tests.cluster.members import level, listed, role_of, store
 from tests.support.caller import Caller, accepted, caller_of
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.processors.role import RoleProcessor
@@ -70,9 +69,7 @@ async def each_has_its_own(cluster: EmbeddedCluster, *members: Member) -> None:
     await level(*members)
 
 
-async def test_former_master_does_not_get_the_id_in_its_successors_settings(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_does_not_get_the_id_in_its_successors_settings() -> None:
     """b2 is master when b0 comes back, and later starts with its settings again."""
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
         b0, b1, b2 = await settled(cluster, call)
@@ -89,9 +86,7 @@ async def test_former_master_does_not_get_the_id_in_its_successors_settings(
         await each_has_its_own(cluster, b0, b1, b2)
 
 
-async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away() -> None:
     """b2 was there once, and b1, which has been started again since, remembers it."""
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
         b0, b1, b2 = await settled(cluster, call)
@@ -109,9 +104,7 @@ async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away(
         await each_has_its_own(cluster, b0, b1, b2)
 
 
-async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them() -> None:
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
         b0, b1, b2 = cluster.members
         await trio.sleep(2)
@@ -132,7 +125,7 @@ async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them
 
 @pytest.mark.parametrize("order", [*permutations(range(3))])
 async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
-    autojump_clock: MockClock, order: tuple[int, int, int]
+    order: tuple[int, int, int],
 ) -> None:
     """b0 was given 2 before the master had ever met b2; they start in every order."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
@@ -164,9 +157,7 @@ async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
         assert role_of(b0) == ("slave", 3), "it is kept"
 
 
-async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns_with_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns_with_it() -> None:
     """b0 and b1 change places, so b0 has 1; then b1 starts with its settings, while b2 is master."""
     async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
         b0, b1, b2 = await settled(cluster, call)
@@ -186,7 +177,7 @@ async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns
         await each_has_its_own(cluster, b0, b1, b2)
 
 
-async def test_two_given_ids_that_are_one_become_two(autojump_clock: MockClock) -> None:
+async def test_two_given_ids_that_are_one_become_two() -> None:
     """An operator has given both, or two masters have."""
     async with EmbeddedCluster(slaves=3) as cluster, caller_of(cluster) as call:
         b0, *slaves = cluster.members
@@ -198,9 +189,7 @@ async def test_two_given_ids_that_are_one_become_two(autojump_clock: MockClock) 
         await each_has_its_own(cluster, b0, *slaves)
 
 
-async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it() -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         slave = cluster.slaves[0]
         accepted(await call.change_role(slave.broker.address, "slave", 7))
@@ -217,7 +206,7 @@ async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it(
 
 
 async def test_given_id_stays_with_its_problem_at_a_master_that_gives_no_ids(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Apache's master does not know the request."""
     monkeypatch.delattr(RoleProcessor, "claim_slave_id")
@@ -233,7 +222,7 @@ async def test_given_id_stays_with_its_problem_at_a_master_that_gives_no_ids(
 
 
 async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         first, second = cluster.slaves[0], another_slave(cluster, 1)
@@ -258,9 +247,7 @@ async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(
         assert not await problems(call, first)
 
 
-async def test_given_id_is_not_changed_because_of_the_brokers_own_former_address(
-    autojump_clock: MockClock,
-) -> None:
+async def test_given_id_is_not_changed_because_of_the_brokers_own_former_address() -> None:
     """The same broker has moved, and its former connection seems to stand."""
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         slave = cluster.slaves[0]

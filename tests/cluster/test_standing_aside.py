@@ -12,7 +12,6 @@ from tests.support.caller import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, 
 from tests.support.clients import client_of
 from tests.support.standings import force
 from tests.support.waiting import eventually
-from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_admin, open_consumer
 from rocketrio.consuming.pull import PullAPIWrapper
@@ -152,7 +151,7 @@ async def wait_given(given: list[MessageExt], count: int) -> None:
 
 @pytest.mark.parametrize("return_role", ["follow", "stand-aside"])
 async def test_readers_with_the_old_route_go_on_at_the_new_master(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, return_role: str
+    caplog: pytest.LogCaptureFixture, return_role: str
 ) -> None:
     async with pair_of_brokers(ha_return_role=return_role) as pair, reading(pair) as (_, given):
         await wait_given(given, 100)
@@ -173,9 +172,7 @@ async def test_readers_with_the_old_route_go_on_at_the_new_master(
         assert "lowered" not in caplog.text
 
 
-async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_call(
-    autojump_clock: MockClock,
-) -> None:
+async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_call() -> None:
     """A single pull, as for a position or a page, sees no error."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         await pair.fail_over()
@@ -192,7 +189,7 @@ async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_ca
 
 
 async def test_clients_ignore_a_lower_offset_from_a_former_master(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first comes back and knows no other broker: as a broker of before, and one that cannot see the other."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair, reading(pair) as (_, given):
@@ -211,9 +208,7 @@ async def test_clients_ignore_a_lower_offset_from_a_former_master(
         assert [message.queue_offset for message in given] == list(range(170))
 
 
-async def test_held_pulls_are_answered_when_another_master_is_found(
-    autojump_clock: MockClock,
-) -> None:
+async def test_held_pulls_are_answered_when_another_master_is_found() -> None:
     async with pair_of_brokers() as pair, trio.open_nursery() as nursery:
         answers: list[RemotingCommand] = []
 
@@ -231,9 +226,7 @@ async def test_held_pulls_are_answered_when_another_master_is_found(
 
 
 @pytest.mark.parametrize("offset", [0, 50, 100, 160])
-async def test_requests_of_java_shape_are_refused_and_leave_nothing(
-    autojump_clock: MockClock, offset: int
-) -> None:
+async def test_requests_of_java_shape_are_refused_and_leave_nothing(offset: int) -> None:
     """As Java's clients send them: no claim, no generation, no heartbeat of rocketrio, commits without an answer."""
     async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         pool, former = pair.call.pool, pair.former.address
@@ -281,9 +274,9 @@ async def test_requests_of_java_shape_are_refused_and_leave_nothing(
         assert answer.code in (0, ResponseCode.SYSTEM_BUSY)
 
 
-async def test_readers_get_nothing_while_a_former_master_looks_whether_another_one_is_still_alive(
-    autojump_clock: MockClock,
-) -> None:
+async def test_readers_get_nothing_while_a_former_master_looks_whether_another_one_is_still_alive() -> (
+    None
+):
     async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         await pair.fail_over()
         await pair.bring_back()
@@ -296,7 +289,7 @@ async def test_readers_get_nothing_while_a_former_master_looks_whether_another_o
         assert codes == {ResponseCode.SERVICE_NOT_AVAILABLE}
 
 
-async def test_no_name_server_lists_a_master_that_does_not_lead(autojump_clock: MockClock) -> None:
+async def test_no_name_server_lists_a_master_that_does_not_lead() -> None:
     """The name server and the second broker lose the first one: the second is listed once it takes writes."""
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         await call.send(cluster.master.broker.address, b"0")
@@ -317,9 +310,7 @@ async def test_no_name_server_lists_a_master_that_does_not_lead(autojump_clock: 
         assert was_listed
 
 
-async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothing(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothing() -> None:
     """It waits for a slave that may have more of the log, and is read from meanwhile."""
     async with pair_of_brokers(ha_return="wait", ha_return_wait=5.0) as pair:
         await pair.cluster.slaves[0].kill()
@@ -342,9 +333,7 @@ async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothin
 
 
 @pytest.mark.parametrize("return_role", ["stand-aside", "follow"])
-async def test_slave_takes_no_end_from_a_former_master_that_is_back(
-    return_role: str, autojump_clock: MockClock
-) -> None:
+async def test_slave_takes_no_end_from_a_former_master_that_is_back(return_role: str) -> None:
     """The slave has not learned of the successor, and would show its readers what the successor never had."""
     async with (
         EmbeddedCluster(slaves=2, ha_return_role=return_role) as cluster,
@@ -371,9 +360,7 @@ async def test_slave_takes_no_end_from_a_former_master_that_is_back(
         assert "No slave may follow" in (former.state.ha_service.statistics().last_refusal or "")
 
 
-async def test_former_master_sends_its_slaves_nothing_more_once_it_finds_its_successor(
-    autojump_clock: MockClock,
-) -> None:
+async def test_former_master_sends_its_slaves_nothing_more_once_it_finds_its_successor() -> None:
     """The slave is cut off from the successor and the name server, and stays connected."""
     async with (
         EmbeddedCluster(slaves=2, ha_return_role="stand-aside") as cluster,
@@ -405,9 +392,7 @@ async def test_former_master_sends_its_slaves_nothing_more_once_it_finds_its_suc
         assert not former.state.ha_service.connections
 
 
-async def test_refused_slaves_follow_soon_after_the_master_knows_that_it_may_lead(
-    autojump_clock: MockClock,
-) -> None:
+async def test_refused_slaves_follow_soon_after_the_master_knows_that_it_may_lead() -> None:
     async with EmbeddedCluster(slaves=1) as cluster:
         master, slave = cluster.master.broker, cluster.slaves[0].broker
         await trio.sleep(2)

@@ -9,7 +9,6 @@ import pytest
 import trio
 from tests.support.caller import Caller, bodies
 from tests.support.held_disk import HeldDisk
-from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.settings.config import BrokerConfig
@@ -56,9 +55,7 @@ async def timed_send(caller: Caller, addr: str, body: bytes, **fields: str) -> t
     return answer.code, trio.current_time() - start
 
 
-async def test_no_answer_before_the_disk_has_the_message(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_no_answer_before_the_disk_has_the_message(nursery: trio.Nursery) -> None:
     async with held_broker("sync") as (broker, caller, disk):
         disk.hold()
 
@@ -73,7 +70,7 @@ async def test_no_answer_before_the_disk_has_the_message(
         assert broker.store.flushed.value == broker.store.max_physical_offset
 
 
-async def test_many_sends_share_one_flush(autojump_clock: MockClock) -> None:
+async def test_many_sends_share_one_flush() -> None:
     async with held_broker("sync") as (broker, caller, disk):
         disk.hold()
         codes: list[int] = []
@@ -92,9 +89,7 @@ async def test_many_sends_share_one_flush(autojump_clock: MockClock) -> None:
         assert codes == [ResponseCode.SUCCESS] * 50
 
 
-async def test_flush_that_takes_too_long_is_answered_with_a_timeout(
-    autojump_clock: MockClock,
-) -> None:
+async def test_flush_that_takes_too_long_is_answered_with_a_timeout() -> None:
     async with held_broker("sync") as (broker, caller, disk):
         disk.hold()
         code, seconds = await timed_send(caller, broker.address, b"late")
@@ -104,7 +99,7 @@ async def test_flush_that_takes_too_long_is_answered_with_a_timeout(
         assert bodies(await caller.pull(broker.address, 1)) == [b"late"]
 
 
-async def test_send_with_wait_false_is_answered_before_the_flush(autojump_clock: MockClock) -> None:
+async def test_send_with_wait_false_is_answered_before_the_flush() -> None:
     async with held_broker("sync") as (broker, caller, disk):
         disk.hold()
         code, seconds = await timed_send(
@@ -114,7 +109,7 @@ async def test_send_with_wait_false_is_answered_before_the_flush(autojump_clock:
         assert seconds < 0.01
 
 
-async def test_asynchronous_flush_answers_at_once(autojump_clock: MockClock) -> None:
+async def test_asynchronous_flush_answers_at_once() -> None:
     async with held_broker("async") as (broker, caller, disk):
         disk.hold()
         code, seconds = await timed_send(caller, broker.address, b"quick")
@@ -123,7 +118,7 @@ async def test_asynchronous_flush_answers_at_once(autojump_clock: MockClock) -> 
         assert broker.store.flushed.value < broker.store.max_physical_offset
 
 
-async def test_line_of_waiting_answers_ends_with_its_connection(autojump_clock: MockClock) -> None:
+async def test_line_of_waiting_answers_ends_with_its_connection() -> None:
     async with held_broker("sync") as (broker, caller, disk):
         disk.hold()
         with trio.move_on_after(1):

@@ -8,7 +8,7 @@ import attrs
 import trio
 from tests.support.caller import Caller, caller_of
 from tests.support.replication import REPORT, RawPeer
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -60,7 +60,7 @@ async def story(**settings: Any) -> AsyncGenerator[Story]:
         yield Story(cluster, master, Sends(caller, master.address), nursery)
 
 
-async def test_reports_byte_by_byte_release_sends(autojump_clock: MockClock) -> None:
+async def test_reports_byte_by_byte_release_sends() -> None:
     async with story() as one:
         peer = await one.slave()
         await peer.report(0)
@@ -79,7 +79,7 @@ async def test_reports_byte_by_byte_release_sends(autojump_clock: MockClock) -> 
         assert one.sends.told == {b"first": (ResponseCode.SUCCESS, 1.0)}
 
 
-async def test_report_releases_exactly_the_sends_it_covers(autojump_clock: MockClock) -> None:
+async def test_report_releases_exactly_the_sends_it_covers() -> None:
     async with story() as one:
         peer = await one.slave()
         await peer.report(0)
@@ -95,9 +95,7 @@ async def test_report_releases_exactly_the_sends_it_covers(autojump_clock: MockC
         assert one.sends.told[b"three"] == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
 
 
-async def test_slave_that_claims_unsent_bytes_releases_no_send(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_that_claims_unsent_bytes_releases_no_send() -> None:
     async with story() as one:
         honest = await one.slave()
         await honest.report(0)
@@ -112,7 +110,7 @@ async def test_slave_that_claims_unsent_bytes_releases_no_send(
         assert one.sends.told[b"first"][0] == ResponseCode.SUCCESS
 
 
-async def test_stranger_with_a_log_as_long_releases_no_send(autojump_clock: MockClock) -> None:
+async def test_stranger_with_a_log_as_long_releases_no_send() -> None:
     """These bytes were sent to no slave: whatever it holds up to there is not this message."""
     async with story() as one:
         waiting_for = await one.slave()
@@ -130,7 +128,7 @@ async def test_stranger_with_a_log_as_long_releases_no_send(autojump_clock: Mock
         assert b"second" not in one.sends.told
 
 
-async def test_what_a_slave_had_is_forgotten_when_it_leaves(autojump_clock: MockClock) -> None:
+async def test_what_a_slave_had_is_forgotten_when_it_leaves() -> None:
     async with story() as one:
         fast, slow = await one.slave(), await one.slave(OTHER_HOST)
         for peer in (fast, slow):
@@ -150,9 +148,7 @@ async def test_what_a_slave_had_is_forgotten_when_it_leaves(autojump_clock: Mock
         assert one.sends.told[b"second"] == (ResponseCode.SUCCESS, 1.0)
 
 
-async def test_slave_that_comes_back_early_alone_releases_no_send(
-    autojump_clock: MockClock,
-) -> None:
+async def test_slave_that_comes_back_early_alone_releases_no_send() -> None:
     """Two must have it, and the one that has it is connected twice: its old connection hangs."""
     async with story(in_sync_slaves=2) as one:
         other = await one.slave(OTHER_HOST)
@@ -172,7 +168,7 @@ async def test_slave_that_comes_back_early_alone_releases_no_send(
         assert one.sends.told == {b"first": (ResponseCode.SUCCESS, 0.0)}
 
 
-async def test_two_slaves_of_one_host_are_two(autojump_clock: MockClock) -> None:
+async def test_two_slaves_of_one_host_are_two() -> None:
     async with story(in_sync_slaves=2) as one:
         peers = [await one.slave(), await one.slave()]
         for peer in peers:

@@ -8,7 +8,6 @@ import trio
 from tests.cluster.synchronous import OTHER_HOST, SLAVE_HOST, SYNC_FLUSH, after, synchronous
 from tests.support.caller import SUBSCRIPTION, SUSPEND, bodies
 from tests.support.held_disk import HeldDisk
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST
 from rocketrio_broker.testing.memory_network import MemoryTransport
@@ -25,19 +24,19 @@ OK = ResponseCode.SUCCESS
 # --- each status -------------------------------------------------------------------------------
 
 
-async def test_the_answer_comes_when_the_slave_has_it(autojump_clock: MockClock) -> None:
+async def test_the_answer_comes_when_the_slave_has_it() -> None:
     async with synchronous() as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)  # There and back.
         assert await pair.send() == (OK, 1.0)
 
 
-async def test_an_asynchronous_master_answers_at_once(autojump_clock: MockClock) -> None:
+async def test_an_asynchronous_master_answers_at_once() -> None:
     async with synchronous(role="async-master") as pair:
         pair.part()
         assert await pair.send() == (OK, 0.0)
 
 
-async def test_without_a_slave_the_answer_is_there_at_once(autojump_clock: MockClock) -> None:
+async def test_without_a_slave_the_answer_is_there_at_once() -> None:
     async with synchronous(slaves=0) as pair:
         began = trio.current_time()
         answer = await pair.caller.send(pair.addr, b"alone")
@@ -50,22 +49,20 @@ async def test_without_a_slave_the_answer_is_there_at_once(autojump_clock: MockC
         assert 3.0 <= trio.current_time() - began < 4.0  # slave_timeout, and a flush
 
 
-async def test_send_waits_three_seconds_for_a_silent_slave(
-    autojump_clock: MockClock,
-) -> None:
+async def test_send_waits_three_seconds_for_a_silent_slave() -> None:
     async with synchronous() as pair:
         pair.part()
         assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
         assert len(bodies(await pair.caller.pull(pair.addr, 0))) == 2
 
 
-async def test_the_time_to_wait_can_be_set(autojump_clock: MockClock) -> None:
+async def test_the_time_to_wait_can_be_set() -> None:
     async with synchronous(slave_timeout=0.25) as pair:
         pair.part()
         assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 0.25)
 
 
-async def test_a_slave_too_far_behind_is_not_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_slave_too_far_behind_is_not_waited_for() -> None:
     async with synchronous(ha_slave_fallbehind_max=1000) as pair:
         pair.part()
         assert await pair.send(bytes(500)) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
@@ -75,7 +72,7 @@ async def test_a_slave_too_far_behind_is_not_waited_for(autojump_clock: MockCloc
         assert await pair.send() == (OK, 0.0)
 
 
-async def test_a_slave_that_was_dropped_is_not_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_slave_that_was_dropped_is_not_waited_for() -> None:
     async with synchronous() as pair:
         pair.part()
         await trio.sleep(21)
@@ -85,7 +82,7 @@ async def test_a_slave_that_was_dropped_is_not_waited_for(autojump_clock: MockCl
 # --- several slaves ----------------------------------------------------------------------------
 
 
-async def test_one_of_two_slaves_may_be_paused(autojump_clock: MockClock) -> None:
+async def test_one_of_two_slaves_may_be_paused() -> None:
     async with synchronous(slaves=2) as pair:
         pair.part(OTHER_HOST)
         for _ in range(5):
@@ -93,7 +90,7 @@ async def test_one_of_two_slaves_may_be_paused(autojump_clock: MockClock) -> Non
             await trio.sleep(5)
 
 
-async def test_two_slaves_can_be_required(autojump_clock: MockClock) -> None:
+async def test_two_slaves_can_be_required() -> None:
     async with synchronous(slaves=2, in_sync_slaves=2) as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.1)
         pair.network.delay(MASTER_HOST, OTHER_HOST, 0.7)
@@ -102,7 +99,7 @@ async def test_two_slaves_can_be_required(autojump_clock: MockClock) -> None:
         assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
 
 
-async def test_one_slave_is_too_few_where_two_are_required(autojump_clock: MockClock) -> None:
+async def test_one_slave_is_too_few_where_two_are_required() -> None:
     async with synchronous(slaves=2, in_sync_slaves=2) as pair:
         await pair.cluster.slaves[1].kill()
         await trio.sleep(0.1)
@@ -118,10 +115,7 @@ async def test_one_slave_is_too_few_where_two_are_required(autojump_clock: MockC
     ids=["in time", "too late"],
 )
 async def test_a_slave_that_drops_during_the_wait_may_come_back(
-    autojump_clock: MockClock,
-    nursery: trio.Nursery,
-    healed_after: float,
-    expected: tuple[int, float],
+    nursery: trio.Nursery, healed_after: float, expected: tuple[int, float]
 ) -> None:
     async with synchronous() as pair:
         pair.part()
@@ -130,9 +124,7 @@ async def test_a_slave_that_drops_during_the_wait_may_come_back(
         assert await pair.send() == expected
 
 
-async def test_what_a_slave_had_does_not_count_after_it_left(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_what_a_slave_had_does_not_count_after_it_left(nursery: trio.Nursery) -> None:
     """The second slave is no further than before; the first one's number is not left behind."""
     async with synchronous(slaves=2) as pair:
         pair.part(OTHER_HOST)
@@ -157,11 +149,7 @@ async def test_what_a_slave_had_does_not_count_after_it_left(
     ],
 )
 async def test_disk_and_slaves_are_waited_for_at_the_same_time(
-    autojump_clock: MockClock,
-    nursery: trio.Nursery,
-    flush_seconds: float,
-    slave_seconds: float,
-    expected: tuple[int, float],
+    nursery: trio.Nursery, flush_seconds: float, slave_seconds: float, expected: tuple[int, float]
 ) -> None:
     async with synchronous(store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
         disk = pair.cluster.master.disk
@@ -176,9 +164,7 @@ async def test_disk_and_slaves_are_waited_for_at_the_same_time(
         disk.release()
 
 
-async def test_without_slaves_the_flush_is_waited_for(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_without_slaves_the_flush_is_waited_for(nursery: trio.Nursery) -> None:
     async with synchronous(slaves=0, store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
         disk = pair.cluster.master.disk
         assert isinstance(disk, HeldDisk)
@@ -187,7 +173,7 @@ async def test_without_slaves_the_flush_is_waited_for(
         assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 1.5)
 
 
-async def test_memory_of_the_slave_is_enough_by_default(autojump_clock: MockClock) -> None:
+async def test_memory_of_the_slave_is_enough_by_default() -> None:
     async with synchronous(make_disk=HeldDisk) as pair:
         disk = pair.cluster.slaves[0].disk
         assert isinstance(disk, HeldDisk)
@@ -196,9 +182,7 @@ async def test_memory_of_the_slave_is_enough_by_default(autojump_clock: MockCloc
         disk.release()
 
 
-async def test_disk_of_the_slave_can_be_asked_for(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_disk_of_the_slave_can_be_asked_for(nursery: trio.Nursery) -> None:
     async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
         slave = pair.cluster.slaves[0]
         assert isinstance(slave.disk, HeldDisk)
@@ -210,9 +194,7 @@ async def test_disk_of_the_slave_can_be_asked_for(
         assert store.flushed.value == store.max_physical_offset
 
 
-async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more() -> None:
     async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
         slave = pair.cluster.slaves[0]
         assert isinstance(slave.disk, HeldDisk)
@@ -230,15 +212,13 @@ async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more(
 # --- how a send is answered --------------------------------------------------------------------
 
 
-async def test_send_with_wait_false_is_answered_before_the_slave_has_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_send_with_wait_false_is_answered_before_the_slave_has_it() -> None:
     async with synchronous() as pair:
         pair.part()
         assert await pair.send(properties="WAIT\x01false") == (OK, 0.0)
 
 
-async def test_a_oneway_send_is_stored_and_not_answered(autojump_clock: MockClock) -> None:
+async def test_a_oneway_send_is_stored_and_not_answered() -> None:
     async with synchronous() as pair:
         channel = await pair.caller.pool.channel(pair.addr)
         header = SendMessageRequestHeaderV2("p", "orders", "TBW102", 4, 0, 0, 1, 0, "")
@@ -249,7 +229,7 @@ async def test_a_oneway_send_is_stored_and_not_answered(autojump_clock: MockCloc
         assert channel.statistics().late_answer_count == 0
 
 
-async def test_a_batch_waits_as_one(autojump_clock: MockClock) -> None:
+async def test_a_batch_waits_as_one() -> None:
     async with synchronous() as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
         body = encode_batch([(0, b"%d" % number, b"") for number in range(10)])
@@ -258,7 +238,7 @@ async def test_a_batch_waits_as_one(autojump_clock: MockClock) -> None:
 
 
 async def test_sends_in_flight_are_released_in_order_and_in_one_write(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writes: list[bytes] = []
     ends: tuple[str, str] = ("", "")
@@ -293,7 +273,7 @@ async def test_sends_in_flight_are_released_in_order_and_in_one_write(
 # --- what is reported --------------------------------------------------------------------------
 
 
-async def test_brokers_report_what_the_last_send_waited_for(autojump_clock: MockClock) -> None:
+async def test_brokers_report_what_the_last_send_waited_for() -> None:
     async with synchronous() as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
         await pair.send()

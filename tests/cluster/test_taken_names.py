@@ -9,7 +9,6 @@ import trio
 from tests.cluster.members import RIVAL, level, listed, role_of, store
 from tests.support.caller import Caller, caller_of
 from tests.support.replication import secret_file
-from trio.testing import MockClock
 
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
@@ -131,10 +130,7 @@ async def take_the_name(cluster: EmbeddedCluster, pool: ChannelPool) -> None:
 
 @pytest.mark.parametrize("secured", [False, True])
 async def test_master_in_service_does_not_give_way_to_a_stranger_with_its_name(
-    autojump_clock: MockClock,
-    tmp_path: Path,
-    secured: bool,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, secured: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = secret_file(tmp_path / "secret") if secured else None
     async with (
@@ -184,7 +180,7 @@ async def cut_off(cluster: EmbeddedCluster) -> None:
 @pytest.mark.parametrize("slaves", [1, 2])
 @pytest.mark.parametrize("outage", [5.0, 100.0])
 async def test_master_that_was_cut_off_gives_way_to_the_slave_that_was_promoted(
-    autojump_clock: MockClock, tmp_path: Path, secured: bool, slaves: int, outage: float
+    tmp_path: Path, secured: bool, slaves: int, outage: float
 ) -> None:
     secret = secret_file(tmp_path / "secret") if secured else None
     async with (
@@ -210,9 +206,7 @@ async def test_master_that_was_cut_off_gives_way_to_the_slave_that_was_promoted(
         assert (await listed(cluster))[0] == second.broker.address
 
 
-async def test_proven_slave_reports_which_one_was_promoted(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
+async def test_proven_slave_reports_which_one_was_promoted(tmp_path: Path) -> None:
     """The successor itself is out of the former master's sight for longer."""
     secret = secret_file(tmp_path / "secret")
     async with (
@@ -234,9 +228,7 @@ async def test_proven_slave_reports_which_one_was_promoted(
         assert first.broker.state.standing.other == second.broker.address
 
 
-async def test_promoted_slave_of_apache_is_trusted_without_a_secret(
-    autojump_clock: MockClock,
-) -> None:
+async def test_promoted_slave_of_apache_is_trusted_without_a_secret() -> None:
     """It knows no epochs; it says that it is master, where a slave was known."""
     async with (
         EmbeddedCluster() as cluster,
@@ -253,9 +245,7 @@ async def test_promoted_slave_of_apache_is_trusted_without_a_secret(
         assert STRANGER_ADDR in (answer.remark or "")
 
 
-async def test_master_that_no_name_server_has_listed_goes_by_their_word(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_no_name_server_has_listed_goes_by_their_word() -> None:
     """It has started while none could be reached: no client was sent to it."""
     async with (
         EmbeddedCluster() as cluster,
@@ -273,9 +263,7 @@ async def test_master_that_no_name_server_has_listed_goes_by_their_word(
         assert not master.broker.store.writable
 
 
-async def test_request_for_a_successor_leaves_no_state_at_the_receiver(
-    autojump_clock: MockClock,
-) -> None:
+async def test_request_for_a_successor_leaves_no_state_at_the_receiver() -> None:
     async with EmbeddedCluster(slaves=1, role="sync-master") as cluster:
         await trio.sleep(5)
         master, slave = cluster.master.broker, cluster.slaves[0].broker

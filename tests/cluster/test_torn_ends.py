@@ -8,7 +8,6 @@ import trio
 from tests.cluster.members import cut_files
 from tests.cluster.torn_logs import MONEY, PROPERTIES, damage, pair_of
 from tests.support.replication import log_bytes
-from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.torn_end import TornEnd
@@ -18,7 +17,7 @@ from rocketrio_broker.ha.torn_end import TornEnd
 @pytest.mark.parametrize("torn", [bytes(17), b"\0", b"\xb7", b"x"], ids=repr)
 @pytest.mark.parametrize("who", ["master", "slave"])
 async def test_torn_last_record_is_mended_and_the_pair_continues(
-    autojump_clock: MockClock, who: str, torn: bytes, is_checkpointed: bool
+    who: str, torn: bytes, is_checkpointed: bool
 ) -> None:
     async with pair_of(**MONEY) as pair:
         await pair.send("first", "second", "last")
@@ -38,9 +37,7 @@ async def test_torn_last_record_is_mended_and_the_pair_continues(
         assert await pair.read(member.broker) == ["first", "second", "last", "more"]
 
 
-async def test_damage_that_is_not_in_the_last_record_is_mended_too(
-    autojump_clock: MockClock,
-) -> None:
+async def test_damage_that_is_not_in_the_last_record_is_mended_too() -> None:
     async with pair_of(**MONEY) as pair:
         names = [f"{number:06d}" for number in range(30)]
         await pair.send(*names)
@@ -58,7 +55,7 @@ async def test_damage_that_is_not_in_the_last_record_is_mended_too(
 @pytest.mark.parametrize("who", ["master", "slave"])
 @pytest.mark.parametrize(("place", "byte"), [(24, b"\x7f"), (27, b"\xc8"), (27, b"\0")])
 async def test_queue_that_a_damaged_head_misled_is_whole_again(
-    autojump_clock: MockClock, who: str, place: int, byte: bytes
+    who: str, place: int, byte: bytes
 ) -> None:
     """In the queue offset: recovery takes a gap for true, and the queue loses what lay before or behind it."""
     async with pair_of(**MONEY) as pair:
@@ -75,7 +72,7 @@ async def test_queue_that_a_damaged_head_misled_is_whole_again(
         assert await pair.read(member.broker) == names
 
 
-async def test_what_only_the_torn_log_has_is_kept(autojump_clock: MockClock) -> None:
+async def test_what_only_the_torn_log_has_is_kept() -> None:
     """An asynchronous master is ahead of its slave; the slave has the torn record, and nothing behind it."""
     async with pair_of() as pair:
         (slave,) = pair.cluster.slaves
@@ -95,7 +92,7 @@ async def test_what_only_the_torn_log_has_is_kept(autojump_clock: MockClock) -> 
 
 
 @pytest.mark.parametrize("torn", [bytes(17), b"x"], ids=repr)
-async def test_torn_delayed_message_is_delivered(autojump_clock: MockClock, torn: bytes) -> None:
+async def test_torn_delayed_message_is_delivered(torn: bytes) -> None:
     """Acknowledged by one of two slaves, as both have it; the master alone lost its properties."""
     async with pair_of(2, **MONEY) as pair:
         await pair.send("first")
@@ -111,9 +108,7 @@ async def test_torn_delayed_message_is_delivered(autojump_clock: MockClock, torn
         await pair.level()
 
 
-async def test_two_slaves_are_right_against_a_master_that_stopped_cleanly(
-    autojump_clock: MockClock,
-) -> None:
+async def test_two_slaves_are_right_against_a_master_that_stopped_cleanly() -> None:
     """A disk that lies: nothing but the two that agree shows which copy is the wrong one."""
     async with pair_of(2) as pair:
         await pair.send("first", "last")
@@ -126,9 +121,7 @@ async def test_two_slaves_are_right_against_a_master_that_stopped_cleanly(
         await pair.level()
 
 
-async def test_master_that_stopped_cleanly_is_not_outvoted_by_one_slave(
-    autojump_clock: MockClock,
-) -> None:
+async def test_master_that_stopped_cleanly_is_not_outvoted_by_one_slave() -> None:
     async with pair_of() as pair:
         (slave,) = pair.cluster.slaves
         await pair.send("first", "last")
@@ -145,7 +138,7 @@ async def test_master_that_stopped_cleanly_is_not_outvoted_by_one_slave(
 
 
 async def test_good_copy_is_not_cut_for_a_damaged_one_by_any_rule(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with pair_of(ha_divergent_tail="cut") as pair:
         (slave,) = pair.cluster.slaves
@@ -172,9 +165,7 @@ async def test_good_copy_is_not_cut_for_a_damaged_one_by_any_rule(
         assert log_bytes(pair.master.store) == before
 
 
-async def test_messages_of_one_size_that_two_masters_took_are_no_damage(
-    autojump_clock: MockClock,
-) -> None:
+async def test_messages_of_one_size_that_two_masters_took_are_no_damage() -> None:
     async with pair_of() as pair:
         old, (new,) = pair.first, pair.cluster.slaves
         await pair.send("common")
@@ -236,9 +227,7 @@ async def random_story(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_random_tears_lose_nothing_and_stop_no_broker(
-    autojump_clock: MockClock, seed: int
-) -> None:
+async def test_random_tears_lose_nothing_and_stop_no_broker(seed: int) -> None:
     await random_story(seed)
 
 
@@ -247,7 +236,5 @@ async def test_random_tears_lose_nothing_and_stop_no_broker(
     "seed",
     [*range(100, 130), *(pytest.param(each, marks=pytest.mark.long) for each in range(130, 200))],
 )
-async def test_many_random_tears_lose_nothing_and_stop_no_broker(
-    autojump_clock: MockClock, seed: int
-) -> None:
+async def test_many_random_tears_lose_nothing_and_stop_no_broker(seed: int) -> None:
     await random_story(seed)

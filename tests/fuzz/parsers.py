@@ -70,6 +70,7 @@ from rocketrio_protocol.record.properties import (
 from tests.fuzz import seeds
 from tests.fuzz.seeds import FRAME_WORDS, JSON_WORDS, RECORD_WORDS, SQL_WORDS
 from tests.fuzz.target import Target, named, split_name
+from tests.support.records import plain_records
 
 _KEY: Final = bytes(32)
 _SPLIT: Final = b"\xff"
@@ -314,7 +315,7 @@ def _parked_seeds() -> Sequence[bytes]:
         b"TAGS\x01d\x02",
         b"REAL_TOPIC\x01orders\x02REAL_QID\x011\x02PGROUP\x01p\x02TRAN_MSG\x01true\x02",
     )
-    return [seeds.alike(1, properties=text, body=b"17,18") for text in texts]
+    return [plain_records(1, properties=text, body=b"17,18") for text in texts]
 
 
 def _link_seeds() -> Sequence[bytes]:

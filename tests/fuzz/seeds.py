@@ -9,19 +9,18 @@ from typing import Any, Final
 
 import attrs
 
-from rocketrio_protocol.bodies.fastjson import dumps
 from rocketrio_protocol.codes import RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.headers import RequestHeader, fields_of, value_type, wire_name
 from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.record import compression
-from rocketrio_protocol.record.encode import encode_record
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC, half_address
 from tests.fuzz.target import SEED_LIMIT
 from tests.golden.golden import recorded_frames
-from tests.support.records import plain_fields
+from tests.support.raw_client import heartbeat
+from tests.support.raw_frames import command_of
+from tests.support.records import plain_record, plain_records
 from tests.support.request_headers import COMMANDS
 
 _RECORDING: Final = "5.3.3"
@@ -46,19 +45,9 @@ RECORD_WORDS: Final = (
     b"TRAN_MSG\x01true\x02", b"PGROUP\x01p\x02", b"CORRELATION_ID\x01", b"MSG_TYPE\x01reply\x02", b"9" * 30, b"-1",
 )  # fmt: skip
 
-MEMBER: Final = dumps(
-    {
-        "clientID": "lab",
-        "producerDataSet": [{"groupName": PRODUCERS}],
-        "consumerDataSet": [
-            {
-                "groupName": GROUP, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
-                "subscriptionDataSet": [{"topic": TOPIC, "subString": "t || u", "subVersion": 1,
-                                         "tagsSet": ["t", "u"], "codeSet": [116, 117], "expressionType": "TAG"}],
-            }
-        ],
-    }
+MEMBER: Final = heartbeat(
+    "lab", producers=[PRODUCERS], consumers=[GROUP], topics=[TOPIC], expression="t || u", tagsSet=["t", "u"],
+    codeSet=[116, 117],
 )  # fmt: skip
 """A heartbeat of a client with a producer and a consumer."""
 _QUEUES: Final = (
@@ -68,10 +57,8 @@ _QUEUES: Final = (
 _REPLY: Final = (
     "MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01lab\x02CORRELATION_ID\x01x\x02CLUSTER\x01lab\x02"
 )
-_MESSAGE: Final = encode_record(
-    **plain_fields(
-        topic=TOPIC.encode(), properties=b"UNIQ_KEY\x010A\x02PGROUP\x01p\x02TRAN_MSG\x01true\x02"
-    )
+_MESSAGE: Final = plain_record(
+    topic=TOPIC.encode(), properties=b"UNIQ_KEY\x010A\x02PGROUP\x01p\x02TRAN_MSG\x01true\x02"
 )
 _REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _BODIES: Final[dict[int, bytes]] = {
@@ -134,12 +121,6 @@ def made_request(code: int, serialize_type: SerializeType = SerializeType.JSON) 
     return command.encode()
 
 
-def command_of(data: bytes) -> RemotingCommand:
-    """Return the command of a frame."""
-    (frame,) = FrameDecoder().feed(data)
-    return RemotingCommand.decode(frame)
-
-
 @functools.cache
 def _recorded(server: str) -> tuple[bytes, ...]:
     """The longest frame of each kind and direction."""
@@ -193,7 +174,11 @@ def json_bodies() -> Sequence[bytes]:
 
 def records() -> Sequence[bytes]:
     """Return stored messages: recorded ones, and enough alike ones to be read as columns."""
-    found = [alike(1), alike(20), alike(3, sys_flag=1, body=compression.compress(b"x" * 99))]
+    found = [
+        plain_records(1),
+        plain_records(20),
+        plain_records(3, sys_flag=1, body=compression.compress(b"x" * 99)),
+    ]
     for body in bodies():
         try:
             if decode_messages(body):
@@ -201,13 +186,6 @@ def records() -> Sequence[bytes]:
         except Error:
             continue
     return found
-
-
-def alike(count: int, **changes: Any) -> bytes:
-    """Return messages that differ in their queue offsets alone."""
-    return b"".join(
-        encode_record(**plain_fields(queue_offset=number, **changes)) for number in range(count)
-    )
 
 
 def properties() -> Sequence[bytes]:

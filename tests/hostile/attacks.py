@@ -17,11 +17,11 @@ from typing import Any, Final
 import attrs
 import trio
 
-from tests.support.raw_client import PULL, request
+from tests.hostile.attackers import BEGUN
+from tests.support.raw_client import CPP, PULL, WIDE, heartbeat, registering, request
 from tests.support.raw_frames import framed
 
 TOPIC: Final = "orders"
-BEGUN: Final = "the attack has begun"
 CPU_SHARE: Final = 0.25
 _CONNECTIONS: Final = 40
 _PAGE: Final = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -59,41 +59,16 @@ class Target:
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return
 
+    async def keep_few(self, most: int = _CONNECTIONS) -> None:
+        """End every connection once there are `count`."""
+        if len(self.open_streams) >= most:
+            await self.close_all()
+
     async def close_all(self) -> None:
         """Be gone with every connection."""
         for stream in self.open_streams:
             await trio.aclose_forcefully(stream)
         self.open_streams.clear()
-
-
-def heartbeat(
-    client_id: str, *, producers: int = 0, consumers: int = 0, expression: str = "*"
-) -> bytes:
-    """The body of code 34."""
-    subscription = {
-        "topic": TOPIC,
-        "subString": expression,
-        "expressionType": "TAG",
-        "tagsSet": [],
-        "codeSet": [],
-    }
-    return json.dumps(
-        {
-            "clientID": client_id,
-            "producerDataSet": [{"groupName": f"p-{client_id}-{n}"} for n in range(producers)],
-            "consumerDataSet": [
-                {
-                    "groupName": f"g-{client_id}-{n}",
-                    "consumeType": "CONSUME_PASSIVELY",
-                    "messageModel": "CLUSTERING",
-                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                    "subscriptionDataSet": [{**subscription, "subVersion": 1}],
-                    "unitMode": False,
-                }
-                for n in range(consumers)
-            ],
-        }
-    ).encode()
 
 
 def pull(**fields: Any) -> bytes:
@@ -113,30 +88,29 @@ async def digits(at: Target) -> None:
 async def groups(at: Target) -> None:
     """Heartbeats that name thousands of groups that do not exist."""
     name = str(time.monotonic_ns())
-    await at.throw(at.broker, request(34, {}, heartbeat(name, consumers=3_000)))
-    await at.throw(at.broker, request(34, {}, heartbeat(name, producers=50_000)))
+    await at.throw(
+        at.broker,
+        request(34, {}, heartbeat(name, consumers=(f"g-{name}-{n}" for n in range(3_000)))),
+    )
+    await at.throw(
+        at.broker,
+        request(34, {}, heartbeat(name, producers=(f"p-{name}-{n}" for n in range(50_000)))),
+    )
 
 
 async def registrations(at: Target) -> None:
     """Brokers by the thousand over one connection, and topics by the million in one body."""
     body = b"".join(
-        request(
-            103,
-            {
-                "brokerName": f"evil-{n}", "brokerAddr": f"10.0.{n >> 8 & 255}.{n & 255}:1", "clusterName": "evil",
-                "haServerAddr": "10.0.0.1:2", "brokerId": 0, "compressed": False, "bodyCrc32": 0,
-            },
-        )
+        request(103, registering(f"evil-{n}", f"10.0.{n >> 8}.{n & 255}:1", clusterName="evil"))
         for n in range(5_000)
-    )  # fmt: skip
+    )
     await at.throw(at.name_server, body, seconds=3)
     lines = b"".join(_sized(b"t%d 4 4 6 SINGLE_TAG" % n) for n in range(300_000))
     table = struct.pack(">i", 300_000) + lines
     packed = zlib.compress(
         _sized(b'{"counter":1,"stateVersion":0,"timestamp":1}') + table + struct.pack(">i", 0)
     )
-    fields = {"brokerName": "evil", "brokerAddr": "10.1.0.1:1", "clusterName": "evil", "haServerAddr": "10.1.0.1:2",
-              "brokerId": 0, "compressed": True, "bodyCrc32": zlib.crc32(packed)}  # fmt: skip
+    fields = registering("evil", "10.1.0.1:1", packed, clusterName="evil", compressed=True)
     await at.throw(at.name_server, request(103, fields, packed), seconds=3)
 
 
@@ -146,12 +120,11 @@ def _sized(data: bytes) -> bytes:
 
 async def usurper(at: Target) -> None:
     """Takes the master's name away at the name server, and gives it to an address of its own."""
-    fields = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:9", "clusterName": "lab", "brokerId": 0,
-              "haServerAddr": "127.0.0.1:10", "compressed": False, "bodyCrc32": 0}  # fmt: skip
     host, port = at.broker
-    true = {**fields, "brokerAddr": f"{host}:{port}"}
+    true, false = f"{host}:{port}", "127.0.0.1:9"
     stream = await at.connection(at.name_server)
-    await stream.send_all(request(104, true) + request(103, fields))
+    away = request(104, registering("broker-a", true))
+    await stream.send_all(away + request(103, registering("broker-a", false)))
     with trio.move_on_after(2):
         await stream.receive_some(1 << 16)
 
@@ -175,8 +148,7 @@ async def expressions(at: Target) -> None:
 
 async def held_pulls(at: Target) -> None:
     """Pulls that are to be held for ever, thousands on each connection, some as large as can be."""
-    if len(at.open_streams) >= _CONNECTIONS:
-        await at.close_all()
+    await at.keep_few()
     stream = await at.connection(at.broker)
     one = pull(suspendTimeoutMillis=(1 << 63) - 1)
     large = pull(suspendTimeoutMillis=60_000, unknown="x" * 4_000_000)
@@ -186,8 +158,7 @@ async def held_pulls(at: Target) -> None:
 
 async def unfinished(at: Target) -> None:
     """Frames that never end."""
-    if len(at.open_streams) >= _CONNECTIONS:
-        await at.close_all()
+    await at.keep_few()
     for to in (at.broker, at.name_server):
         stream = await at.connection(to)
         with trio.move_on_after(1):
@@ -196,8 +167,7 @@ async def unfinished(at: Target) -> None:
 
 async def half_open(at: Target) -> None:
     """Connections that say nothing, at every port."""
-    if len(at.open_streams) >= 600:
-        await at.close_all()
+    await at.keep_few(600)
     for to in (at.broker, at.name_server, at.replication):
         for _ in range(20):
             try:
@@ -214,32 +184,27 @@ async def replication(at: Target) -> None:
 
 async def slow_reader(at: Target) -> None:
     """Asks for everything there is, and reads nothing."""
-    if len(at.open_streams) >= _CONNECTIONS:
-        await at.close_all()
+    await at.keep_few()
     stream = await at.connection(at.broker)
     ask = request(11, {**PULL, "topic": TOPIC, "queueOffset": 0, "maxMsgNums": 1024, "sysFlag": 4})
     with trio.move_on_after(1):
         await stream.send_all(ask * 500)
 
 
+def commit(group: str, topic: str, **fields: Any) -> bytes:
+    """Return a commit of a group."""
+    place = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 0}
+    return request(15, {**place, **fields})
+
+
 async def offsets(at: Target) -> None:
     """Commits of groups that do not exist, for topics that do not exist."""
     chunk = b"".join(
-        request(
-            15,
-            {
-                "consumerGroup": f"g{n}",
-                "topic": f"t{time.monotonic_ns()}",
-                "queueId": n,
-                "commitOffset": n,
-            },
-        )
-        for n in range(1_000)
+        commit(f"g{n}", f"t{time.monotonic_ns()}", queueId=n, commitOffset=n) for n in range(1_000)
     )
     await at.throw(at.broker, chunk)
     generation = "999999999999999999.999999999999999999"
-    fields = {"consumerGroup": "workers", "topic": TOPIC, "queueId": 0, "commitOffset": 0}
-    await at.throw(at.broker, request(15, {**fields, "rocketrioGeneration": generation}))
+    await at.throw(at.broker, commit("workers", TOPIC, rocketrioGeneration=generation))
 
 
 async def settings(at: Target) -> None:
@@ -252,17 +217,10 @@ async def settings(at: Target) -> None:
 
 async def many_queues(at: Target) -> None:
     """A group whose retry topic has a queue for everybody alive, and a topic with as many as are allowed."""
-    group = {
-        "groupName": "wide",
-        "consumeEnable": True,
-        "retryQueueNums": 10**12,
-        "retryMaxTimes": 16,
-    }
+    group = {"groupName": "wide", "consumeEnable": True, "retryQueueNums": 10**12}
     await at.throw(at.broker, request(200, {}, json.dumps(group).encode()))
-    await at.throw(at.broker, request(34, {}, heartbeat("wide", consumers=1)))
-    fields = {"topic": "wide", "defaultTopic": "TBW102", "readQueueNums": 65_536, "writeQueueNums": 65_536, "perm": 6,
-              "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}  # fmt: skip
-    await at.throw(at.broker, request(17, fields))
+    await at.throw(at.broker, request(34, {}, heartbeat("wide", consumers=["g-wide"])))
+    await at.throw(at.broker, request(17, WIDE))
     for topic in ("wide", "%RETRY%wide"):
         await at.throw(at.broker, request(202, {"topic": topic}))
 
@@ -270,25 +228,17 @@ async def many_queues(at: Target) -> None:
 async def replies(at: Target) -> None:
     """Replies to a client of its own that never answers."""
     ear = await at.connection(at.broker)
-    await ear.send_all(request(34, {}, heartbeat("deaf", producers=1)))
-    fields = {"a": "p", "b": TOPIC, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0, "k": False,
-              "m": False, "i": _REPLY, "l": 16}  # fmt: skip
-    await at.throw(at.broker, request(325, fields, b"x") * 1_100)
+    await ear.send_all(request(34, {}, heartbeat("deaf", producers=["p-deaf"])))
+    await at.throw(at.broker, request(325, {**CPP, "i": _REPLY}, b"x") * 1_100)
     await at.close_all()
 
 
 async def log_lines(at: Target) -> None:
     """Names with line ends in them."""
     name = "x\n2026-01-01 00:00:00,000 INFO rocketrio_broker forged\x1b[2J"
-    await at.throw(at.broker, request(34, {}, heartbeat(name, producers=2, consumers=2)))
-    fields = {
-        "brokerName": name,
-        "brokerAddr": name,
-        "clusterName": name,
-        "haServerAddr": name,
-        "brokerId": 0,
-    }
-    await at.throw(at.name_server, request(103, fields))
+    await at.throw(at.broker, request(34, {}, heartbeat(name, producers=[name], consumers=[name])))
+    named = dict.fromkeys(("brokerAddr", "clusterName", "haServerAddr"), name)
+    await at.throw(at.name_server, request(103, registering(name, "10.0.0.1:1", **named)))
 
 
 async def rubbish(at: Target) -> None:
@@ -304,8 +254,7 @@ async def rubbish(at: Target) -> None:
 
 async def metrics_held(at: Target) -> None:
     """Many connections to the page of metrics: silent ones, slow headers, and pages that are not read."""
-    if len(at.open_streams) >= _CONNECTIONS:
-        await at.close_all()
+    await at.keep_few()
     for beginning in (b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ", _PAGE):
         for _ in range(8):
             try:

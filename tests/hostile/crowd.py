@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from tests.hostile.attackers import BEGUN
 from tests.support.raw_client import request
 
-BEGUN: Final = "the crowd has begun"
 ONEWAY: Final = 2
 _INFO: Final = request(28, {})
 """A question that costs a broker a fraction of a millisecond."""

@@ -4,9 +4,6 @@ Real processes. Soon means: the servers have done little else meanwhile. The CPU
 its arrival is the work that they do for the attacker first; how busy the machine is does not change it.
 """
 
-import os
-import sys
-import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -17,11 +14,11 @@ import pytest
 import trio
 
 from rocketrio import Message, open_admin, open_consumer, open_producer
-from tests.hostile.attacks import ATTACKS, BEGUN, TOPIC
+from tests.hostile.attackers import attacking, cpu_seconds, resident
+from tests.hostile.attacks import ATTACKS, TOPIC
 from tests.support.ours import OurBroker, OurNameServer
-from tests.support.processes import Process, free_port
+from tests.support.processes import free_port
 
-ROOT: Final = Path(__file__).parents[2]
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 COUNT: Final = 150
@@ -78,11 +75,6 @@ def work(cluster: Cluster) -> float:
     return sum(cpu_seconds(server.running.pid) for server in (cluster.names, cluster.broker))
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process; the number of its clock is as Linux's `clock_getcpuclockid` makes it."""
-    return time.clock_gettime(~pid << 3 | 2)
-
-
 async def create(cluster: Cluster, topic: str) -> None:
     """Create a topic before an attack: one of them registers brokers that no command reaches."""
     async with open_admin(name_servers=[cluster.names.address]) as admin:
@@ -124,19 +116,13 @@ def test_honest_clients_are_not_disturbed_by_an_attack(
     cluster: Cluster, name: str, tmp_path: Path
 ) -> None:
     addresses = cluster.broker.address, cluster.names.address, str(cluster.broker.port + 1)
-    words = [name, *addresses, str(cluster.metrics_port)]
-    argv = [sys.executable, "-m", "tests.hostile.attacks", *words]
     trio.run(create, cluster, f"beside_{name}")
-    attacker = Process.start(name, argv, log=tmp_path / "attacker.log", cwd=ROOT)
-    try:
-        attacker.wait_until(lambda: attacker.has_said(BEGUN), "attacking")
+    log = tmp_path / "attacker.log"
+    with attacking("attacks", name, *addresses, cluster.metrics_port, log=log):
         took = trio.run(works, cluster, f"beside_{name}")
-        assert attacker.is_running, attacker.tail()
         if name.startswith("metrics"):
             for _ in range(5):
                 assert "rocketrio_broker_takes_writes" in page(cluster.metrics_port)
-    finally:
-        attacker.kill()
     median, p99 = took[COUNT // 2], took[COUNT * 99 // 100]
     assert (median < WORK_LIMIT, p99 < LONGEST_WORK) == (True, True), (median, p99)
 
@@ -154,9 +140,3 @@ def test_servers_are_as_small_as_they_say(cluster: Cluster) -> None:
     """After all attacks."""
     for server in (cluster.names, cluster.broker):
         assert resident(server.running.pid) < MEMORY_LIMIT
-
-
-def resident(pid: int) -> int:
-    """Bytes of a process in memory."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -5,10 +5,8 @@ question was sent is what the neighbour waited for, however busy the machine is.
 prints the figures for docs/hostile-checklist.md.
 """
 
-import os
 import socket
 import ssl
-import struct
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,14 +18,16 @@ import attrs
 import pytest
 import trustme
 
-from tests.hostile.crowd import BEGUN, OVER_TLS, PLAIN
+from tests.hostile.attackers import ROOT, attacking, resident
+from tests.hostile.crowd import OVER_TLS, PLAIN
 from tests.hostile.timed_broker import CPU_TIME
 from tests.support.processes import Process, free_port
 from tests.support.raw_client import request
 from tests.support.raw_frames import unframed
+from tests.support.replication import write_private
 from tests.support.tls import authority, client_context
+from tests.support.wire import read_exactly
 
-ROOT: Final = Path(__file__).parents[2]
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 COUNT: Final = 20
@@ -56,11 +56,6 @@ class Timed:
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
-    @property
-    def memory(self) -> int:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
     @contextmanager
     def neighbour(self) -> Iterator[socket.socket]:
         """A connection of another host."""
@@ -80,18 +75,9 @@ class Timed:
             if connection is None:
                 connection = stack.enter_context(self.neighbour())
             connection.sendall(request(CPU_TIME))
-            (size,) = struct.unpack(">i", exactly(connection, 4))
-            _, _, body = unframed(struct.pack(">i", size) + exactly(connection, size))
+            head = read_exactly(connection, 4)
+            _, _, body = unframed(head + read_exactly(connection, int.from_bytes(head)))
         return float(body) - before
-
-
-def exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        assert part, "the broker has closed the connection"
-        data += part
-    return data
 
 
 @contextmanager
@@ -110,27 +96,15 @@ def timed_broker(home: Path, *words: str, tls: ssl.SSLContext | None = None) -> 
         process.kill()
 
 
-@contextmanager
-def attacked(by: str, broker: Timed, log: Path) -> Iterator[None]:
-    argv = [sys.executable, "-m", "tests.hostile.crowd", by, "127.0.0.1", str(broker.port)]
-    attacker = Process.start(by, argv, log=log, cwd=ROOT)
-    try:
-        attacker.wait_until(lambda: attacker.has_said(BEGUN), "attacking")
-        yield
-        assert attacker.is_running, attacker.tail()
-    finally:
-        attacker.kill()
-
-
 def measured(broker: Timed, attack: str, log: Path) -> tuple[list[float], int]:
     """Return what each answer waited for, sorted, and by how much the broker has grown."""
     broker.waited()
-    before = broker.memory
+    before = resident(broker.process.pid)
     with broker.neighbour() as known:
         broker.waited(known)
-        with attacked(attack, broker, log):
+        with attacking("crowd", attack, "127.0.0.1", broker.port, log=log):
             waits = [broker.waited(known if number % 2 else None) for number in range(COUNT)]
-            grown = broker.memory - before
+            grown = resident(broker.process.pid) - before
     return sorted(waits), grown
 
 
@@ -151,8 +125,7 @@ def broker_with_tls(tmp_path: Path) -> Iterator[Timed]:
 def broker_over_tls(home: Path) -> Iterator[Timed]:
     issued = authority().issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
     both = home / "both.pem"
-    both.touch(0o600)
-    issued.private_key_and_cert_chain_pem.write_to_path(both)
+    write_private(issued, both)
     words = ("--tls-cert", str(both), "--tls-key", str(both))
     with timed_broker(home, *words, tls=client_context()) as running:
         yield running

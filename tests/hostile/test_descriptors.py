@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-import attrs
 import pytest
 import trio
 
@@ -42,18 +41,9 @@ def own_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@attrs.frozen
-class Cluster:
-    names: OurNameServer
-    broker: OurBroker
-
-    @property
-    def descriptors(self) -> int:
-        return len(list(Path(f"/proc/{self.broker.running.pid}/fd").iterdir()))
-
-
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def broker(tmp_path: Path) -> Iterator[OurBroker]:
+    """Run a broker with few descriptors, and its name server."""
     prlimit = shutil.which("prlimit")
     if prlimit is None:
         pytest.skip("prlimit of util-linux is not installed")
@@ -62,15 +52,19 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         OurNameServer(tmp_path / "names") as names,
         OurBroker(tmp_path / "broker", names.address, prefix=few) as broker,
     ):
-        yield Cluster(names, broker)
+        yield broker
 
 
-async def work(cluster: Cluster) -> None:
+def descriptors(broker: OurBroker) -> int:
+    """Return how many descriptors the broker has open."""
+    return len(list(Path(f"/proc/{broker.running.pid}/fd").iterdir()))
+
+
+async def work(name_server: str) -> None:
     """Make a topic with many queues, and fill several files of the log, as a client that comes now."""
-    servers = [cluster.names.address]
     async with (
-        open_admin(name_servers=servers) as admin,
-        open_producer(name_servers=servers) as producer,
+        open_admin(name_servers=[name_server]) as admin,
+        open_producer(name_servers=[name_server]) as producer,
     ):
         await admin.create_topic("fresh", queues=NEW_QUEUES)
         for number in range(MESSAGES):
@@ -78,17 +72,17 @@ async def work(cluster: Cluster) -> None:
             assert result.status is SendStatus.SEND_OK
 
 
-def test_idle_connections_leave_the_store_what_it_needs(cluster: Cluster) -> None:
-    port = cluster.broker.port
+def test_idle_connections_leave_the_store_what_it_needs(broker: OurBroker) -> None:
+    port = broker.port
     with ExitStack() as stack:
         for number in range(CONNECTIONS):
             for host in range(HOSTS):
                 idle = stack.enter_context(socket.socket())
                 idle.bind((f"127.0.1.{host + 1}", 0))
                 idle.connect(("127.0.0.1", port if number % 2 else port - 2))
-        wait_until(lambda: cluster.descriptors >= ALLOWED // 2, "crowded")
-        trio.run(work, cluster)
-        assert cluster.descriptors < ALLOWED - 100
-    log = cluster.broker.running.log.read_text()
+        wait_until(lambda: descriptors(broker) >= ALLOWED // 2, "crowded")
+        trio.run(work, broker.name_server)
+        assert descriptors(broker) < ALLOWED - 100
+    log = broker.running.log.read_text()
     assert "this process may have few file descriptors" in log
     assert "Too many open files" not in log

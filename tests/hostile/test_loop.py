@@ -26,7 +26,6 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.bodies.registration import (
     RegisterBrokerBody,
-    body_crc32,
     encode_register_body,
 )
 from rocketrio_protocol.bodies.topics import (
@@ -40,11 +39,15 @@ from tests.support.raw_client import (
     BORN_MS,
     CPP,
     PULL,
+    WIDE,
     RawClient,
     batch_entry,
     broker_and_client,
+    heartbeat,
     raw_client,
+    registering,
     request,
+    subscription,
 )
 
 pytestmark = pytest.mark.slow
@@ -127,6 +130,16 @@ def ask(code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> M
     return lambda number: request(code, fields or {}, body)
 
 
+def json_body(code: int, value: Callable[[int], object]) -> Make:
+    """Make a request with a body of its own each time."""
+    return lambda number: request(code, {}, json.dumps(value(number)).encode())
+
+
+def many(name: str, number: int) -> list[dict[str, str]]:
+    """Return a thousand new topics or groups."""
+    return [{name: f"many{number}-{each}"} for each in range(1_000)]
+
+
 def slowness() -> float:
     """Return how many times slower than the reference this core is now: others may share it, or its caches."""
     began = time.thread_time()
@@ -142,56 +155,17 @@ def group_of(number: int) -> str:
     return f"g{number}"
 
 
-def subscription(topic: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "topic": topic, "subString": "*", "expressionType": "TAG", "tagsSet": [], "codeSet": [], "subVersion": 1,
-        **changes,
-    }  # fmt: skip
-
-
-def heartbeat(
-    client_id: str, groups: list[str], *, topics: int = 1, producers: list[str] | None = None
-) -> bytes:
-    consumers = [
-        {
-            "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
-            "subscriptionDataSet": [subscription(topic_of(number)) for number in range(topics)],
-        }
-        for group in groups
-    ]  # fmt: skip
-    return json.dumps(
-        {
-            "clientID": client_id,
-            "producerDataSet": [{"groupName": group} for group in producers or []],
-            "consumerDataSet": consumers,
-        }
-    ).encode()
-
-
 def locks(count: int) -> bytes:
     queues = [{"topic": "t", "brokerName": "b", "queueId": number} for number in range(count)]
     body = {"consumerGroup": "g", "clientId": "c", "mqSet": queues}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def batch(count: int, body: bytes = b"x", properties: bytes = b"") -> bytes:
-    return batch_entry(body, properties) * count
-
-
 def fill(state: BrokerState) -> None:
     """Make the tables as large as they may be."""
     topics, groups, offsets = state.topics, state.groups, state.consumer_offsets
-    table = {
-        name: TopicConfig(name, 8, 8) for number in range(TOPICS) if (name := topic_of(number))
-    }
-    topics.table.put(table)
-    settings = {
-        name: SubscriptionGroupConfig(name)
-        for number in range(GROUPS)
-        if (name := group_of(number))
-    }
-    groups.table.put(settings)
+    topics.table.put({name: TopicConfig(name, 8, 8) for name in map(topic_of, range(TOPICS))})
+    groups.table.put({name: SubscriptionGroupConfig(name) for name in map(group_of, range(GROUPS))})
     for number in range(GROUPS):
         for queue_id in range(8):
             offsets.table.commit((topic_of(0), group_of(number)), queue_id, number)
@@ -208,24 +182,19 @@ def fill(state: BrokerState) -> None:
 
 @asynccontextmanager
 async def full_broker() -> AsyncGenerator[tuple[EmbeddedCluster, RawClient]]:
-    async with broker_and_client(store=StoreConfig(mapped_file_size_commit_log=64 << 20)) as (
-        cluster,
-        client,
-    ):
+    store = StoreConfig(mapped_file_size_commit_log=64 << 20)
+    async with broker_and_client(store=store) as (cluster, client):
         fill(cluster.master.broker.state)
         await trio.sleep(30)
         yield cluster, client
 
 
-WIDE: Final = {
-    "topic": "wide", "defaultTopic": "TBW102", "readQueueNums": 65_536, "writeQueueNums": 65_536, "perm": 6,
-    "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
-}  # fmt: skip
+FOUR: Final = [topic_of(number) for number in range(4)]
 SEND: Final = {**CPP, "b": "t1", "m": "true"}
 PULL_ALL: Final = {**PULL, "topic": "t1", "consumerGroup": "g1", "maxMsgNums": 1024}
 LONG_SQL: Final = "a = 1 OR " * 900 + "b = 2"
 KEYS: Final = b"KEYS\x01" + b" ".join(b"k%d" % number for number in range(20)) + b"\x02"
-DIFFERENT: Final = b"".join(batch(1, b"x", b"KEYS\x01k%d\x02" % each) for each in range(16_384))
+DIFFERENT: Final = b"".join(batch_entry(b"x", b"KEYS\x01k%d\x02" % each) for each in range(16_384))
 SCHEDULED: Final = {"group": "g1", "offset": 0, "delayLevel": 1, "originTopic": "t1"}
 
 BROKER: Final[dict[str, Make]] = {
@@ -236,33 +205,18 @@ BROKER: Final[dict[str, Make]] = {
     "201": ask(201),
     "17": lambda number: request(17, {**WIDE, "topic": f"new{number}", "readQueueNums": 8}),
     "17 wide": ask(17, WIDE),
-    "18": lambda number: request(
-        18,
-        {},
-        json.dumps(
-            {"topicConfigList": [{"topicName": f"many{number}-{each}"} for each in range(1_000)]}
-        ).encode(),
-    ),
-    "225": lambda number: request(
-        225,
-        {},
-        json.dumps(
-            {"groupConfigList": [{"groupName": f"many{number}-{each}"} for each in range(1_000)]}
-        ).encode(),
-    ),
-    "200": lambda number: request(
+    "18": json_body(18, lambda number: {"topicConfigList": many("topicName", number)}),
+    "225": json_body(225, lambda number: {"groupConfigList": many("groupName", number)}),
+    "200": json_body(
         200,
-        {},
-        json.dumps(
-            {"groupName": f"new{number}", "subscriptionDataSet": [{"topic": "t" * 20}] * 1_800}
-        ).encode(),
+        lambda number: {"groupName": f"new{number}", "subscriptionDataSet": [{"topic": "t" * 20}] * 1_800},
     ),
-    "320 uniform": ask(320, SEND, batch(16_384)),
-    "320 long": ask(320, SEND, batch(180_000)),
-    "320 mixed": ask(320, SEND, (batch(1) + batch(1, b"xx")) * 8_192),
-    "320 with keys": ask(320, SEND, (batch(1, b"x", KEYS) + batch(1, b"xx", KEYS)) * 8_192),
+    "320 uniform": ask(320, SEND, batch_entry(b"x") * 16_384),
+    "320 long": ask(320, SEND, batch_entry(b"x") * 180_000),
+    "320 mixed": ask(320, SEND, (batch_entry(b"x") + batch_entry(b"xx")) * 8_192),
+    "320 with keys": ask(320, SEND, (batch_entry(b"x", KEYS) + batch_entry(b"xx", KEYS)) * 8_192),
     "320 with a key each": ask(320, SEND, DIFFERENT),
-    "320 mixed and long": ask(320, SEND, (batch(1) + batch(1, b"xx")) * 80_000),
+    "320 mixed and long": ask(320, SEND, (batch_entry(b"x") + batch_entry(b"xx")) * 80_000),
     "10": ask(10, {"producerGroup": "p", "topic": "t1", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
                    "queueId": 0, "sysFlag": 0, "bornTimestamp": BORN_MS, "flag": 0}, bytes(4 << 20)),
     "310": ask(310, {**SEND, "m": "false"}, bytes(4 << 20)),
@@ -287,9 +241,9 @@ BROKER: Final[dict[str, Make]] = {
     "26": ask(26),
     "28": ask(28),
     "34 of new groups": lambda number: request(
-        34, {}, heartbeat("c1", [f"new{number}-{each}" for each in range(500)], topics=4)
+        34, {}, heartbeat("c1", consumers=[f"new{number}-{each}" for each in range(500)], topics=FOUR)
     ),
-    "34 again": ask(34, {}, heartbeat("c1", [f"new0-{each}" for each in range(500)], topics=4)),
+    "34 again": ask(34, {}, heartbeat("c1", consumers=[f"new0-{each}" for each in range(500)], topics=FOUR)),
     "35": ask(35, {"clientID": "c1", "consumerGroup": "new0-1"}),
     "38": ask(38, {"consumerGroup": "new0-2"}),
     "36": ask(36, SCHEDULED),
@@ -298,16 +252,11 @@ BROKER: Final[dict[str, Make]] = {
     "41": ask(41, {}, locks(10_000)),
     "41 long": ask(41, {}, locks(20_000)),
     "42": ask(42, {}, locks(10_000)),
-    "46": lambda number: request(
+    "46": json_body(
         46,
-        {},
-        json.dumps(
-            {
-                "subscriptionData": subscription(
-                    "t", expressionType="SQL92", subString=LONG_SQL + " " * number
-                )
-            }
-        ).encode(),
+        lambda number: {
+            "subscriptionData": subscription("t", LONG_SQL + " " * number, expressionType="SQL92")
+        },
     ),
     "202": ask(202, {"topic": "wide"}),
     "203": ask(203, {"consumerGroup": "new0-2"}),
@@ -383,6 +332,7 @@ async def is_served(client: RawClient, code: RequestCode) -> bool:
 async def test_no_member_of_many_groups_holds_a_broker(autojump_clock: MockClock) -> None:
     groups = [group_of(number) for number in range(GROUPS_OF_A_MEMBER)]
     producers = [f"p{number}" for number in range(500 - GROUPS_OF_A_MEMBER)]
+    members_of = {"consumers": groups, "producers": producers, "topics": [topic_of(0)]}
     async with broker_and_client() as (cluster, client), AsyncExitStack() as stack:
         state = cluster.master.broker.state
         address = cluster.master.broker.address
@@ -394,16 +344,14 @@ async def test_no_member_of_many_groups_holds_a_broker(autojump_clock: MockClock
             attrs.evolve(state.config.broker, notify_consumer_ids_changed_enable=False)
         )
         for number, member in enumerate(members):
-            await member.ask(34, {}, heartbeat(f"c{number}", groups, producers=producers))
+            await member.ask(34, {}, heartbeat(f"c{number}", **members_of))
         state.config.replace(
             attrs.evolve(state.config.broker, notify_consumer_ids_changed_enable=True)
         )
         with stretches() as measured:
             await trio.lowlevel.checkpoint()
             stories = {
-                "34": lambda number: request(
-                    34, {}, heartbeat(f"new{number}", groups, producers=producers)
-                ),
+                "34": lambda number: request(34, {}, heartbeat(f"new{number}", **members_of)),
                 "35": ask(35, {"clientID": "new0", "consumerGroup": "g0"}),
                 "38": ask(38, {"consumerGroup": "g1"}),
                 "203": ask(203, {"consumerGroup": "g1"}),
@@ -441,25 +389,17 @@ NAMES: Final[dict[str, Make]] = {
     "101": ask(101, {"namespace": "n", "key": "k0"}),
     "102": lambda number: request(102, {"namespace": "n", "key": f"x{number}"}),
     "219": ask(219, {"namespace": "n"}),
-    "322": ask(322, {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:1", "clusterName": "lab", "brokerId": 0},
-               b"{" * (100 << 10)),
-    "104": ask(104, {"brokerName": "b", "brokerAddr": "10.0.0.1:1", "clusterName": "lab", "brokerId": 0}),
+    "322": ask(322, registering("broker-a", "10.0.0.1:1"), b"{" * (100 << 10)),
+    "104": ask(104, registering("b", "10.0.0.1:1")),
 }  # fmt: skip
 
 
 def registration(name: str, host: str, counter: int) -> bytes:
-    table = {
-        topic: TopicConfig(topic, 8, 8)
-        for number in range(REGISTERED_TOPICS)
-        if (topic := f"{name}{number}")
-    }
+    topics = (f"{name}{number}" for number in range(REGISTERED_TOPICS))
+    table = {topic: TopicConfig(topic, 8, 8) for topic in topics}
     wrapper = TopicConfigSerializeWrapper(DataVersion(counter, counter), table)
     body = encode_register_body(RegisterBrokerBody(wrapper))
-    fields = {
-        "brokerName": f"broker-{name}", "brokerAddr": f"{host}:10911", "clusterName": "lab", "brokerId": 0,
-        "haServerAddr": f"{host}:10912", "compressed": False, "bodyCrc32": body_crc32(body),
-    }  # fmt: skip
-    return request(103, fields, body, version=400)
+    return request(103, registering(f"broker-{name}", f"{host}:10911", body), body, version=400)
 
 
 async def test_no_request_holds_a_name_server_whose_tables_are_full(

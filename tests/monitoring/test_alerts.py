@@ -10,9 +10,9 @@ import attrs
 import pytest
 from tests.support.prometheus import MONITORING, needs_promtool
 
-from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, PUT_OK, SECONDS_BEHIND
+from rocketrio.admin.diagnosis.brokers import PUT_OK
 from rocketrio.admin.diagnosis.groups import OF_VERDICT
-from rocketrio.admin.diagnosis.rule import Severity
+from rocketrio.thresholds import DISK_PERCENT, SECONDS_BEHIND, Severity
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_protocol.lag import LOSING_PART
 

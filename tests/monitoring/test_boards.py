@@ -14,8 +14,9 @@ from tests.support.scraping import scraping
 from trio.testing import MockClock
 
 from rocketrio import open_admin
-from rocketrio.exporter.names import NAMES, page_of
+from rocketrio.exporter.names import page_of
 from rocketrio.exporter.rounds import Rounds
+from rocketrio.limits import EXPORTER_NAMES
 from rocketrio.metrics import collector
 
 APACHES = {
@@ -66,7 +67,7 @@ async def test_boards_and_rules_name_only_metrics_that_a_pair_has(
     ):
         await one.call.send(one.addr, b"1")
         pages = [(await one.page(host=host)).text for host in ("10.0.0.10", "10.0.0.11")]
-        pages += page_of(await Rounds(admin).next(), NAMES)
+        pages += page_of(await Rounds(admin).next(), EXPORTER_NAMES)
         registry = CollectorRegistry()
         registry.register(collector(client))
         pages.append(generate_latest(registry).decode())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.golden import remoting_frames
-from tests.support.raw_frames import is_answer
+from tests.support.raw_frames import commands_of, is_answer
 
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -14,10 +14,6 @@ from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Frame, FrameDecoder
 
 RUNS = ("4.9.7", "5.3.3", "5.3.3-split")
-
-
-def decoded(data: bytes) -> list[RemotingCommand]:
-    return [RemotingCommand.decode(frame) for frame in FrameDecoder().feed(data)]
 
 
 def test_request_takes_its_code_and_fields_from_its_header() -> None:
@@ -38,7 +34,7 @@ def test_answer_has_its_requests_number_and_encoding(serialize_type: SerializeTy
     assert (answer.opaque, answer.serialize_type) == (99, serialize_type)
     assert is_answer(answer)
     assert not answer.is_oneway
-    (again,) = decoded(answer.encode())
+    (again,) = commands_of(answer.encode())
     assert again == answer
     assert again.header(OffsetResponseHeader) == OffsetResponseHeader(7)
 
@@ -97,16 +93,16 @@ def test_commands_in_a_row_come_back_whatever_the_split(
 @pytest.mark.parametrize("run", RUNS)
 def test_recorded_commands_are_encoded_again_to_an_equal_command(run: str) -> None:
     for recorded in remoting_frames(run):
-        (command,) = decoded(recorded.data)
+        (command,) = commands_of(recorded.data)
         assert command.language is LanguageCode.JAVA
-        assert decoded(command.encode()) == [command]
+        assert commands_of(command.encode()) == [command]
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_recorded_commands_with_fields_are_encoded_again_to_the_same_bytes(run: str) -> None:
     same = 0
     for recorded in remoting_frames(run):
-        (command,) = decoded(recorded.data)
+        (command,) = commands_of(recorded.data)
         if command.ext_fields:
             assert command.encode() == recorded.data
             same += 1

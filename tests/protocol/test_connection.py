@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import RecordedFrame, remoting_frames
+from tests.support.raw_frames import commands_of
 
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.connection import CODECS_FIELD, TAKE_SIZE, RemotingConnection
 from rocketrio_protocol.errors import LocalProtocolError, TooManyRequestsError
-from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.signature import Signer
 
 JSON, MSGPACK = SerializeType.JSON, SerializeType.MSGPACK
@@ -27,8 +27,7 @@ def answer_to(opaque: int, **more: object) -> RemotingCommand:
 
 
 def sent_by(connection: RemotingConnection[str]) -> list[RemotingCommand]:
-    frames = FrameDecoder().feed(connection.take_output())
-    return [RemotingCommand.decode(frame) for frame in frames]
+    return commands_of(connection.take_output())
 
 
 def exchange(

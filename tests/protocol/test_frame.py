@@ -2,12 +2,12 @@
 
 import struct
 import tracemalloc
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import remoting_frames
+from tests.support.raw_frames import split_at
 
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.frame import (
@@ -51,11 +51,6 @@ def cut(pieces: list[bytes]) -> tuple[list[tuple[int, bytes, bytes]], str | None
     return plain(frames), decoder.error and str(decoder.error)
 
 
-def split(stream: bytes, cuts: list[int]) -> list[bytes]:
-    places = [0, *sorted(place for place in cuts if place <= len(stream)), len(stream)]
-    return [stream[start:end] for start, end in pairwise(places)]
-
-
 def test_whole_stream_is_cut_into_its_frames() -> None:
     assert cut([STREAM]) == (plain(FRAMES), None)
 
@@ -66,7 +61,7 @@ def test_byte_by_byte_gives_the_same_frames() -> None:
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=30))
 def test_any_split_gives_the_same_frames(cuts: list[int]) -> None:
-    assert cut(split(STREAM, cuts)) == (plain(FRAMES), None)
+    assert cut(split_at(STREAM, cuts)) == (plain(FRAMES), None)
 
 
 @given(
@@ -88,7 +83,7 @@ def test_any_split_gives_the_same_error_after_the_same_frames(bad: bytes, cuts: 
     stream = STREAM[: -(VIEW_SIZE + 400)] + bad
     whole_frames, whole_error = cut([stream])
     assert whole_error is not None
-    assert cut(split(stream, cuts)) == (whole_frames, whole_error)
+    assert cut(split_at(stream, cuts)) == (whole_frames, whole_error)
 
 
 def test_frames_before_a_bad_one_are_given_and_none_after_it() -> None:

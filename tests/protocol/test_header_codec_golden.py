@@ -7,12 +7,11 @@ import struct
 
 import pytest
 from tests.golden.golden import VERSIONS, RecordedFrame, remoting_frames
-from tests.support.raw_frames import is_answer
+from tests.support.raw_frames import command_of, is_answer
 
 from rocketrio_protocol.codes import LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.frame import FrameDecoder
 
 PROTOCOL_VERSION_OF = {"4.9.7": 407, "5.3.3": 479}
 
@@ -21,13 +20,8 @@ def frames_of(version: str) -> list[RecordedFrame]:
     return remoting_frames(f"rocketmq-header/{version}")
 
 
-def decoded(data: bytes) -> RemotingCommand:
-    (frame,) = FrameDecoder().feed(data)
-    return RemotingCommand.decode(frame)
-
-
 def commands(version: str) -> list[tuple[RecordedFrame, RemotingCommand]]:
-    return [(recorded, decoded(recorded.data)) for recorded in frames_of(version)]
+    return [(recorded, command_of(recorded.data)) for recorded in frames_of(version)]
 
 
 EMPTY_ATTRIBUTES = struct.pack(">h", len("attributes")) + b"attributes" + struct.pack(">i", 0)
@@ -45,7 +39,7 @@ def test_recorded_rocketmq_frames_are_encoded_again_to_the_same_bytes(version: s
     for recorded, command in binary:
         if EMPTY_ATTRIBUTES in recorded.data:
             assert command.code == RequestCode.UPDATE_AND_CREATE_TOPIC
-            assert decoded(command.encode()) == command
+            assert command_of(command.encode()) == command
         else:
             assert command.encode() == recorded.data, command
 
@@ -115,4 +109,4 @@ def test_a_cut_header_is_refused_wherever_it_is_cut() -> None:
     for kept in range(header_size):
         cut = struct.pack(">iI", 4 + kept, 1 << 24 | kept) + recorded.data[8 : 8 + kept]
         with pytest.raises(RemoteProtocolError):
-            decoded(cut)
+            command_of(cut)

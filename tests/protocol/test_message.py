@@ -13,7 +13,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.records import plain_fields, record_fields
+from tests.support.records import plain_record, record_fields
 
 from rocketrio_protocol.errors import (
     BodyUnreadableError,
@@ -36,7 +36,7 @@ from rocketrio_protocol.times import LAST_TIME_MS
 
 
 def _message(**changes: Any) -> MessageExt:
-    record = encode_record(**plain_fields(**changes))
+    record = plain_record(**changes)
     return MessageExt(b"before" + record + b"after", 6, len(record), "broker-a")
 
 

@@ -14,15 +14,15 @@ from rocketrio.connect import open_client
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.record.java_hash import tags_code
+from rocketrio_protocol.remoting.pool import ChannelPool
 
 
-async def load_twins(cluster: Running) -> None:
+async def load_twins(pool: ChannelPool, cluster: Running) -> None:
     """`twins`: ten messages of each of the tags Aa and BB, which have one hash."""
     assert tags_code("Aa") == tags_code("BB")
-    async with channel_pool() as pool:
-        await create_topic(pool, cluster.master, "twins", 1)
-        twins = [Message("", b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)]
-        await load_queue(pool, cluster.master, "twins", 0, twins)
+    await create_topic(pool, cluster.master, "twins", 1)
+    twins = [Message("", b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)]
+    await load_queue(pool, cluster.master, "twins", 0, twins)
 
 
 async def load_timed(cluster: Running) -> int:

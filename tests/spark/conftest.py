@@ -1,10 +1,14 @@
-"""One Spark session for all tests here."""
+"""One Spark session for all tests here, and what tests of several files record and load."""
 
 from collections.abc import Iterator
 
 import pytest
+import trio
 from pyspark.sql import SparkSession
+from tests.spark.chosen_topics import load_timed
+from tests.spark.pulls import pulls as pulls
 from tests.support.quick_start import quick_home
+from tests.support.running_cluster import Running
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +23,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def middle_ms(cluster: Running) -> int:
+    """Load the topic `timed` into the cluster of a file; return when its second half was not there yet."""
+    return trio.run(load_timed, cluster)

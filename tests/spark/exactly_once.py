@@ -24,7 +24,7 @@ import attrs
 import trio
 from tests.support.ours import OurBroker, our_pair
 from tests.support.processes import die_with_parent
-from tests.support.running_cluster import channel_pool, create_topic
+from tests.support.running_cluster import load_topic
 
 from rocketrio import Message, open_producer
 from rocketrio_protocol.errors import Error
@@ -156,7 +156,7 @@ def play(home: Path, *, lives: int, rng: random.Random) -> Outcome:
     """`lives` drivers that are killed, and one that reads to the end."""
     with our_pair(home, settings=("slave_read_enable=true",)) as pair:
         address, master = pair.name_server.address, pair.master
-        trio.run(_create_topic, master.address)
+        load_topic(master.address, TOPIC, QUEUES, 0)
         with Writing(address) as writing:
             for number in range(lives):
                 _live_and_die(Life(address, home, "run", number), master, number, rng)
@@ -183,11 +183,6 @@ def _live_and_die(life: Life, master: OurBroker, number: int, rng: random.Random
             time.sleep(rng.uniform(0.2, 3))
     finally:
         life.kill()
-
-
-async def _create_topic(master: str) -> None:
-    async with channel_pool() as pool:
-        await create_topic(pool, master, TOPIC, QUEUES)
 
 
 def main(arguments: list[str]) -> int:

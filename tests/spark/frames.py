@@ -3,13 +3,16 @@
 from collections import Counter
 
 from pyspark.sql import DataFrame, SparkSession
+from tests.support.running_cluster import Running
 
 
 def load_frame(
-    spark: SparkSession, name_server: str, subscribe: str | None, **given: str
+    spark: SparkSession, cluster: Running | str, subscribe: str | None = "orders", **given: str
 ) -> DataFrame:
+    """Load a topic of a cluster, or at the address of its name server; none where an option chooses it."""
     way = {} if subscribe is None else {"subscribe": subscribe}
-    options = {"nameServer": name_server, **way, **given}
+    server = cluster if isinstance(cluster, str) else cluster.name_server
+    options = {"nameServer": server, **way, **given}
     return spark.read.format("rocketmq").options(**options).load()
 
 

@@ -9,11 +9,13 @@ from tests.support.clients import client_of, open_client
 from tests.support.running_cluster import channel_pool, full_topic
 
 from rocketrio.spark.reading import planning
+from rocketrio.spark.reading.decoding import BlockDecoder
 from rocketrio.spark.reading.fetch import Block, fetch_task
 from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.reading.planning import Discovery
 from rocketrio.spark.reading.questions import source_errors
+from rocketrio.spark.reading.schema import arrow_schema, table_schema
 from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message import decode_messages
@@ -44,10 +46,21 @@ class Blocks:
         return found
 
 
-def read_options(cluster: EmbeddedCluster, **given: str) -> ReadOptions:
-    servers = ";".join(cluster.name_servers)
+def batch_options(**given: str) -> ReadOptions:
+    """Parse the options of a batch read; by default of `orders`, at a name server that is never asked."""
     way = {} if {"assign", "subscribePattern"} & set(given) else {"subscribe": "orders"}
-    return parse_read_options({"nameServer": servers, **way, **given})
+    return parse_read_options({"nameServer": "h:1", **way, **given})
+
+
+def read_options(cluster: EmbeddedCluster, **given: str) -> ReadOptions:
+    """Parse the options of a batch read from this cluster."""
+    return batch_options(**{"nameServer": ";".join(cluster.name_servers), **given})
+
+
+def decoder(firsts: dict[str, dict[str, int]] | None = None, **given: str) -> BlockDecoder:
+    """Make the decoder of a task with these options; `firsts` number the queues of topics for Kafka's columns."""
+    options = batch_options(**given)
+    return BlockDecoder(options, arrow_schema(table_schema(options)), firsts)
 
 
 async def discover(options: ReadOptions, *, dial: Dial) -> Discovery:

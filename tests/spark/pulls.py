@@ -39,16 +39,18 @@ class Pulls:
         self.messages.clear()
 
 
-def recorded_pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
-    pulls, pull_message = Pulls(), ClientAPI.pull_message
+@pytest.fixture
+def pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
+    """Record what all clients of the process pull from now on."""
+    found, pull_message = Pulls(), ClientAPI.pull_message
 
     async def recorded(
         self: ClientAPI, addr: str, header: PullMessageRequestHeader, *, timeout: float
     ) -> PullResult:
-        pulls.add(addr, header.queue_id, header.queue_offset)
+        found.add(addr, header.queue_id, header.queue_offset)
         result = await pull_message(self, addr, header, timeout=timeout)
-        pulls.messages[addr] += len(decode_messages(result.body))
+        found.messages[addr] += len(decode_messages(result.body))
         return result
 
     monkeypatch.setattr(ClientAPI, "pull_message", recorded)
-    return pulls
+    return found

@@ -14,7 +14,6 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.support.running_cluster import (
     Running,
-    channel_pool,
     cluster_fixture,
     create_topic,
     load_queue,
@@ -22,6 +21,7 @@ from tests.support.running_cluster import (
 )
 
 from rocketrio import open_admin
+from rocketrio_protocol.remoting.pool import ChannelPool
 
 PATIENCE = 120.0
 """Seconds that anything may take where many share a machine; on a quiet one all of it is there within one."""
@@ -46,15 +46,14 @@ class Topic:
     ) -> None:
         """Send `count` messages into each queue; with `queues` the topic is made first, or enlarged."""
 
-        async def write() -> None:
-            async with channel_pool() as pool:
-                if queues is not None:
-                    await create_topic(pool, self.cluster.master, self.name, queues)
-                for queue_id, count in counts.items():
-                    messages = numbered(queue_id, count, body_size=body_size)
-                    await load_queue(pool, self.cluster.master, self.name, queue_id, messages)
+        async def write(pool: ChannelPool, running: Running) -> None:
+            if queues is not None:
+                await create_topic(pool, running.master, self.name, queues)
+            for queue_id, count in counts.items():
+                messages = numbered(queue_id, count, body_size=body_size)
+                await load_queue(pool, running.master, self.name, queue_id, messages)
 
-        trio.run(write)
+        self.cluster.fill(write)
 
     def delete(self) -> None:
         async def delete() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.support.ours import OurBroker, OurNameServer
-from tests.support.running_cluster import channel_pool, full_topic
+from tests.support.running_cluster import load_topic
 
 from rocketrio.spark.errors import BrokerUnreachableError, OptionError, TopicNotFoundError
 from rocketrio.spark.reading.options import parse_read_options
@@ -32,13 +32,8 @@ def test_missing_queues_of_a_dead_broker_fail_only_a_read_that_names_them(tmp_pa
         master = OurBroker(tmp_path / "a", name_server.address)
         other = OurBroker(tmp_path / "b", name_server.address, name="broker-b")
         with master, other:
-
-            async def load() -> None:
-                async with channel_pool() as pool:
-                    for broker in (master, other):
-                        await full_topic(pool, broker.address, "orders", 1, COUNT)
-
-            trio.run(load)
+            for broker in (master, other):
+                load_topic(broker.address, "orders", 1, COUNT)
             assert _rows(name_server) == 2 * COUNT
             assert _rows(name_server, startingOffsets=OFFSETS) == 2 * (COUNT - 5)
             assert other.process is not None

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from tests.support.processes import die_with_parent, free_port
 from tests.support.quick_start import quick_home
-from tests.support.running_cluster import Running, cluster_fixture, numbered, numbered_orders
+from tests.support.running_cluster import Running, cluster_fixture, full_topics, numbered
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ TIME_LIMIT = 400.0
 """Seconds for a client; the first one waits for the server's start, too."""
 
 
-cluster = cluster_fixture(numbered_orders(QUEUES, COUNT, empty=("written", "streamed")))
+cluster = cluster_fixture(full_topics(orders=(QUEUES, COUNT), written=(2, 0), streamed=(2, 0)))
 
 
 @pytest.fixture(scope="module")

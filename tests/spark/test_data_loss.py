@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
-from tests.spark.pulls import recorded_pulls
+from tests.spark.pulls import Pulls
 from tests.support.clients import open_admin
 from tests.support.running_cluster import channel_pool, create_topic, load_queue, numbered
 from trio.testing import MockClock
@@ -154,14 +154,14 @@ async def test_a_queue_that_is_new_must_be_named(autojump_clock: MockClock) -> N
 async def test_retention_between_planning_and_reading_is_one_loss_with_its_size(
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    pulls: Pulls,
 ) -> None:
     async with _cluster() as cluster:
         options, task = await _plan(cluster, pullBatchSize="10")
         least = await _remove_files(cluster, 3)
         said = rf"offsets 0 to {least} \({least} messages\).*holds {least} to {COUNT}"
         await _fails(cluster, options, task, said)
-        pulls = recorded_pulls(monkeypatch)
+        pulls.clear()
         taken = await fetch(cluster, _tolerant(options), task)
         assert taken.rows() == {0: all_bodies(1, COUNT)[0][least:]}
         assert caplog.text.count("lost messages skipped") == 1
@@ -169,12 +169,11 @@ async def test_retention_between_planning_and_reading_is_one_loss_with_its_size(
         assert [offset for _, _, offset in pulls.asked if 0 < offset < least] == []
 
 
-async def test_retention_in_the_middle_of_reading(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_retention_in_the_middle_of_reading(autojump_clock: MockClock, pulls: Pulls) -> None:
     async with _cluster() as cluster:
         options, task = await _plan(cluster, pullBatchSize="10", pullPipelineDepth="4")
-        pulls, least = recorded_pulls(monkeypatch), 0
+        pulls.clear()
+        least = 0
 
         async def remove() -> None:
             nonlocal least

@@ -10,9 +10,8 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 from pyspark.sql import DataFrame, SparkSession, datasource
-from tests.support.running_cluster import Running, channel_pool, full_topic, running_cluster
+from tests.support.running_cluster import Running, full_topics, running_cluster
 from tests.support.tls import write_files
 
 from rocketrio.spark.reading.options import READ_OPTIONS
@@ -195,14 +194,9 @@ def cluster(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         f"tls_key_file={folder / 'key.pem'}",
         f"peer_tls_authority_file={folder / 'ca.pem'}",
     )
-    with running_cluster(tmp_path_factory.mktemp("cluster"), settings=settings) as running:
-
-        async def load() -> None:
-            async with channel_pool() as pool:
-                await full_topic(pool, running.master, "orders", QUEUES, COUNT)
-                await full_topic(pool, running.master, "bills", 1, 10)
-
-        trio.run(load)
+    topics = full_topics(orders=(QUEUES, COUNT), bills=(1, 10))
+    data = tmp_path_factory.mktemp("cluster")
+    with running_cluster(data, topics, settings=settings) as running:
         yield running
 
 

@@ -8,22 +8,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, LongType, StructType
 from tests.spark.limits import limited
-from tests.support.running_cluster import Running, cluster_fixture, full_topic
+from tests.support.running_cluster import Running, cluster_fixture, full_topics
 
 from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 from rocketrio.spark.errors import OptionError
-from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COUNT = 50
 
 
-async def fill(pool: ChannelPool, running: Running) -> None:
-    for topic in ("orders", "returns"):
-        await full_topic(pool, running.master, topic, 2, COUNT)
-
-
-cluster = cluster_fixture(fill)
+cluster = cluster_fixture(full_topics(orders=(2, COUNT), returns=(2, COUNT)))
 
 
 def test_topics_are_a_frame(spark: SparkSession, cluster: Running) -> None:

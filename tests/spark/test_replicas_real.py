@@ -13,7 +13,7 @@ from pyspark.sql.functions import sum as sum_of
 from tests.spark.frames import load_frame
 from tests.support.commit_logs import wait_caught_up
 from tests.support.ours import OurPair, our_pair_fixture
-from tests.support.running_cluster import channel_pool, full_topic
+from tests.support.running_cluster import load_topic
 
 from rocketrio import Message, open_admin, open_producer
 from rocketrio.admin.topics import Served
@@ -33,13 +33,8 @@ A_SAMPLE = 12.0
 
 
 def load(pair: OurPair, topic: str) -> None:
-    """A topic that both have all of."""
-
-    async def fill() -> None:
-        async with channel_pool() as pool:
-            await full_topic(pool, pair.master.address, topic, QUEUES, COUNT, body_size=BODY)
-
-    trio.run(fill)
+    """Make a topic that both have all of."""
+    load_topic(pair.master.address, topic, QUEUES, COUNT, body_size=BODY)
     wait_caught_up(pair.master.address, pair.slave.address)
 
 

@@ -9,7 +9,8 @@ import pytest
 import trio
 import trustme
 from pyspark.sql.types import StructType
-from tests.support.running_cluster import numbered_orders, running_cluster
+from tests.support.running_cluster import full_topics, running_cluster
+from tests.support.tls import write_files
 from trio.testing import MockClock
 
 from rocketrio import Credentials, Error, Message, TlsOptions, open_producer
@@ -90,7 +91,7 @@ async def test_queries_with_different_accounts_share_no_client(autojump_clock: M
 def test_marker_is_in_nothing_that_spark_prints_or_keeps(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with running_cluster(tmp_path / "cluster", fill=numbered_orders(2, 50)) as running:
+    with running_cluster(tmp_path / "cluster", full_topics(orders=(2, 50))) as running:
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.secret_job", running.name_server, "orders", str(home), MARKER],
             capture_output=True,
@@ -110,34 +111,24 @@ def test_marker_is_in_nothing_that_spark_prints_or_keeps(tmp_path: Path) -> None
     assert [path for path in files if MARKER.encode() in path.read_bytes()] == []
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Path:
-    """The file of an authority, beside a certificate of 127.0.0.1 that it has signed."""
-    signer = trustme.CA()
-    signer.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    certificate = tmp_path / "broker.pem"
-    certificate.touch(0o600)
-    signer.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
-    return tmp_path / "ca.pem"
-
-
 @pytest.mark.real
 @pytest.mark.slow
 def test_driver_and_task_use_tls_and_check_the_servers_certificate(
-    tmp_path: Path, authority: Path
+    tmp_path: Path,
 ) -> None:
-    other = tmp_path / "other.pem"
+    files, other = write_files(tmp_path), tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
     settings = (
-        f"tls_certificate_file={tmp_path / 'broker.pem'}",
-        f"peer_tls_authority_file={authority}",
+        f"tls_certificate_file={files.certificate}",
+        f"tls_key_file={files.key}",
+        f"peer_tls_authority_file={files.authority}",
     )
     with running_cluster(tmp_path / "data", settings=settings) as running:
-        trio.run(_send, running.name_server, authority)
+        trio.run(_send, running.name_server, files.authority)
         given = {"nameServer": running.name_server, "subscribe": "orders"}
         schema = StructType().add("body", "binary")
         reader = RocketMQBatchReader(
-            parse_read_options({**given, "tls.caFile": str(authority)}), schema
+            parse_read_options({**given, "tls.caFile": str(files.authority)}), schema
         )
         batches = [batch for part in reader.partitions() for batch in reader.read(part)]
         assert [row for batch in batches for row in batch.to_pylist()] == [{"body": b"secret"}]

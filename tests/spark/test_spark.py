@@ -3,15 +3,15 @@
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, count, length, spark_partition_id
 from pyspark.sql.functions import sum as sum_of
 from tests.spark.frames import load_frame
 from tests.support.running_cluster import (
     Running,
     cluster_fixture,
+    full_topics,
     numbered,
-    numbered_orders,
 )
 
 from rocketrio.spark import register
@@ -20,15 +20,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 4, 1500
 
 
-cluster = cluster_fixture(numbered_orders(QUEUES, COUNT, empty=("empty",)))
-
-
-def _load(spark: SparkSession, cluster: Running, topic: str = "orders", **given: str) -> DataFrame:
-    return load_frame(spark, cluster.name_server, topic, **given)
+cluster = cluster_fixture(full_topics(orders=(QUEUES, COUNT), empty=(2, 0)))
 
 
 def test_a_topic_is_a_data_frame(spark: SparkSession, cluster: Running) -> None:
-    rows = _load(spark, cluster).collect()
+    rows = load_frame(spark, cluster).collect()
     assert len(rows) == QUEUES * COUNT
     by_place = {(row.queue_id, row.queue_offset): row for row in rows}
     row = by_place[3, 1234]
@@ -46,7 +42,7 @@ def test_a_topic_is_a_data_frame(spark: SparkSession, cluster: Running) -> None:
 def test_times_are_instants_whatever_the_sessions_zone(
     spark: SparkSession, cluster: Running
 ) -> None:
-    frame = _load(spark, cluster, columns="born_time,queue_offset")
+    frame = load_frame(spark, cluster, columns="born_time,queue_offset")
     row = frame.where("queue_offset = 0").select(col("born_time").cast("long").alias("s")).first()
     assert row is not None
     assert row.s == 1_700_000_000
@@ -55,7 +51,7 @@ def test_times_are_instants_whatever_the_sessions_zone(
 def test_ranges_are_split_and_only_wanted_columns_made(
     spark: SparkSession, cluster: Running
 ) -> None:
-    frame = _load(spark, cluster, columns="tags,body", minPartitions="7", batchRows="100")
+    frame = load_frame(spark, cluster, columns="tags,body", minPartitions="7", batchRows="100")
     assert frame.columns == ["tags", "body"]
     assert frame.select(spark_partition_id()).distinct().count() == 7
     found = {row.tags: row.n for row in frame.groupBy("tags").agg(count("*").alias("n")).collect()}
@@ -72,7 +68,7 @@ def test_a_users_schema_chooses_the_columns(spark: SparkSession, cluster: Runnin
 
 
 def test_offsets_bound_the_read(spark: SparkSession, cluster: Running) -> None:
-    frame = _load(
+    frame = load_frame(
         spark, cluster,
         startingOffsets='{"orders":{"broker-a":{"0":10,"1":-2,"2":-1,"3":1400}}}',
         endingOffsets='{"orders":{"broker-a":{"0":20,"1":5,"2":-1,"3":-1}}}',
@@ -82,11 +78,11 @@ def test_offsets_bound_the_read(spark: SparkSession, cluster: Running) -> None:
 
 
 def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, cluster: Running) -> None:
-    assert _load(spark, cluster, topic="empty").count() == 0
+    assert load_frame(spark, cluster, topic="empty").count() == 0
 
 
 def test_a_limit_ends_the_read_early(spark: SparkSession, cluster: Running) -> None:
-    assert len(_load(spark, cluster, batchRows="10").limit(3).collect()) == 3
+    assert len(load_frame(spark, cluster, batchRows="10").limit(3).collect()) == 3
 
 
 def test_sql_knows_the_format(spark: SparkSession, cluster: Running) -> None:
@@ -109,7 +105,7 @@ def test_create_table_is_refused_with_the_statement_to_use(
 
 def test_registering_checks_the_workers_python(spark: SparkSession, cluster: Running) -> None:
     register(spark)
-    assert _load(spark, cluster, columns="queue_id").count() == QUEUES * COUNT
+    assert load_frame(spark, cluster, columns="queue_id").count() == QUEUES * COUNT
 
 
 @pytest.mark.parametrize(

@@ -6,59 +6,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
-from tests.spark.chosen_topics import load_timed, load_twins
+from tests.spark.chosen_topics import load_twins
 from tests.spark.frames import load_frame, queue_counts
+from tests.support.caller import Caller, accepted
 from tests.support.running_cluster import (
     Running,
     cluster_fixture,
-    full_topic,
+    full_topics,
     load_queue,
     numbered,
 )
 
-from rocketrio.cluster.api import ClientAPI
-from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
-from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.layout import SysFlag
-from rocketrio_protocol.remoting.pool import ChannelPool, check
+from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
 
 
-async def _fill(pool: ChannelPool, running: Running) -> None:
-    master = running.master
-    await full_topic(pool, master, "orders", QUEUES, COUNT)
-    await full_topic(pool, master, "bills", 1, 10)
-    await load_twins(running)
-    await full_topic(pool, master, "broken", 1, 5)
-    header = SendMessageRequestHeader(
-        "loader", "broken", AUTO_CREATE_TOPIC_KEY, 4, 0, int(SysFlag.COMPRESSED), 1, 0
-    )
-    check(await pool.call(master, header, b"no zlib", timeout=30), "not sent")
-    await load_queue(pool, master, "broken", 0, numbered(0, 5))
-    api = ClientAPI(pool)
-    queue = MessageQueue("orders", "broker-a", 1)
-    await api.update_consumer_offset(master, "billing", queue, 300)
+async def _spoil(pool: ChannelPool, running: Running) -> None:
+    """Put a damaged message between others, and let a group commit."""
+    caller, flag = Caller(pool), int(SysFlag.COMPRESSED)
+    accepted(await caller.send(running.master, b"no zlib", topic="broken", sys_flag=flag))
+    await load_queue(pool, running.master, "broken", 0, numbered(0, 5))
+    accepted(await caller.commit(running.master, 300, queue_id=1))
 
 
-cluster = cluster_fixture(_fill, settings=("enable_property_filter=true",))
-
-
-@pytest.fixture(scope="module")
-def middle_ms(cluster: Running) -> int:
-    """When the second half of `timed` was not there yet."""
-    return trio.run(load_timed, cluster)
-
-
-def _frame(
-    spark: SparkSession, cluster: Running, subscribe: str | None = "orders", **given: str
-) -> DataFrame:
-    return load_frame(spark, cluster.name_server, subscribe, **given)
+cluster = cluster_fixture(
+    full_topics(orders=(QUEUES, COUNT), bills=(1, 10), broken=(1, 5)),
+    load_twins,
+    _spoil,
+    settings=("enable_property_filter=true",),
+)
 
 
 def _table(**queues: int) -> str:
@@ -90,14 +72,14 @@ def _table(**queues: int) -> str:
 def test_batch_reads_between_offsets(
     spark: SparkSession, cluster: Running, given: dict[str, str], counts: dict[int, int]
 ) -> None:
-    assert queue_counts(_frame(spark, cluster, columns="queue_id", **given)) == counts
+    assert queue_counts(load_frame(spark, cluster, columns="queue_id", **given)) == counts
 
 
 def test_batch_reads_between_times(spark: SparkSession, cluster: Running, middle_ms: int) -> None:
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
 
     def counts(**given: str) -> dict[int, int]:
-        return queue_counts(_frame(spark, cluster, "timed", columns="queue_id", **given))
+        return queue_counts(load_frame(spark, cluster, "timed", columns="queue_id", **given))
 
     def times(first: int, second: int) -> str:
         return json.dumps({"timed": {"broker-a": {"0": first, "1": second}}})
@@ -122,19 +104,19 @@ def test_batch_reads_between_times(spark: SparkSession, cluster: Running, middle
 def test_ways_to_name_what_is_read(
     spark: SparkSession, cluster: Running, given: dict[str, str], topics: dict[str, int]
 ) -> None:
-    frame = _frame(spark, cluster, None, columns="topic", **given)
+    frame = load_frame(spark, cluster, None, columns="topic", **given)
     assert Counter(row.topic for row in frame.collect()) == topics
 
 
 def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
-    even = _frame(spark, cluster, subExpression="even", columns="queue_id,tags")
+    even = load_frame(spark, cluster, subExpression="even", columns="queue_id,tags")
     assert queue_counts(even) == dict.fromkeys(range(QUEUES), COUNT // 2)
     sql = {"subExpression": "number > 100 AND number <= 110", "subExpressionType": "SQL92"}
-    assert queue_counts(_frame(spark, cluster, columns="queue_id", **sql)) == dict.fromkeys(
+    assert queue_counts(load_frame(spark, cluster, columns="queue_id", **sql)) == dict.fromkeys(
         range(QUEUES), 10
     )
-    assert _frame(spark, cluster, "twins", subExpression="Aa").count() == 10
-    assert _frame(spark, cluster, subExpression="neither").count() == 0
+    assert load_frame(spark, cluster, "twins", subExpression="Aa").count() == 10
+    assert load_frame(spark, cluster, subExpression="neither").count() == 0
 
 
 @pytest.mark.parametrize(
@@ -148,7 +130,7 @@ def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
 def test_damaged_message_is_skipped_or_null_as_the_options_say(
     spark: SparkSession, cluster: Running, given: dict[str, str], count: int, nulls: int
 ) -> None:
-    rows = _frame(spark, cluster, "broken", columns="queue_offset,body", **given).collect()
+    rows = load_frame(spark, cluster, "broken", columns="queue_offset,body", **given).collect()
     assert len(rows) == count
     assert [row.queue_offset for row in rows if row.body is None] == [5] * nulls
 
@@ -159,14 +141,14 @@ def test_damaged_message_that_is_not_tolerated_is_named(
     with pytest.raises(
         Exception, match=r"\[ROCKETMQ_DECODE\].*broken@broker-a:0.*offset 5"
     ) as caught:
-        _frame(spark, cluster, "broken").collect()
+        load_frame(spark, cluster, "broken").collect()
     assert "onCorruptMessage" in str(caught.value)
     # Who wants no bodies is not troubled.
-    assert _frame(spark, cluster, "broken", columns="queue_offset").count() == 11
+    assert load_frame(spark, cluster, "broken", columns="queue_offset").count() == 11
 
 
 def test_columns_of_kafka(spark: SparkSession, cluster: Running) -> None:
-    frame = _frame(spark, cluster, schemaMode="kafka", includeHeaders="true")
+    frame = load_frame(spark, cluster, schemaMode="kafka", includeHeaders="true")
     assert frame.columns == [
         "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
     ]  # fmt: skip
@@ -181,12 +163,12 @@ def test_columns_of_kafka(spark: SparkSession, cluster: Running) -> None:
 
 def test_forms_of_properties_and_columns_on_demand(spark: SparkSession, cluster: Running) -> None:
     columns = "queue_id,queue_offset,properties,message_id,reconsume_times,deliver_time,body_crc"
-    frame = _frame(spark, cluster, columns=columns, properties="string")
+    frame = load_frame(spark, cluster, columns=columns, properties="string")
     row = frame.where("queue_id = 1 AND queue_offset = 5").first()
     assert row is not None
     assert "number\x015\x02" in row.properties
     assert (row.message_id, row.reconsume_times, row.deliver_time) == ("U1-5", 0, None)
-    assert "properties" not in _frame(spark, cluster, properties="none").columns
+    assert "properties" not in load_frame(spark, cluster, properties="none").columns
 
 
 def test_a_users_schema_in_kafkas_mode(spark: SparkSession, cluster: Running) -> None:
@@ -214,7 +196,7 @@ def test_a_users_schema_in_kafkas_mode(spark: SparkSession, cluster: Running) ->
 def test_batch_divides_ranges_into_partitions(
     spark: SparkSession, cluster: Running, given: dict[str, str], partitions: int
 ) -> None:
-    frame = _frame(spark, cluster, columns="queue_id,queue_offset", **given)
+    frame = load_frame(spark, cluster, columns="queue_id,queue_offset", **given)
     rows = frame.withColumn("p", spark_partition_id()).collect()
     assert len({(row.queue_id, row.queue_offset) for row in rows}) == len(rows) == QUEUES * COUNT
     sizes = Counter(row.p for row in rows).values()
@@ -245,7 +227,7 @@ def test_wrong_options_fail_on_the_driver(
     spark: SparkSession, cluster: Running, given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\]") as caught:
-        _frame(spark, cluster, **given).count()
+        load_frame(spark, cluster, **given).count()
     assert said.lower() in str(caught.value).lower()
     assert "hush" not in str(caught.value)
 

@@ -4,39 +4,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import trio
 from pyspark.sql import DataFrame, SparkSession, datasource
-from tests.spark.chosen_topics import load_timed, load_twins
+from tests.spark.chosen_topics import load_twins
 from tests.spark.frames import load_frame, queue_counts
-from tests.support.running_cluster import Running, cluster_fixture, numbered_orders
+from tests.support.running_cluster import Running, cluster_fixture, full_topics
 
 from rocketrio.spark import from_rocketmq
 from rocketrio.spark.errors import OptionError
-from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-async def _fill(pool: ChannelPool, running: Running) -> None:
-    await numbered_orders(QUEUES, COUNT)(pool, running)
-    await load_twins(running)
-
-
-cluster = cluster_fixture(_fill)
-
-
-@pytest.fixture(scope="module")
-def middle_ms(cluster: Running) -> int:
-    """When the second half of `timed` was not there yet."""
-    return trio.run(load_timed, cluster)
-
-
-def _frame(
-    spark: SparkSession, cluster: Running, subscribe: str = "orders", **given: str
-) -> DataFrame:
-    return load_frame(spark, cluster.name_server, subscribe, **given)
+cluster = cluster_fixture(full_topics(orders=(QUEUES, COUNT)), load_twins)
 
 
 @pytest.fixture
@@ -52,7 +33,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 def test_pushed_conditions_read_only_the_rows_they_select(
     pushing: SparkSession, cluster: Running
 ) -> None:
-    frame = _frame(pushing, cluster, filterPushdown="true", maxRecordsPerPartition="10")
+    frame = load_frame(pushing, cluster, filterPushdown="true", maxRecordsPerPartition="10")
     some = frame.where(
         "queue_id = 1 AND queue_offset >= 100 AND queue_offset < 120 AND tags = 'even'"
     )
@@ -63,9 +44,9 @@ def test_pushed_conditions_read_only_the_rows_they_select(
 def test_a_frame_with_a_condition_is_not_narrowed_for_a_query_without_one(
     pushing: SparkSession, cluster: Running
 ) -> None:
-    frame = _frame(pushing, cluster, filterPushdown="true")
+    frame = load_frame(pushing, cluster, filterPushdown="true")
     assert frame.count() == QUEUES * COUNT
-    frame = _frame(pushing, cluster, filterPushdown="true")
+    frame = load_frame(pushing, cluster, filterPushdown="true")
     assert frame.where("queue_id = 1").count() == COUNT
     assert frame.where("queue_id = 2 AND queue_offset < 7").count() == 7
     # Of this query Python hears nothing: Spark gives it the last plan.
@@ -125,28 +106,28 @@ def test_rows_are_those_that_meet_the_condition(
     condition: str,
     counts: dict[int, int],
 ) -> None:
-    frame = _frame(pushing, cluster, topic, filterPushdown="true")
+    frame = load_frame(pushing, cluster, topic, filterPushdown="true")
     assert queue_counts(frame.where(condition.format(middle_ms=middle_ms))) == counts
 
 
 def test_conditions_that_push_tags_of_one_hash(pushing: SparkSession, cluster: Running) -> None:
     for condition, count in [("tags = 'Aa'", 10), ("tags IN ('Aa', 'BB')", 20)]:
-        twins = _frame(pushing, cluster, "twins", filterPushdown="true", columns="tags")
+        twins = load_frame(pushing, cluster, "twins", filterPushdown="true", columns="tags")
         assert twins.where(condition).count() == count
 
 
 def test_pushdown_of_kafkas_columns(pushing: SparkSession, cluster: Running) -> None:
-    frame = _frame(pushing, cluster, filterPushdown="true", schemaMode="kafka")
+    frame = load_frame(pushing, cluster, filterPushdown="true", schemaMode="kafka")
     assert frame.where("partition = 2 AND offset > 390").count() == 9
 
 
 def test_without_the_option_the_conf_of_pushdown_changes_nothing(
     pushing: SparkSession, cluster: Running
 ) -> None:
-    assert _frame(pushing, cluster).where("queue_id = 1 AND queue_offset < 10").count() == 10
+    assert load_frame(pushing, cluster).where("queue_id = 1 AND queue_offset < 10").count() == 10
 
 
 def test_with_the_option_a_missing_conf_is_named(spark: SparkSession, cluster: Running) -> None:
-    frame = _frame(spark, cluster, filterPushdown="true")
+    frame = load_frame(spark, cluster, filterPushdown="true")
     with pytest.raises(Exception, match=rf"{PUSHDOWN}|needs PySpark 4\.1"):
         frame.where("queue_id = 1").count()

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.spark.frames import load_frame
 from tests.spark.limits import limited
 from tests.support.running_cluster import (
     Running,
     cluster_fixture,
-    numbered_orders,
+    full_topics,
 )
 
 from rocketrio.spark.repeats import drop_repeated_rows
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 2, 300
 
 
-cluster = cluster_fixture(numbered_orders(QUEUES, COUNT))
+cluster = cluster_fixture(full_topics(orders=(QUEUES, COUNT)))
 
 
 def orders(spark: SparkSession, cluster: Running, topic: str = "orders") -> DataFrame:
@@ -54,11 +55,6 @@ def finish(query: StreamingQuery) -> None:
     assert query.awaitTermination(240)
 
 
-def stored(spark: SparkSession, cluster: Running, topic: str) -> DataFrame:
-    reader = spark.read.format("rocketmq").option("nameServer", cluster.name_server)
-    return reader.option("subscribe", topic).load()
-
-
 def bodies(frame: DataFrame) -> Counter[str]:
     return Counter(row.body for row in frame.selectExpr("cast(body AS string) AS body").collect())
 
@@ -72,7 +68,7 @@ def test_a_restart_repeats_rows_that_can_be_known(
 ) -> None:
     enriched = orders(spark, cluster).selectExpr(*ENRICHED)
     finish(start(enriched, cluster, "enriched", tmp_path))
-    once = stored(spark, cluster, "enriched")
+    once = load_frame(spark, cluster, "enriched")
     assert bodies(once) == EXPECTED
     by_batch = {row.batch: row["count"] for row in once.groupBy("properties.SPARK_BATCH").count()
                 .withColumnRenamed("SPARK_BATCH", "batch").collect()}  # fmt: skip
@@ -83,7 +79,7 @@ def test_a_restart_repeats_rows_that_can_be_known(
     for checksum in (tmp_path / "commits").glob(f".{last}.crc"):
         checksum.unlink()
     finish(start(enriched, cluster, "enriched", tmp_path))
-    twice = stored(spark, cluster, "enriched")
+    twice = load_frame(spark, cluster, "enriched")
     assert twice.count() == len(EXPECTED) + by_batch[last]
     assert bodies(twice.transform(drop_repeated_rows)) == EXPECTED
 
@@ -117,8 +113,10 @@ def test_foreach_batch_writes_repeats_under_a_given_id(
         .start()
     )
     finish(query)
-    assert stored(spark, cluster, "each").count() == 2 * QUEUES * COUNT
-    assert stored(spark, cluster, "each").transform(drop_repeated_rows).count() == QUEUES * COUNT
+    assert load_frame(spark, cluster, "each").count() == 2 * QUEUES * COUNT
+    assert (
+        load_frame(spark, cluster, "each").transform(drop_repeated_rows).count() == QUEUES * COUNT
+    )
 
 
 def test_rows_that_cannot_be_written_end_the_query(

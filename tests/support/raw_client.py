@@ -2,7 +2,8 @@
 
 import json
 import struct
-from collections.abc import AsyncGenerator
+import zlib
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -34,6 +35,11 @@ PULL: dict[str, Any] = {
     "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*",
 }  # fmt: skip
 """Those of a pull of all that is there."""
+WIDE: dict[str, Any] = {
+    "topic": "wide", "defaultTopic": "TBW102", "readQueueNums": 65_536, "writeQueueNums": 65_536, "perm": 6,
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+}  # fmt: skip
+"""Those of the creation of a topic with as many queues as may be."""
 
 
 def request(code: int, fields: object = None, body: bytes = b"", **members: Any) -> bytes:
@@ -48,6 +54,46 @@ def request(code: int, fields: object = None, body: bytes = b"", **members: Any)
         **members,
     }
     return json_framed(header, body)
+
+
+def subscription(topic: str, expression: str = "*", **members: Any) -> dict[str, Any]:
+    """Return one subscription of a heartbeat, as Java writes it."""
+    return {
+        "topic": topic, "subString": expression, "expressionType": "TAG", "tagsSet": [], "codeSet": [],
+        "subVersion": 1, **members,
+    }  # fmt: skip
+
+
+def heartbeat(
+    client_id: str,
+    *,
+    producers: Iterable[str] = (),
+    consumers: Iterable[str] = (),
+    topics: Iterable[str] = ("orders",),
+    **members: Any,
+) -> bytes:
+    """Return the body of code 34: a client with these groups; each consumer reads these topics."""
+    subscriptions = [subscription(topic, **members) for topic in topics]
+    consumer = {
+        "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING", "unitMode": False,
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": subscriptions,
+    }  # fmt: skip
+    return json.dumps(
+        {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": group} for group in producers],
+            "consumerDataSet": [{"groupName": group, **consumer} for group in consumers],
+        }
+    ).encode()
+
+
+def registering(name: str, address: str, body: bytes = b"", **fields: Any) -> dict[str, Any]:
+    """Return the fields of code 103, with which a master registers; 104 and 322 have some of them."""
+    host, _, port = address.rpartition(":")
+    return {
+        "brokerName": name, "brokerAddr": address, "clusterName": "lab", "brokerId": 0, "compressed": False,
+        "haServerAddr": f"{host}:{int(port) + 1}", "bodyCrc32": zlib.crc32(body), **fields,
+    }  # fmt: skip
 
 
 def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:

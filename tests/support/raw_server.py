@@ -5,6 +5,7 @@ async with raw_server() as server:
 """
 
 import json
+import re
 import struct
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -30,6 +31,8 @@ ROUTE = (
     b'"writeQueueNums":2}]}'
 )
 
+_OPAQUE = re.compile(rb'"opaque":\s*-?\d+')
+
 Answer = Callable[[dict[str, Any]], bytes]
 """From the header of a request to the whole frame that answers it; no bytes for no answer."""
 
@@ -49,6 +52,23 @@ def told(code: int = 0, fields: object = None, body: bytes = b"", **members: Any
             **members,
         }
         return json_framed(header, body)
+
+    return answer
+
+
+def answer_of(frame: bytes) -> Answer:
+    """Answer with a frame that there is already, under the number of the request."""
+
+    def answer(request: dict[str, Any]) -> bytes:
+        changed = _OPAQUE.sub(b'"opaque":%d' % request["opaque"], frame, 1)
+        added = len(changed) - len(frame)
+        if not added or len(changed) < 8:
+            return changed
+        head = bytearray(changed)
+        for at, size in ((0, 4), (5, 3)):  # The number may be longer than the one that was there.
+            length = int.from_bytes(head[at : at + size]) + added
+            head[at : at + size] = (length % (1 << 8 * size)).to_bytes(size)
+        return bytes(head)
 
     return answer
 

@@ -94,6 +94,11 @@ def plain_record(**changes: Any) -> bytes:
     return encode_record(**plain_fields(**changes))
 
 
+def plain_records(count: int, **changes: Any) -> bytes:
+    """Return the records of ordinary messages that differ in their queue offsets alone, which begin at 0."""
+    return b"".join(plain_record(queue_offset=number, **changes) for number in range(count))
+
+
 def encoded_again(message: MessageExt) -> bytes:
     """The record of a decoded message, made again from what its properties say."""
     return encode_record(

@@ -10,18 +10,18 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.support.caller import Caller, accepted
 from tests.support.processes import die_with_parent
 
-from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendBatchMessageRequestHeader
 from rocketrio_protocol.message import Message
 from rocketrio_protocol.record.batch import encode_batch
-from rocketrio_protocol.remoting.pool import ChannelPool, check, open_channel_pool
+from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
 BATCH = 200
+BORN_MS = 1_700_000_000_000
 STOP_TIMEOUT = 20.0
 """Seconds that a cluster may take to stop."""
 
@@ -34,6 +34,15 @@ class Running:
     master: str
     slaves: tuple[str, ...]
 
+    def fill(self, *fills: "Fill") -> None:
+        """Put topics and messages into the cluster, from a test without trio."""
+        trio.run(self._fill, fills)
+
+    async def _fill(self, fills: "tuple[Fill, ...]") -> None:
+        async with channel_pool() as pool:
+            for fill in fills:
+                await fill(pool, self)
+
 
 Fill = Callable[[ChannelPool, Running], Awaitable[None]]
 """Puts topics and messages into a cluster."""
@@ -42,8 +51,7 @@ Fill = Callable[[ChannelPool, Running], Awaitable[None]]
 @contextmanager
 def running_cluster(
     data: Path,
-    *,
-    fill: Fill | None = None,
+    *fills: Fill,
     slaves: int = 0,
     settings: tuple[str, ...] = (),
     options: tuple[str, ...] = (),
@@ -66,8 +74,7 @@ def running_cluster(
             running = Running(
                 found["namesrv"][0], found["master"][0], tuple(found.get("slave", ()))
             )
-            if fill:
-                trio.run(_filled, running, fill)
+            running.fill(*fills)
             yield running
         finally:
             process.terminate()
@@ -77,18 +84,13 @@ def running_cluster(
                 process.kill()
 
 
-async def _filled(running: Running, fill: Fill) -> None:
-    async with channel_pool() as pool:
-        await fill(pool, running)
-
-
-def cluster_fixture(fill: Fill | None = None, *, settings: tuple[str, ...] = ()) -> Any:
-    """Make a fixture of a cluster for the tests of one file."""
+def cluster_fixture(*fills: Fill, settings: tuple[str, ...] = ()) -> Any:
+    """Make a fixture of a filled cluster for the tests of one file."""
 
     @pytest.fixture(scope="module")
     def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         data = tmp_path_factory.mktemp("cluster")
-        with running_cluster(data, fill=fill, settings=settings) as running:
+        with running_cluster(data, *fills, settings=settings) as running:
             yield running
 
     return cluster
@@ -96,22 +98,14 @@ def cluster_fixture(fill: Fill | None = None, *, settings: tuple[str, ...] = ())
 
 @asynccontextmanager
 async def channel_pool(dial: Dial = dial_tcp) -> AsyncIterator[ChannelPool]:
+    """Open a pool of connections, by default over TCP."""
     async with open_channel_pool(dial) as pool:
         yield pool
 
 
 async def create_topic(pool: ChannelPool, addr: str, topic: str, queues: int) -> None:
-    header = CreateTopicRequestHeader(
-        topic=topic,
-        default_topic=AUTO_CREATE_TOPIC_KEY,
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=6,
-        topic_filter_type="SINGLE_TAG",
-        topic_sys_flag=0,
-        order=False,
-    )
-    check(await pool.call(addr, header, timeout=30), "the topic cannot be made")
+    """Create a topic at one broker."""
+    await Caller(pool).create_topic(addr, topic, queues)
 
 
 async def load_queue(
@@ -124,19 +118,9 @@ async def load_queue(
             for place, m in enumerate(messages[at : at + BATCH])
         ]
         header = SendBatchMessageRequestHeader(
-            producer_group="loader",
-            topic=topic,
-            default_topic=AUTO_CREATE_TOPIC_KEY,
-            default_topic_queue_nums=4,
-            queue_id=queue_id,
-            sys_flag=0,
-            born_timestamp=1_700_000_000_000 + at,
-            flag=0,
-            properties="",
-            batch=True,
+            "loader", topic, AUTO_CREATE_TOPIC_KEY, 4, queue_id, 0, BORN_MS + at, 0, batch=True
         )
-        answer = await pool.call(addr, header, encode_batch(entries), timeout=30)
-        assert answer.code == ResponseCode.SUCCESS, answer
+        accepted(await pool.call(addr, header, encode_batch(entries), timeout=30))
 
 
 async def full_topic(
@@ -149,13 +133,22 @@ async def full_topic(
         await load_queue(pool, addr, topic, queue_id, messages)
 
 
-def numbered_orders(queues: int, count: int, *, empty: tuple[str, ...] = ()) -> Fill:
-    """Fill each queue of the topic `orders` with `count` numbered messages; `empty` topics have two queues."""
+def load_topic(addr: str, topic: str, queues: int, count: int, *, body_size: int = 0) -> None:
+    """Make a new topic with numbered messages, from a test without trio."""
+
+    async def load() -> None:
+        async with channel_pool() as pool:
+            await full_topic(pool, addr, topic, queues, count, body_size=body_size)
+
+    trio.run(load)
+
+
+def full_topics(**topics: tuple[int, int]) -> Fill:
+    """Make topics of that many queues, each with numbered messages."""
 
     async def fill(pool: ChannelPool, running: Running) -> None:
-        await full_topic(pool, running.master, "orders", queues, count)
-        for topic in empty:
-            await create_topic(pool, running.master, topic, 2)
+        for topic, (queues, count) in topics.items():
+            await full_topic(pool, running.master, topic, queues, count)
 
     return fill
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import trustme
 
-from rocketrio_protocol.remoting.tls_files import new_context
+from rocketrio_protocol.remoting.tls_files import TlsIdentity, new_context
 
 HOSTS = ("127.0.0.1", "localhost", *(f"10.0.0.{number}" for number in (1, 9, 10, 11, 12)))
 """The hosts of servers in tests, in memory and on real ports."""
@@ -44,10 +44,17 @@ class CertificateFiles:
     certificate: Path
     key: Path
 
+    @property
+    def identity(self) -> TlsIdentity:
+        """Return what a server takes them as."""
+        return TlsIdentity(certificate_file=self.certificate, key_file=self.key)
 
-def write_files(folder: Path, *names: str, is_expired: bool = False) -> CertificateFiles:
+
+def write_files(
+    folder: Path, *names: str, days: int = 90, is_expired: bool = False
+) -> CertificateFiles:
     """Write a new certificate of the authority with its key; by default it names the hosts of tests."""
-    end = datetime.now(UTC) + timedelta(days=-2 if is_expired else 90)
+    end = datetime.now(UTC) + timedelta(days=-2 if is_expired else days)
     issued = authority().issue_cert(
         *(names or HOSTS), not_before=end - timedelta(days=100), not_after=end
     )

@@ -73,8 +73,8 @@ def ask(
             connection = stack.enter_context(context.wrap_socket(connection, server_hostname=host))
         frame = struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
         connection.sendall(frame)
-        (length,) = struct.unpack(">i", _read_exactly(connection, 4))
-        frame = _read_exactly(connection, length)
+        (length,) = struct.unpack(">i", read_exactly(connection, 4))
+        frame = read_exactly(connection, length)
     (word,) = struct.unpack_from(">i", frame)
     kind, header_length = word >> 24, word & 0xFFFFFF
     if kind != 0:
@@ -102,7 +102,8 @@ def _binary_answer(header: bytes, body: bytes) -> Answer:
     return Answer(code, remark, ext_fields, body)
 
 
-def _read_exactly(connection: socket.socket, size: int) -> bytes:
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    """Read `size` bytes. Raises ConnectionError if the peer closes before."""
     got = bytearray()
     while len(got) < size:
         chunk = connection.recv(size - len(got))

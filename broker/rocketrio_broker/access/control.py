@@ -217,6 +217,7 @@ class AccessControl:
         except (ConfigError, OSError) as error:
             self._note_problem(str(error))
             return
+        # The files were read in a thread: what a request has changed since then must not be undone.
         if self._own.version != version:
             return  # A request changed the users meanwhile; the next check decides.
         self._note_problem("")
@@ -231,6 +232,7 @@ class AccessControl:
     def keep(self, users: VersionedUsers) -> None:
         """Replace the users, and write them to the disk, in that version. Raises ConfigError, ConfigFileError."""
         assert isinstance(self._source, OwnFile), "operators change acl_file"
+        # On the disk before it counts: a user that was removed must not be back after a power cut.
         self._seen = self._source.write(self._checked(users))
         self._replace(users)
 
@@ -243,6 +245,7 @@ class AccessControl:
 
     def _replace(self, users: VersionedUsers) -> None:
         self._own, self._digest = users, None
+        # Replaced as a whole: a request that is being checked sees the old table or the new one, and no mixture.
         self.table = self._with_inner()
         self.changes.advance(self.changes.value + 1)
 

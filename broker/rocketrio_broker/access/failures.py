@@ -34,10 +34,12 @@ class FailureLog:
         now = trio.current_time()
         if self._began is None or now - self._began >= PERIOD:
             self._begin(now)
+        # A peer may invent users of any length.
         user = None if user is None else user[:NAME_LENGTH_LIMIT]
         kind = user, host, request, reason
         if kind in self._counts:
             self._counts[kind] += 1
+        # A peer can make any number of kinds, each with a line in the log and an entry here.
         elif len(self._counts) < KINDS_LIMIT:
             self._counts[kind] = 1
             logger.warning(

@@ -82,6 +82,7 @@ def parse_acl_files(contents: Contents) -> AccessTable:
                 "users are in two files, the first counts file=%s count=%d first=%s",
                 path, len(twice), twice[0],
             )  # fmt: skip
+        # The first file counts: users that are there already replace those of this one.
         users = {**table.users, **users}
         white += table.white
     if len(users) > USERS_LIMIT:

@@ -81,6 +81,7 @@ class FreshProofs:
             )
         problem = self._receiver_problem(channel, proof)
         if problem is None and is_needed:
+            # Time first: only MACs of the window are kept, so that old ones cannot fill the memory.
             problem = self._time_problem(proof) or self._keep(proof)
         return problem
 
@@ -105,6 +106,7 @@ class FreshProofs:
                 f"{_FAILED}: the sender's clock is {abs(age):.0f} s {side} this server's, or the request is old. "
                 f"Up to {PROOF_WINDOW:.0f} s are permitted. Set both clocks right."
             )
+        # The MACs of before the start are forgotten: a thief could use one of them a second time.
         if proof.at_ms < self._started_ms:
             return f"{_FAILED}: the request was made before this server started. Send it again."
         return None
@@ -119,6 +121,7 @@ class FreshProofs:
             return (
                 f"{_FAILED}: this request was received before, and is not accepted a second time."
             )
+        # Refused, and none forgotten: one that is forgotten could be used a second time, after enough others were sent.
         if sum(map(len, self._kept.values())) >= self._limit:
             return (
                 f"{_FAILED}: {self._limit} requests that need a proof came in the last minutes, which is the most that "

@@ -100,6 +100,7 @@ class Guard:
         ) -> Answer | Coroutine[Any, Any, Answer]:
             declared = declarations.get(request.code)
             try:
+                # Before the processor sees it, and with the user: a refused request has not been executed.
                 request.user = self._check(channel, request, declared)
             except DeniedError as refusal:
                 return self._refused(channel, request, refusal)
@@ -179,6 +180,7 @@ class Guard:
         if user is not None and white_suffices and user.white and _is_from(user.white, channel):
             _refuse_disabled(user)
             return user, None
+        # Computed also without a user, for the same reason; and one text for both cases.
         if not _is_signed(() if user is None else user.secrets, fields, request) or user is None:
             raise DeniedError("check signature failed.", user=name)
         proof = None
@@ -288,6 +290,8 @@ def _is_signed(
     """Return whether a request is signed with one of these secrets, in the same time if there is none."""
     given = fields.get(SIGNATURE, "").encode()
     is_signed = False
+    # Two computations, whether the user exists or not, and however many secrets
+    # it has: the time of a refusal shows nothing.
     for secret in (*secrets, _DUMMY, _DUMMY)[:2]:
         wanted = signature(secret, fields, request.body)
         is_signed = hmac.compare_digest(wanted.encode(), given) and secret is not _DUMMY

@@ -122,6 +122,7 @@ def _topic_need(name: str, actions: int) -> Need:
         return Need(ResourceKind.TOPIC, name, actions)
     if actions & (PUB | SUB):
         actions = actions & ~PUB | SUB
+    # A retry topic holds messages of other topics: it belongs to its group, whatever right one has on topics.
     return Need(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
 
 

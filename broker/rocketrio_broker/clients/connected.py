@@ -208,6 +208,7 @@ class ConsumerManager:
         del sizes[group]
         if not sizes:
             del self._sizes_of[channel]
+        # Groups are named by clients: what no connection needs must not stay.
         if not info.channels:
             del self.consumer_table[group]
         return client
@@ -300,6 +301,7 @@ class ProducerManager:
         """Record a heartbeat of one group."""
         producers = self._producers_of.setdefault(client.channel, _Producers())
         producers.last_update = now
+        # Any client may name any id: replies stay with the connection that named it first, while that lives.
         if self._may_have(client, now):
             self._channel_by_client_id[client.client_id] = client.channel
         producers.groups[group] = None
@@ -361,6 +363,7 @@ class ProducerManager:
 
     def _forget(self, channel: ClientChannel) -> None:
         for client_id in self._producers_of.pop(channel).client_ids:
+            # The client may be back on another connection, which has the id now.
             if self._channel_by_client_id.get(client_id) is channel:
                 del self._channel_by_client_id[client_id]
 

@@ -86,6 +86,7 @@ class ClientHousekeepingService:
         """
         if not self._config.broker.notify_consumer_ids_changed_enable:
             return
+        # At once, and so before the heartbeat is answered: all members begin to divide the queues together.
         self._changed_groups.update(dict.fromkeys(groups))
         if self._notify_some():
             self._rounds.advance(self._rounds.value + 1)

@@ -114,6 +114,7 @@ class QueueLocks:
         """Begin to lock queues; `is_new` means that no broker has done so before, because the log is empty."""
         self._leads = True
         if self._kept is not None:
+            # As if renewed so long ago that they end after FORMER_RUN: until then their owners may work with them.
             renewed = now - LOCK_LIFETIME + FORMER_RUN
             for one in self._kept.locks:
                 self._table.setdefault(one.group, {})[one.queue] = _Lock(one.client_id, renewed)
@@ -192,8 +193,10 @@ class QueueLocks:
                 events.add("too many queue locks", queue, level=logging.WARNING)
                 continue
             if lock is None:
+                # Another member may still work with a lock of a former run, which this broker does not know.
                 if not holds and self.is_unknown(now):
                     continue
+                # Before the lock is given: after kill -9 the next run would give this queue to the owner in the file.
                 self._outdate()
                 locks[queue] = _Lock(client_id, now)
                 self._size += 1

@@ -73,6 +73,7 @@ class SqlExpressions:
 
         text = expression or ""
         if len(text) <= EXPRESSION_SIZE_LIMIT and not is_compiled(text):
+            # Before it is compiled, and per host: one host's new expressions must not stop all clients of the broker.
             self._pay(host_of(channel.remote_addr), len(text))
         try:
             return compile_sql92(text)

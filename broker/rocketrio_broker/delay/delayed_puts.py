@@ -87,6 +87,7 @@ def _parked(
     later = msgspec.structs.replace(
         put, properties=java_properties_text(properties).encode(), tags=UNKNOWN_TAGS
     )
+    # Under the topic to which it is to be released, and now: later its sender is gone, and it would be lost.
     if (refused := store.never_takes(later)) is not None:
         raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"{refused.status.name}: {refused.remark}")
     return msgspec.structs.replace(later, topic=topic, queue_id=queue_id)
@@ -114,6 +115,7 @@ def released(message: MessageExt) -> PutMessage | None:
         return None
     if queue_id is None or queue_id > QUEUE_ID_LIMIT:
         return None
+    # The bytes as they are stored: decoded and encoded again they could differ from those of an Apache broker.
     return stored_again(message, topic=topic, queue_id=queue_id, properties=properties)
 
 

@@ -6,8 +6,7 @@ next message is due, at most `CHECK_INTERVAL`: no delay is shorter, so no messag
 Invariant: a message is delivered at its time or later, at least once, in the order of its level, and only if it is
 confirmed (read_gate.py).
 Invariant: only a master delivers: this runs while the broker takes writes.
-Invariant: progress beyond the end of a level is lowered once, before the first scan. Lowered at each scan, it would
-pass over what was parked since the scan before.
+Invariant: progress beyond the end of a level is lowered once, before the first scan.
 Answers to: ScheduleMessageService, DeliverDelayedMessageTimerTask; RocketMQ reference, section 5.10.
 Unlike Java: one task instead of a timer for each level that polls every 100 ms; queues of levels that the table no
 longer has are delivered too; progress is written only for deliveries that are on the disk. While store times are ahead
@@ -114,6 +113,7 @@ class ScheduleMessageService:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until cancelled; then write the progress."""
+        # Once, before the first scan: later what was parked since the scan before would be passed over.
         self._offsets.begin()
         self._check_progress()
         try:
@@ -202,6 +202,7 @@ class ScheduleMessageService:
         if last_ms > now_ms:
             arrivals.note(queue.max_offset, now)
         wait, log_end = CHECK_INTERVAL, 0
+        # Only confirmed messages: a change of master may take the others away, after they were delivered.
         seen_end = self._store.seen_queue_end(*queue.key)
         entries = queue.entries(offset, min(TURN_MESSAGES, seen_end - offset))
         for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
@@ -285,6 +286,7 @@ class ScheduleMessageService:
                 wrapper, log_end, change_count = offsets.snapshot()
                 if self._store.flushed.value < log_end:
                     await self._store.flush()
+                # After flush and gate: progress for a delivery that is lost would pass over its message.
                 await self._store.read_gate.end.wait_reached(log_end)
                 offsets.write(wrapper, change_count)
             await self._disk.run(offsets.file.sync)

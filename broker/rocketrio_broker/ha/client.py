@@ -353,6 +353,8 @@ class HAClient:
             await store.epochs.forget()
             store.read_gate.set_reported(EVERYTHING)
             return
+        # Before the greeting: a later promise to another broker is not in
+        # it, and ends this connection at the next report.
         self._promises = store.epochs.promises
         greeting = greeting_of(store, broker_id=self._broker_id(), address=self._own_addr)
         welcome = await ask_welcome(transport, greeting)
@@ -363,6 +365,7 @@ class HAClient:
         self._has_taken = False
         self._verified = trio.Event()
         self._check = check = self._resync.begin()
+        # Now, while no byte has come: a byte of an epoch is not stored before the line of that epoch is on this disk.
         if check.is_complete:
             await self._resync.adopt()
             self._end_check()
@@ -370,6 +373,7 @@ class HAClient:
             self.state = HAClientState.VERIFYING
 
     def _end_check(self) -> None:
+        # From here on the end of the log is reported; until then only what was compared.
         self._check = None
         self._verified.set()
         self.state = HAClientState.FOLLOWING
@@ -461,6 +465,8 @@ class HAClient:
         if check.difference is not None:
             raise self._resync.diverged(check, master)
         if check.is_complete:
+            # The rest of this part may be of an epoch whose line is not on this disk
+            # yet. The next connection begins with the line.
             if self._resync.must_adopt:
                 raise EqualHistoryError(
                     "Both logs are equal: this slave adopts the master's epochs"
@@ -485,6 +491,7 @@ class HAClient:
 
     def _append(self, part: TransferPart, master: str) -> None:
         store = self._store
+        # A service may have found damage since the last part: nothing is appended behind it.
         store.health.check()
         end = store.max_physical_offset
         # An empty log may begin at any address; after that each byte has one place.
@@ -499,6 +506,8 @@ class HAClient:
         size = len(part.body)
         if size:
             _check_fits_file(part, store.config.mapped_file_size_commit_log, master)
+            # Only there a record must begin: a transfer ends anywhere, and the
+            # next one continues in the middle of a record.
             if store.dispatched.value == end or not end:
                 _check_is_record(part, master)
             try:
@@ -534,6 +543,7 @@ class HAClient:
     async def _report(self, transport: Transport) -> None:
         """Report how far the log goes, and wait until the report is sent."""
         store = self._store
+        # A report tells the master that it may answer producers: none for a log that turned out to be damaged.
         store.health.check()
         if self._promises is not None and self._promises != store.epochs.promises:
             raise AskAgainError("Another broker opens an epoch: the master must be informed first")

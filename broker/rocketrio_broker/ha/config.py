@@ -3,12 +3,15 @@
 Answers to: the ha* members of MessageStoreConfig; RocketMQ reference, section 6.2.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 from attrs import validators
 
 from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
+
+SLAVES_LIMIT: Final = 64
+"""The most slaves served at once, and remembered; a master has a handful, and each costs a stream of the whole log."""
 
 
 @attrs.frozen(kw_only=True)

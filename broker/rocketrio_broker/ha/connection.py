@@ -298,8 +298,12 @@ class HAConnection:
             raise NotFollowedError(reason, broker_addr=self.addr)
         self.is_inquiry = greeting.is_reader
         logger.log(self.log_level, "slave connected slave=%s", self.addr)
+        # No await since `answer` was made. A change during those below ends this connection before it sends a byte of
+        # an epoch that the slave has not received.
         self._epoch_changes = store.epochs.changes.value
         if not greeting.is_reader:
+            # On the disk before a report of it counts: an epoch that does not name the slave could be given up although
+            # producers were answered for what the slave has.
             await store.epochs.join(greeting.member, greeting.highest)
             store.acknowledged.join(greeting.member, greeting.address)
         boundary = common_boundary(answer.epochs, answer.end, greeting.epochs, greeting.end)
@@ -317,6 +321,7 @@ class HAConnection:
         self._is_sending = False
 
     def _take_report(self, offset: int) -> None:
+        # `end` was called from outside, perhaps because the slave is back on another connection: it would count twice.
         if self.ended_by is not None:
             raise self.ended_by
         self._check_epochs()
@@ -347,6 +352,8 @@ class HAConnection:
             )  # fmt: skip
             self.acknowledged.advance(offset)
             self._requested.advance(offset)
+        # Producers are answered by this number: a slave that reports what it was not sent, or takes back what it
+        # reported, is dropped, and counts by its first report when it returns.
         elif offset > self._sent_to:
             raise SlaveAheadError(
                 f"The slave has bytes up to {offset}, but was sent none beyond {self._sent_to}",
@@ -361,6 +368,8 @@ class HAConnection:
         self.acknowledged.advance(offset)
         if self.greeting is None or not self.greeting.is_reader:
             if self._group_transfer.is_required:
+                # Before it counts: if this process dies after the answers, its next
+                # run must know that the slave has the messages.
                 self._store.acknowledged.note(self.member, self.slave_ack_offset)
             self._group_transfer.slave_reported(
                 self.addr,
@@ -377,6 +386,7 @@ class HAConnection:
             return request_offset
         if self._config.full_history_start:
             return first
+        # The last file alone, as Apache's WriteSocketService sends it to an empty slave.
         return max(first, end - end % self._store.config.mapped_file_size_commit_log)
 
     def _check_still_there(self, offset: int) -> None:
@@ -419,6 +429,8 @@ class HAConnection:
         last_write_time = trio.current_time()
         truncations = store.commit_log.truncations
         while True:
+            # In one step with the read below, at each turn: bytes of a new epoch
+            # must not follow those of an announced one.
             self._check_epochs()
             if truncations != store.commit_log.truncations:
                 raise HistoryMismatchError(

@@ -18,11 +18,9 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.errors import ReplicationError
 from rocketrio_protocol.remoting.ports import split_addr
-
-SLAVES_LIMIT: Final = 64
-"""The most slaves served at once; a master has a handful, and each costs a stream of the whole log."""
 
 ARRIVALS_LIMIT: Final = 64
 """The most connections at once that have not identified themselves."""
@@ -71,12 +69,14 @@ class HAPlaces:
             if len(self._arriving) < ARRIVALS_LIMIT:
                 return
             host = max(hosts, key=lambda one: hosts[one])
+        # Only among the arriving: no host can displace a slave.
         oldest = next(place for place in self._arriving if place.host == host)
         self._arriving.remove(oldest)
         oldest.scope.cancel()
 
     def keep(self, place: HAPlace) -> None:
         """Give the connection a slave's place. Raises ReplicationError if there are SLAVES_LIMIT slaves already."""
+        # It is kept already, or has lost its place to a newer connection and is about to end.
         if place not in self._arriving:
             return
         if len(self._kept) >= SLAVES_LIMIT:

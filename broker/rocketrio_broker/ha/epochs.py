@@ -40,6 +40,7 @@ def common_boundary(
         return None
     count, place = 0, places[own[first].key]
     for mine, other in zip(own[first:], theirs[place:], strict=False):
+        # By number, id and start together: two masters that could not reach each other may have opened the same number.
         if mine.key != other.key:
             break
         count += 1
@@ -80,7 +81,12 @@ def why_kept(
         if line.mode != SYNC:
             return f"epoch {line.number} answered before any slave had a message"
         if line.answered_early:
-            return f"in epoch {line.number} some producers asked not to wait for slaves"
+            return (
+                f"in epoch {line.number} something was answered before slaves had it: a send that asked not to wait, "
+                "a message handed back, or a topic's deletion"
+            )
+        # A slave counts against the proof if this broker noted that it had more, if it is unknown here (it may have had
+        # everything), or if no opener has said that it got all that the slave had.
         had = [
             slave
             for slave in line.joined
@@ -94,6 +100,7 @@ def why_kept(
             or slave not in acknowledged
             or not _is_covered(line, slave, theirs)
         ]
+        # A producer got PUT_OK only with `in_sync_slaves` of them: fewer cannot have released a message.
         if ANONYMOUS in outside or len(outside) >= line.in_sync_slaves:
             return _who_had(line, had, outside, theirs, acknowledged)
     if boundary < shown:

@@ -80,7 +80,9 @@ async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -
     epochs = store.epochs
     highest = epochs.highest
     if greeting.opens:
+        # First, because the promise is stored: one huge number would leave none for the epochs after it.
         _check_ahead(greeting.opens, highest, ANNOUNCED_AHEAD_LIMIT)
+        # On the disk before the answer, on which the opener relies even if this broker dies a moment later.
         await epochs.promise(greeting.opens)
     return Welcome(
         member=epochs.member,

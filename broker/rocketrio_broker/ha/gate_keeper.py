@@ -109,6 +109,7 @@ class GateKeeper:
         nothing was hidden.
         """
         if not self.is_keeping:
+            # Not if it keeps already, as at a change of its mode: the gate would take back what readers have seen.
             self._gate.begin(min(self._gate.end.value, self._appended.value))
         self._change_role(is_keeping=True)
 
@@ -202,6 +203,7 @@ class GateKeeper:
             self._timeout, self._appended.value, flushed.value,
         )  # fmt: skip
         while True:
+            # What the disk has, and not what is appended: a power cut must not take away what a reader has seen.
             gate.pass_to(flushed.value)
             await flushed.wait_past(flushed.value)
 

@@ -121,6 +121,8 @@ async def gather_slave_offsets(
     leaves what was merged so far.
     """
     if queue_end is not None:
+        # First: an offset beyond the end would win over a slave's lower one,
+        # and skip the messages that get these numbers.
         consumer_offsets.cut(queue_end)
     gathering = _Gathering(peers, consumer_offsets, tables, queue_end, shared_ends, silent)
     began = trio.current_time()
@@ -178,8 +180,9 @@ class _Gathering:
                 nursery.start_soon(self._ask_slave, slave)
 
     async def _ask_slave(self, addr: str) -> None:
+        # Missing until its answer is here: the time limit may end this at any await.
         self.result.slaves_missing.add(addr)
-        # Offsets first: after a hand-over there is time for one answer on a slow link, and tables change less often.
+        # Offsets first: a slow link may leave time for one answer, and tables change less often.
         offsets = await self._insist(addr, self._offsets)
         if offsets is not None:
             self._take(addr, offsets)
@@ -191,6 +194,7 @@ class _Gathering:
     def _take(self, addr: str, offsets: VersionedConsumerOffsets) -> None:
         self.result.slaves_asked.append(addr)
         for epoch, some in _by_epoch(offsets):
+            # Of the epoch that the slave names: the same number may be another message in this log.
             queue_end = self._shared_ends(epoch) if epoch else self._queue_end
             if epoch and queue_end is None:
                 logger.warning(

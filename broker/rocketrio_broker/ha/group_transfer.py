@@ -136,8 +136,10 @@ class GroupTransferService:
             # received what follows them from here.
             slave_ack_offset = self._sent_to
         if addr not in self._slave_ack_offsets:
+            # Before the new connection counts: the older one may be the same slave's, which would be two of k.
             if not is_named:
                 self._doubt_older(addr)
+        # A slave has one connection at a time: an old one that reports is another slave's.
         elif self._in_doubt:
             self._in_doubt.discard(addr)
         self._slave_ack_offsets[addr] = slave_ack_offset
@@ -182,11 +184,13 @@ class GroupTransferService:
         """Set `replicated` to the k-th greatest acknowledged address."""
         offsets = self._slave_ack_offsets
         reached = self._kth_greatest(list(offsets.values()))
+        # With the connections in doubt, unlike `replicated`: a put rather waits too long than not at all.
         self.available_until = _NOTHING if reached is None else reached + self._slave_fallbehind_max
         if self._in_doubt:
             reached = self._kth_greatest(
                 [offset for addr, offset in offsets.items() if addr not in self._in_doubt]
             )
+        # `reset`, because it must fall when a slave leaves: what that slave had releases no put any more.
         self.replicated.reset(_NOTHING if reached is None else reached)
 
     def _kth_greatest(self, offsets: list[int]) -> int | None:

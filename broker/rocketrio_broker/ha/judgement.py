@@ -64,6 +64,7 @@ def other_masters(found: Survey) -> list[OtherMaster]:
         master for view in found.views.values() if (master := _as_master(view, found.broker_name))
     ]
     listed = {one[MASTER_ID] for one in found.listed.values() if MASTER_ID in one}
+    # Of two that lead the name servers decide: the one that is not listed gives way.
     if found.own_addr in listed:
         masters = [one for one in masters if one.addr in listed or not one.leads]
     return sorted(masters, key=lambda one: (not one.leads, one.addr))
@@ -76,6 +77,7 @@ def _as_master(view: PeerView, broker_name: str) -> OtherMaster | None:
     if identity.broker_id != MASTER_ID or identity.role == "slave":
         return None
     if identity.role is None:
+        # An Apache broker never waits for another one: if it is master, it leads.
         return OtherMaster(view.addr, identity.ha_addr)
     claims = identity.claims is not False
     return OtherMaster(view.addr, identity.ha_addr, True, claims, view.log_end or 0)
@@ -136,6 +138,7 @@ def all_are_slaves(found: Survey, last_master: str | None) -> bool:
         and slaves
         and not other_masters(found)
         and not silent_brokers(found)
+        # A silent last master may still take writes where this broker cannot see it.
         and (last_master is None or last_master in slaves)
     )
 

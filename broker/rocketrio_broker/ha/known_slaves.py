@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 import trio
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
@@ -33,9 +34,6 @@ REFRESH_PERIOD: Final = 30.0
 """Seconds between requests to the name servers, as between registrations (registerNameServerPeriod)."""
 SETTLE_TIME: Final = 1.0
 """Seconds to wait after a change: the name servers know of it then."""
-SLAVES_LIMIT: Final = 64
-"""The most addresses that are kept; as many slaves may be connected."""
-
 CONNECTED_WITHIN: Final = 10.0
 """Seconds for which a slave that has connected is asked: twice as long as slaves pause between two attempts."""
 
@@ -148,6 +146,7 @@ class KnownSlaves:
             await self._disk.run(self._file.sync)
         except ConfigFileError:
             return  # The file has logged the error; the next round tries again.
+        # Not after a write that failed: it is tried again only while memory and file differ.
         self._take(addrs)
         self.followed, self._ids = followed, ids
 
@@ -159,6 +158,7 @@ class KnownSlaves:
             for id_, addr in answer.items()
             if id_ != MASTER_ID and addr != self._peers.own_addr
         }
+        # An id that is listed at another address now belongs to the broker there.
         before = {addr: id_ for addr, id_ in self._ids.items() if id_ not in now.values()}
         newest_last = [*(before | now).items()]
         return dict(newest_last[-SLAVES_LIMIT:])

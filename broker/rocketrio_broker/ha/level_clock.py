@@ -41,9 +41,11 @@ class LevelClock:
 
     def took(self, size: int, end: int) -> None:
         """Note that the last byte of a transfer of this size, which ends at `end`, has been appended."""
+        # A transfer never crosses a file's end: one that ends there may have been cut short, and shows nothing.
         is_short = size < self._largest and (end % self._file_size or not size)
         self._largest = max(self._largest, size)
         if is_short:
+            # Not while an older moment waits for its queues: renewed by each transfer it might never come.
             self._settle()
             if self._pending is None:
                 self._pending = trio.current_time(), end

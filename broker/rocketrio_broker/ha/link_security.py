@@ -207,6 +207,7 @@ class LinkSecurity:
             return transport
         keys = derive_keys(self.secret, own + theirs)
         proof = await _receive_exactly(transport, PROOF_SIZE)
+        # The slave proves first: one without the secret gets nothing computed from it, by which guesses could be tried.
         if not hmac.compare_digest(proof, keys.slave_proof):
             raise LinkRefusedError(
                 "The slave has another secret: nothing was sent to it",
@@ -221,6 +222,8 @@ class LinkSecurity:
         await transport.send_all(LINK_MAGIC)
         theirs, hello = await _receive_hello(transport, "master")
         self._check_name(hello, dialled)
+        # A host at a wrong address may pass all on to the true master. The hello of that one names another address, and
+        # cannot be changed, because the keys depend on it.
         if hello.address != dialled and dialled != self.fixed_address:
             raise LinkRefusedError(
                 f"The broker says that it is at {hello.address!r}, and {dialled} was dialled",

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.group_transfer import SLAVE_FALLBEHIND_MAX
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.waiting.watermark import Watermark
@@ -28,8 +29,6 @@ from rocketrio_protocol.remoting.ports import split_addr
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
-NAMES_LIMIT: Final = 64
-"""The most slaves whose ids are kept; as many may be connected (SLAVES_LIMIT). The oldest is dropped first."""
 INTRODUCTION_TIME: Final = 1.0
 """The most seconds that a rocketrio slave needs after connecting to identify itself."""
 LIST_PERIOD: Final = 10.0
@@ -70,7 +69,7 @@ class LiveSlaves:
         """Record the id that a slave sent, and the address of its end of the stream."""
         self._addr_of_id.pop(broker_id, None)  # The newest comes last.
         self._addr_of_id[broker_id] = ha_addr
-        if len(self._addr_of_id) > NAMES_LIMIT:
+        if len(self._addr_of_id) > SLAVES_LIMIT:  # The oldest is dropped first.
             del self._addr_of_id[next(iter(self._addr_of_id))]
 
     def note_reported(self, broker_id: int, ha_addr: str) -> None:
@@ -117,6 +116,7 @@ class LiveSlaves:
         ready = {
             connection.addr
             for connection in self._connections
+            # Connected is not enough: a slave that is far behind would answer readers from an old log.
             if connection.slave_request_offset is not None
             and max_physical_offset - connection.slave_ack_offset < self.slave_fallbehind_max
         }

@@ -135,6 +135,7 @@ class LogCheckService:
             except OSError as error:
                 self._found(LogFault(check.position, f"it cannot be read: {error}"))
                 break
+            # One pass at a time: `run` begins the new one, at its own rate.
             if self._wanted.is_set():
                 return
             per_second = rate or self._config.broker.log_check_rate

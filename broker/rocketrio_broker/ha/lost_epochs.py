@@ -55,4 +55,5 @@ async def _has_same_log(store: MessageStore, view: PeerView, dial: Dial) -> bool
         return False
     start = last_boundary(log, log.min_offset, max(log.min_offset, end - COMPARED_SIZE))
     of_peer = attrs.evolve(view.log, end=welcome.end)
+    # Without epochs only the bytes can show that both logs are one: lines of another log would hide where the two part.
     return await read_log(dial, of_peer, start, end) == bytes_of(log, start, end)

@@ -87,6 +87,7 @@ class MissingTail:
         self._peers = surveyor.peers
         self._dial = dial
         self._wall_clock = wall_clock
+        # No put waits for these reports.
         self._config = attrs.evolve(config, acknowledge="memory")
         self._rule = rule
         self._torn_end = TornEnd(store, dial=dial, wall_clock=wall_clock)
@@ -196,6 +197,8 @@ class MissingTail:
         async def knows_epochs() -> bool:
             return slave.knows_epochs
 
+        # With the default rules (`HistoryRules`): of this log only what no producer
+        # was answered for is given up for a slave's.
         client = HAClient(
             store,
             address=MasterAddress(slave.ha_addr),

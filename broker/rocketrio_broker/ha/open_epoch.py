@@ -128,6 +128,7 @@ class EpochOpener:
         epochs = store.epochs
         if not epochs.member:
             await self.begin()
+        # The line vouches for the logs of other members (`covers`): what it vouches for must survive a power cut.
         await store.flush()
         await self.ask()
         assert self._asked is not None
@@ -143,6 +144,7 @@ class EpochOpener:
             joined={ANONYMOUS: 0} if self._has_anonymous_slave() else {},
         )
         if epoch.mode == SYNC:
+            # Before the epoch: its first report is noted in the file that this opens.
             await store.acknowledged.begin_at(epoch.start)
         await epochs.open(epoch)
         logger.info(
@@ -164,9 +166,12 @@ class EpochOpener:
             covers = {
                 answer.member: answer.whole_above for answer in answers if self._has_all_of(answer)
             }
+            # One of them knows this number, perhaps as a promise to another broker that opens an epoch now: take a
+            # greater one, and ask again, so that all have promised the number that is taken.
             if highest < number:
                 return number, covers
             number = highest + 1
+        # Not all have promised it: nothing is claimed about any of them.
         return number, {}
 
     def _has_all_of(self, answer: Welcome) -> bool:

@@ -109,6 +109,7 @@ class Absence:
     @property
     def must_ask(self) -> bool:
         """Whether a query for an offset must wait for `slaves_asked` first."""
+        # Here too, not at the next tick alone: a query that was waiting in the socket is read before the tick comes.
         self._check()
         if self._checked_at is None or not self._is_in_doubt:
             return False
@@ -128,6 +129,8 @@ class Absence:
             gathered = await self._gather()
             self._is_asking = False
             self._wanted = trio.Event()
+            # After an attempt without all answers queries are served until then:
+            # a dead slave must not delay each of them.
             self._ask_again_at = trio.current_time() + ASK_AGAIN_AFTER
             if not gathered.slaves_missing and not self._is_slave_silent():
                 self._is_in_doubt = False

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import parse_properties
@@ -54,7 +55,7 @@ ASK_AGAIN_PAUSE: Final = 0.5
 
 CLUSTER_INFO_SIZE_LIMIT: Final = 4 << 20
 """The most bytes of a name server's list (106): some 20,000 brokers, parsed in 50 ms."""
-LISTED_LIMIT: Final = 128
+LISTED_LIMIT: Final = 2 * SLAVES_LIMIT
 """The most brokers of one name that are accepted from a list: twice as many as slaves may be connected."""
 _ID_DIGITS: Final = 18
 """The most digits of a broker's id that are read."""
@@ -165,6 +166,7 @@ def unsigned_questions(
     async def question(
         addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = CALL_TIMEOUT
     ) -> RemotingCommand:
+        # Without a signature first: any host can be listed, and would get what an earlier broker accepts as an order.
         answer = await unsigned(addr, request, body, timeout=timeout)
         if refusal_class(answer.code, answer.remark) is None or not may_sign(addr):
             return answer

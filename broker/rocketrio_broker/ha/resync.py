@@ -272,6 +272,7 @@ class Resync:
                 await self._cut(problem, is_proven=is_proven)
                 return True
         is_empty = self._log.is_empty and store.max_physical_offset
+        # Only if the master said where its log begins: one that is empty, or sends nothing, may have lost what is here.
         is_missing = isinstance(problem, MissingHistoryError) and problem.is_reported
         if is_missing and (is_empty or rules.missing_history == "restart"):
             logger.warning(
@@ -289,9 +290,12 @@ class Resync:
         store, at = self._store, problem.cut_at
         end = store.max_physical_offset
         if not is_proven:
+            # Before the bytes go: after a crash in between this broker must not vouch for what it had reported.
             await store.epochs.lose()
         path = await store.cut_tail(at, now_ms=self._wall_clock.now_ms())
         count = problem.epoch_count if isinstance(problem, BeyondBoundaryError) else None
+        # After the bytes: lines beyond the end do no harm, but bytes beyond their line would
+        # count as those of the last epoch that both logs have.
         await store.epochs.cut(at, count)
         self.beyond = None
         logger.warning(

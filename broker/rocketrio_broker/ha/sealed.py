@@ -62,6 +62,7 @@ class SealedTransport:
         taken = 0
         while taken < len(buffer):
             if not self._checked:
+                # Checks the tag of a whole frame, or returns None: no byte of a frame that is under way is handed on.
                 body = self._opener.open(self._incoming[self._start : self._end])
                 if body is None:
                     break
@@ -91,6 +92,7 @@ class SealedTransport:
         body = data[:FRAME_SIZE_LIMIT]
         if not body:
             return 0
+        # Sealing uses up the frame's number: the rest must be sent as it is, by `send_all`, and not be sealed again.
         frame = memoryview(self._sealer.seal(body))
         self._rest = frame[self._transport.send_nowait(frame) :]
         if not self._rest:

@@ -91,6 +91,8 @@ class SecondHistory:
 
     def begin(self, *, is_new_log: bool) -> None:
         """Note that this broker is about to take writes, and whether its log begins with them."""
+        # Neither a change of its mode nor a time as a slave makes a new log
+        # the right one. An operator decides, by a restart.
         self._has_begun = self._has_begun or is_new_log
         if not self._is_new_log:
             self._found.clear()
@@ -99,6 +101,7 @@ class SecondHistory:
     async def watch(self) -> None:
         """Check whenever a slave connects, and periodically, while the log is new and this master takes writes."""
         while self._is_new_log and not self._store.refusals.of(Refuser.SECOND_HISTORY):
+            # Read before the check: a slave that connects meanwhile is asked in the next round.
             seen = self._accepted.value
             if await self._check():
                 return
@@ -110,6 +113,7 @@ class SecondHistory:
     def _is_new_log(self) -> bool:
         """Whether this log began while the broker ran, and no other broker has written to it."""
         lines, own = self._store.epochs.lines, self._store.epochs.member
+        # With an epoch of another broker it is not new: it is the log of that one.
         return self._has_begun and bool(lines) and all(line.member == own for line in lines)
 
     async def _check(self) -> bool:
@@ -127,6 +131,8 @@ class SecondHistory:
                 continue
             if not is_other:
                 self._found.pop(slave.addr, None)
+            # Any host that reaches a name server can be listed as a slave, with a
+            # log that it made up: no such host stops a master.
             elif self._is_proved or slave.addr in self._known:
                 self._refuse(slave)
                 return True
@@ -136,6 +142,7 @@ class SecondHistory:
 
     async def _is_other_history(self, slave: PeerLog) -> bool:
         """Return whether the slave's log has nothing to do with this one."""
+        # With a common epoch the logs parted later: the rules for epochs say which of the two gives up its end.
         return await self._has_other_records(slave) and not await self._shares_an_epoch(slave)
 
     async def _has_other_records(self, slave: PeerLog) -> bool:
@@ -145,6 +152,7 @@ class SecondHistory:
         log = self._store.commit_log
         start = max(0, slave.end - COMPARED_SIZE)
         data = await read_log(self._dial, slave, start, slave.end)
+        # A claimed length proves nothing: there must be a whole record that this log does not have.
         first = _first_record(data, start)
         if first is None:
             return False

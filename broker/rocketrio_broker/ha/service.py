@@ -15,9 +15,9 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.config import SLAVES_LIMIT, HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
-from rocketrio_broker.ha.connection_limits import SLAVES_LIMIT, HAPlace, HAPlaces
+from rocketrio_broker.ha.connection_limits import HAPlace, HAPlaces
 from rocketrio_broker.ha.errors import (
     AskedOnlyError,
     EpochEndedError,
@@ -180,6 +180,8 @@ class HAService:
             return
         for older in tuple(self.connections):
             if older is not connection and older.member and older.member == greeting.member:
+                # At once, and not when its tasks have ended: until then one slave
+                # would be two of those that puts wait for.
                 older.end(EpochEndedError("The slave is back on another connection"))
                 self.group_transfer.slave_left(older.addr)
         if connection.is_follower:
@@ -191,6 +193,7 @@ class HAService:
             try:
                 await self._serve_at(place, transport)
             except Exception as fault:
+                # Raised, it would end the nursery, and with it the connections of all slaves.
                 self._faults.note(addr, fault)
                 await transport.aclose()
         if place.scope.cancelled_caught:
@@ -227,6 +230,7 @@ class HAService:
         finally:
             if connection in self.connections:
                 self.connections.remove(connection)
+            # However it ended: what this slave had must release no put any more.
             self.group_transfer.slave_left(connection.addr)
             self.departed.advance(self.departed.value + 1)
         self._log_end(addr, connection.ended_by, connection.slave_ack_offset, connection.log_level)

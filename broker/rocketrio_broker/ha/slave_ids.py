@@ -15,13 +15,10 @@ Answers to: nothing of Java's; 5.x's controller gives ids (CONTROLLER_APPLY_BROK
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_protocol.codes import MASTER_ID
-
-GIVEN_LIMIT: Final = 64
-"""The most given ids that are remembered; as many slaves may be connected. The oldest is dropped first."""
 
 
 class SlaveIds:
@@ -55,6 +52,7 @@ class SlaveIds:
         """
         # If a name server does not answer, the others list the same; and ids given here are known anyway.
         answers = await self._peers.listed_by_all()
+        # No await from here on: two brokers that ask at the same time must not get one id.
         met = self._met()
         listed = sorted({id_ for one in answers for id_, other in one.items() if other == addr})
         before = self._given.pop(addr, MASTER_ID)
@@ -67,6 +65,6 @@ class SlaveIds:
         taken |= {MASTER_ID, self._configured, shared}
         found: int = next(id_ for id_ in (*wanted, *range(1, len(taken) + 2)) if id_ not in taken)
         self._given[addr] = found
-        if len(self._given) > GIVEN_LIMIT:
+        if len(self._given) > SLAVES_LIMIT:  # The oldest is dropped first.
             del self._given[next(iter(self._given))]
         return found

@@ -165,6 +165,8 @@ class SlaveSynchronize:
             addr = await self._master.wait_known()
             change, followed = self._master.changes.value, self._followed.value
             wait = self._period
+            # A master that lost its data has no topics either; its log is not followed,
+            # so its empty table deletes nothing here.
             if self._is_following():
                 try:
                     await self.sync_all(addr)
@@ -182,9 +184,11 @@ class SlaveSynchronize:
 
     async def sync_all(self, addr: str) -> None:
         """Copy all tables once. Raises the error that stopped it; what was copied before that stays."""
+        # Read before the question: topics of messages that come later may not be in the answer.
         known_to = self._flushed.value
         response = await self._call(addr, GetAllTopicConfigRequestHeader(), timeout=CALL_TIMEOUT)
         check(response, "The master's topics", broker_addr=addr)
+        # Before anything is replaced: until it leads, it may lack topics of which this broker has the only copy.
         if response.header(GetAllTopicConfigResponseHeader).stands_aside:
             raise NotLeadingError("The master does not lead (yet)", broker_addr=addr)
         topics = read_table(response.body, TopicConfigSerializeWrapper, what="topics")
@@ -218,6 +222,7 @@ class SlaveSynchronize:
             pause = max(OFFSETS_PERIOD, OFFSETS_REST * (trio.current_time() - started))
 
     async def _copy_consumer_offsets(self, addr: str) -> None:
+        # Taken before the question: after a new connection the answer may come from a master that restarted with less.
         contact = addr, self._followed.value
         request = GetAllConsumerOffsetRequestHeader(versions=True)
         broker_id, ha_addr = self._own_name()

@@ -18,6 +18,12 @@
 A request that makes the other broker promise or do something is no part of a survey, and is sent when it counts: the
 greeting that announces an epoch (`open_epoch.py`), the steps of a hand-over. Nor are the tables (`gather_offsets.py`).
 
+The name servers' list alone is no survey either, which would ask all brokers in it too: the list says which ids are
+taken (`slave_ids.py`), which slaves to remember (`known_slaves.py`) or to hand over to, and which ids those have that
+are connected (`live_slaves.py`). And before a master serves without a slave's offsets, it asks a name server for the
+list until it answers (`gather_offsets.py`), where a survey asks once. All ask by `Peers.listed`, which alone reads the
+answer and limits it.
+
 Invariant: a survey changes nothing at the brokers that are asked.
 Invariant: it takes no longer than its limit, and a broker without an answer is in it, with the reason.
 """
@@ -195,6 +201,7 @@ class Surveyor:
         remembered = frozenset(peers.remembered())
         asking = _Asking(peers, {peers.own_addr, *but}, then=self.log_end)
         listed: dict[str, Mapping[int, str]] = {}
+        # Each is silent until it has answered: the limit may end the round at any await.
         silent_servers = {addr: no_answer(addr) for addr in peers.name_servers}
 
         async def ask_name_server(addr: str) -> None:
@@ -289,6 +296,8 @@ class Surveyor:
 
     async def status(self, view: PeerView) -> PeerView:
         """Ask how the replication of a broker goes."""
+        # Signed: the peer may want an account for it. A stranger who is listed can
+        # use the proof nowhere else (docs/decisions/0071).
         body = await ask(self.peers.call, view.addr, GetBrokerHAStatusRequestHeader())
         return attrs.evolve(view, status=HARuntimeInfo.from_json(body))
 
@@ -317,6 +326,7 @@ class _Asking:
         view = PeerView(peer) if isinstance(peer, str) else peer
         if view.addr not in self._asked:
             self._asked.add(view.addr)
+            # Before it is asked: if the limit ends the round, the broker is in the result with this reason.
             self._views[view.addr] = attrs.evolve(view, problem=no_answer(view.addr))
             self.nursery.start_soon(self._ask, view)
 

@@ -122,6 +122,7 @@ class TornEnd:
             for peer in peers:
                 if start < min(end, peer.end):
                     nursery.start_soon(self._read, peer, start, min(end, peer.end), found)
+        # The log may have been cut while the peers were read: what they sent belongs to other bytes then.
         if not found or truncations != log.truncations:
             return Damage.NONE
         own = bytes_of(log, start, end)
@@ -155,6 +156,8 @@ class TornEnd:
                 places = [_place(damaged), _place(whole)]
                 if places[0] != places[1]:
                     moved.update(place[:2] for place in places)
+        # First into the folder `cut`, synced: if the process dies before the next
+        # line, the records are there, and a peer has them.
         path = await store.cut_tail(start + first, now_ms=self._wall_clock.now_ms(), rebuilt=moved)
         store.append_raw(start + first, repaired[first:])
         logger.warning(
@@ -281,6 +284,7 @@ def _judge_record(
         else:
             in_doubt[addr] = other
     counts = Counter([own, *in_doubt.values()])
+    # The majority decides. Without one, the copy that was there at a crash is the damaged one.
     best, count = max(counts.items(), key=lambda item: (item[1], item[0] != own and is_doubtful))
     if count == 1 and len(counts) > 1 and not is_doubtful:
         judgement.is_undecided = True

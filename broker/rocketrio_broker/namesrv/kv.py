@@ -153,6 +153,8 @@ class KVConfigManager:
 
     async def _change(self, key: _Key, value: str | None) -> None:
         batch = self._batch
+        # Counted before the wait, so that `_problem` knows it and the changes
+        # that wait cannot exceed the limits together.
         batch.changes[key] = value
         batch.size += _size(key, value)
         async with self._turn:

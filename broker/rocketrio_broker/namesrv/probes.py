@@ -67,6 +67,8 @@ class MasterProbes:
                 try:
                     probe.is_silent = await _is_silent(master, addr)
                 finally:
+                    # Also if the registration that asked is cancelled: others wait for the
+                    # outcome, and then the master counts as alive.
                     probe.counts_until = trio.current_time() + ANSWER_HOLDS
                     probe.over.set()
             await probe.over.wait()
@@ -90,5 +92,6 @@ async def _is_silent(master: Channel, addr: str) -> bool:
         master.close(f"no answer within {PROBE_LIMIT:g} s")
         return True
     except Error:
+        # An answer with an error is an answer.
         return master.closed
     return False

@@ -246,6 +246,7 @@ class NameServerProcessor:
         try:
             if not await self._probes.is_silent(master, addr=listed.master_addr, asked_by=host):
                 raise listed
+            # Now, and not when the end of the connection is noticed: the name must be free in the next step.
             self._routes.channel_closed(master)
             async with self._turn:
                 return await in_steps(register())

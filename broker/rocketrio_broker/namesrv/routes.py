@@ -204,6 +204,7 @@ class RouteInfoManager:
             self._forget_address(key)
             self.tidy()
             known = None
+        # Asked before `_keep_alive` notes the new version, with which every registration would look known.
         has_all_topics = self.has_topics(registration, registration.topics.data_version)
         self.cluster_addr_table.setdefault(registration.cluster_name, {})[name] = None
         broker = self.broker_addr_table.get(name)
@@ -512,6 +513,7 @@ class RouteInfoManager:
                 "two brokers claim one id name=%s id=%d addr=%s instead_of=%s",
                 broker.broker_name, broker_id, addr, displaced,
             )  # fmt: skip
+            # Else the end of its connection would remove the address that is listed under this id from now on.
             self._drop_live(BrokerAddr(broker.cluster, displaced))
         broker.broker_addrs[broker_id] = addr
         broker.broker_addrs = dict(sorted(broker.broker_addrs.items()))
@@ -526,10 +528,13 @@ class RouteInfoManager:
     ) -> Generator[None, None, int]:
         """Add a master's queues in steps; return the number of its topics that did not fit."""
         name, key, channel = registration.broker_name, registration.key, live.channel
+        # No version until all are in: if the connection ends between two steps,
+        # the broker's next registration is read whole.
         live.data_version = DataVersion()
         entries = iter(registration.topics.topic_config_table.items())
         left_out = 0
         while some := list(islice(entries, SLICE)):
+            # Asked in each step: topics added after the broker has left would be routed to a name without an address.
             now = self.broker_live_table.get(key)
             if now is None or (now.channel, now.broker_name) != (channel, name):
                 return left_out

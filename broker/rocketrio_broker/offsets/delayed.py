@@ -39,6 +39,7 @@ class DelayOffsets:
 
         Raises ConfigFileError.
         """
+        # Progress that counts more log than there is here would pass over messages that were never delivered.
         if log_end <= self._log_end_now():
             self.file.write_bytes(body)
 

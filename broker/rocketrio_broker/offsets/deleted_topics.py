@@ -42,6 +42,7 @@ class DeletedTopics:
                 continue
             if deletion.is_undone:
                 self._consumer_offsets.undo_removal(deletion.topic, floor)
+            # By the floor in the record, not by what is committed now: the topic may have been created again since.
             elif self._consumer_offsets.void_topic(deletion.topic, floor):
                 logger.info("offsets of a deleted topic are void topic=%s", deletion.topic)
 

@@ -104,6 +104,7 @@ class OffsetJournal:
         data = _encode((*line, epoch) if epoch else line) + b"\n"
         current = self._current
         try:
+            # In the page cache before the commit is answered: kill -9 does not take it from there.
             self._files[current].pwrite(data, self._sizes[current])
         except OSError as error:
             # Answered nevertheless: it is in memory, and in the next snapshot if that can be written.
@@ -117,6 +118,7 @@ class OffsetJournal:
     def rotate(self) -> None:
         """Switch files because a snapshot is made now: later lines belong to the next snapshot."""
         other = 1 - self._current
+        # Not to a file whose lines no synced snapshot covers yet: `clear_old` would clear the new ones with them.
         if self._files and not self._sizes[other]:
             self._current = other
 

@@ -445,6 +445,7 @@ class ConsumerOffsetManager:
         self, *, topic: str | None = None, group: str | None = None
     ) -> Generator[None, None, None]:
         """Remove all offsets of a topic or a group in steps: first from the files, then from memory."""
+        # Void, but kept until the files are written: if that fails, they are taken back as if nothing had happened.
         take_back = yield from self.table.remove(topic=topic, group=group)
         try:
             yield from self._persist_in_steps()
@@ -633,6 +634,8 @@ class ConsumerOffsetManager:
         is_known = epoch == self._written_epoch or not len(self.table)
         if self._written == self.table.change_count and is_known:
             return
+        # Before the snapshot is taken: what is committed while it is encoded is
+        # in the other file, which is not cleared with it.
         written, writes, epochs = self.table.change_count, self._writes, self._epochs()
         self._journal.rotate()
         writing = yield from self.table.written(is_file=True)
@@ -653,6 +656,7 @@ class ConsumerOffsetManager:
         yield
         if writes != self._writes:
             return
+        # After it only this checksum: an older file that appears here later was put there by another program.
         self._file.write({"offsetTable": writing.offsets})
         self._checksums = [writing.checksum]
         self._written, self._written_epoch = written, epoch
@@ -687,6 +691,7 @@ class ConsumerOffsetManager:
                 async with self._turn:
                     await in_steps(self._persist_in_steps())
                 await self.sync()
+                # After the sync: until then a power cut may undo the snapshot, and these lines are all that is left.
                 if not self.unreadable:
                     self._journal.clear_old()
             except (OSError, ConfigFileError) as error:

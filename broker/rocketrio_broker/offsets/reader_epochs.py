@@ -99,10 +99,13 @@ class ReaderEpochs:
         except RemoteProtocolError:
             return None
         ends = {line.id: later.start for line, later in pairwise(lines)}
+        # Where the next epoch began here: what the reader read beyond it was
+        # lost, and these numbers are other messages now.
         if name in ends:
             return partial(self._end_below, address=ends[name])
         if lines and name == lines[-1].id:
             return self._store.next_queue_offset
+        # The lower one: the unknown epoch began at `start`, and here the epoch before it may have ended earlier.
         if before in ends:
             return partial(self._end_below, address=min(start, ends[before]))
         if lines and before == lines[-1].id:

@@ -147,12 +147,15 @@ class OffsetTable:
 
     def join_version(self, key: TopicAndGroup, queue_id: int, version: Version) -> bool:
         """Take a version if it is newer than the current one; return True if anything changed."""
+        # A peer that does not know of a deletion still has the entries of before:
+        # joined, they would skip the new messages.
         if version.offset < 0 or version.generation < self.floor(key):
             return False
         before = self.version(key, queue_id)
         after = before.join(version)
         if after == before:
             return False
+        # Before the change: a body that is being encoded shows the moment at which it was begun.
         self._write_first(key)
         where, key_size = (key, queue_id), _key_size(key)
         queues = self.offsets.get(key)
@@ -291,6 +294,7 @@ class OffsetTable:
                 for queue_id in self.offsets.get(key, ()):
                     newest = max(newest, self._generations.get((key, queue_id), FIRST))
             yield
+        # Above every generation here: an entry of before that comes back from a peer is older than this removal.
         self._set_floor(floors, name, newest.reset())
 
         def take_back() -> None:
@@ -495,6 +499,7 @@ class OffsetWriting:
         for key in keys:
             if key in self._done:
                 continue
+            # Also a key that is not there yet: added after the beginning, it is no part of that moment.
             self._done.add(key)
             if key not in self._table.offsets:
                 continue

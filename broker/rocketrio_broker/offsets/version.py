@@ -140,6 +140,7 @@ def _requested_version(current: Version, commit: Commit) -> Version | CommitOutc
     requested = commit.generation
     if requested is None:  # Apache's rule: the last commit wins.
         return Version(offset, now.lowered() if is_lower else now)
+    # An operator has reset the offset since this client got its position: what it read before does not count.
     if requested.resets < now.resets:
         return CommitOutcome.RESET
     if commit.is_owner is None:

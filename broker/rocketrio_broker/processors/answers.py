@@ -38,6 +38,7 @@ class SendAnswers:
         region = json.dumps(region_id, ensure_ascii=False)
         trace = "true" if trace_on else "false"
         self._middle = f'","TRACE_ON":"{trace}","MSG_REGION":{region},"msgId":"{self._host}'
+        # A region may have this sign, and the templates would take it for a place to fill.
         middle = self._middle.replace("%", "%%")
         start = f'{{"code":0,"extFields":{{"queueId":"%d{middle}%016X","queueOffset":"%d"'
         end = f"}},{_FLAG}%d,{_END}"
@@ -68,6 +69,7 @@ class SendAnswers:
         if result.physical_offsets is None:
             if serialize_type is _JSON:
                 if transaction_id:
+                    # A producer's id with a quote in it would end the text, and add fields of its own to the answer.
                     if not transaction_id.isalnum():
                         transaction_id = _escaped(transaction_id)
                     header = self._of_one_message % (

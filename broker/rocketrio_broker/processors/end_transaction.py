@@ -149,6 +149,8 @@ class EndTransactionProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
             )
+        # Last, after Java's checks: where a failover cut the log's end, another half message of the same group may lie
+        # at the same two offsets, and would be decided in place of this one.
         refuse_other_message(message, header.msg_id, failed=_NOT_FOUND)
         return message
 
@@ -164,5 +166,6 @@ class EndTransactionProcessor:
             )
         if request.is_oneway or not self._broker.waiting_answers.is_needed:
             return request.response()
+        # After a 0 the producer forgets the transaction, so it must be as hard to lose as a sent message.
         self._broker.waiting_answers.add(result.end_offset, channel, request.response().encode())
         return None

@@ -18,10 +18,8 @@ Unlike Java: a reader whose offset moved is logged, not stored as a message in O
 either): reading should not write.
 Unlike Java: a master there suggests the named slave whether or not it exists, and sends every group without a setting
 to slave 1. Its tools write the 1 with every change of a group, so the value does not express a preference.
-Unlike Java: a commit that comes with a pull and lies beyond the end of its queue is not stored: messages that get those
-offsets would be skipped. The commit of a rocketrio client names its claim and generation, and is stored if it raises
-the offset of the queue's present owner; any other case is left to the client's next separate commit (15), which is
-answered.
+Unlike Java: a commit that comes with a pull and lies beyond the end of its queue is not stored; that of a rocketrio
+client, which names its claim and generation, only if it raises the offset of the queue's present owner.
 """
 
 import logging
@@ -150,6 +148,7 @@ class PullMessageProcessor:
             execute = partial(self.execute_held, pull)
             pull.channel.reply_in_turn(partial(answer_of, pull.channel, pull.request, execute))
             return None
+        # Both may have changed while the pull waited: whether this broker serves, and what the user may read.
         refuse_beside_a_master(self._standing)
         if self._guard is not None:
             self._guard.check_again(pull.channel, pull.request.user, _needs_of(pull.header))
@@ -166,6 +165,7 @@ class PullMessageProcessor:
         broker = self._config.broker
         group = self._check(header, broker)
         codes, matches = self._filter(channel, header, group, broker)
+        # Before the read: an offset of a log that was cut exists here too, and is another message's.
         parted, place = None, self._places.current(header.topic)
         if header.epoch is not None and header.epoch != place:
             parted = self._parted(header)
@@ -181,10 +181,13 @@ class PullMessageProcessor:
         )
         code = code_of_status(result.status, header.queue_offset)
         is_slave = self._store.is_slave
+        # The reader stays where it is: a slave may have given it an offset that this log does not have yet.
         if self._standing.stands_aside and code is not ResponseCode.SUCCESS and code is not _RETRY:
             code = _NOT_FOUND
             result.next_begin_offset = header.queue_offset
         if (
+            # A commit as old as a pull that has waited could undo a later one. One beyond
+            # the end would skip the messages that get those offsets.
             is_first
             and header.sys_flag & _COMMIT_OFFSET
             and not is_slave
@@ -322,6 +325,7 @@ class PullMessageProcessor:
         if header.ownership is None:
             self._offsets.commit_offset(group, topic, queue_id, header.commit_offset)
             return
+        # Any other case is left to the client's next separate commit (15): that one is answered, this one is not.
         stands = self._offsets.query_version(group, topic, queue_id)
         if (
             header.commit_offset > stands.offset

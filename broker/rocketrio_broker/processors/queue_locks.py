@@ -1,6 +1,6 @@
 """Queue locks of orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
-Invariant: only a master locks: its successor does not know the locks that the former master would continue to renew.
+Invariant: only a master locks.
 Invariant: while locks of a former run may be in use, members that do not say whether they hold one get an error.
 Answers to: AdminBrokerProcessor's lockBatchMQ and unlockBatchMQ; RocketMQ reference, section 2.7.
 Invariant: the locks of a live member that is connected from another host cannot be released.
@@ -64,6 +64,8 @@ class QueueLockProcessor:
     )
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to lock")
+        # A former master would renew the locks that it gave, while its successor
+        # gives the same queues to other members.
         if self._broker.config.broker.is_slave:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -86,6 +88,8 @@ class QueueLockProcessor:
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to unlock")
         group, client_id = wanted.consumer_group, wanted.client_id
+        # Else another process with a member's id could release its queues, and
+        # a second member would read them at the same time.
         if self._broker.consumers.is_held_by_another(
             group, client_id, channel, now=trio.current_time()
         ):

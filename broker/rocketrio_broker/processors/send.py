@@ -140,6 +140,8 @@ class SendMessageProcessor:
         else:
             header = request.header(SendMessageRequestHeaderV2)
         broker = self._config.broker
+        # Asked before anything is stored: a producer sends again what was
+        # refused as busy, and it would be stored twice.
         if self._waiting.is_full:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,

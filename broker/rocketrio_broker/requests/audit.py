@@ -113,6 +113,7 @@ class Audit:
         ) -> Answer | Coroutine[Any, Any, Answer]:
             if not _asked(change.applies, request):
                 return processor(channel, request)
+            # Before the processor, which changes the state that this notes.
             attempt = _Attempt(self, change, channel, request)
             try:
                 answer = processor(channel, request)
@@ -159,6 +160,7 @@ class Audit:
         try:
             while True:
                 await self._wanted.wait()
+                # Before the write, so that a line which comes during it causes another one.
                 self._wanted = trio.Event()
                 async for _ in every(RETRY_PAUSE):
                     if await self._write():
@@ -182,6 +184,7 @@ class Audit:
                 self._path, len(lines), self._left_out, error,
             )  # fmt: skip
             return False
+        # Only now, and only these: lines that came meanwhile wait behind them, and a failed write is tried again.
         for _ in lines:
             self._waiting.popleft()
         return True

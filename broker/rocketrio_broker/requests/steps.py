@@ -41,10 +41,14 @@ class SharedWork(Generic[T]):
 
     async def get(self) -> T:
         """Return a result that is begun from now on; after a failure each waiting caller tries again."""
+        # Taken before the wait for its turn, so that this request shares the
+        # run which begins next, and waits for two at most.
         wanted = self._next
         async with self._turn:
             if wanted.value is None:
                 if wanted is self._next:
+                    # Before the run begins: a request that comes during it may ask about
+                    # a change that the run has passed already.
                     self._next = _Made()
                 wanted.value = await in_steps(self._make())
             return wanted.value

@@ -4,7 +4,7 @@
 
 A broker that changed its role while it ran (`broker role`, a hand-over, a master that follows another one) starts in
 that role again. If an operator changes role or id in the settings meanwhile, the settings win: the file is valid only
-for the settings with which it was written.
+for the settings with which it was written, and for those that say what the last order said.
 
 Invariant: after `hold` returns, a power cut does not undo it.
 Answers to: nothing; Java's brokers ignore the file.
@@ -61,6 +61,7 @@ class _Content(msgspec.Struct, rename="camel", kw_only=True):
     role: Role
     broker_id: int
     configured: RoleAndId
+    ordered: RoleAndId | None = None
     pending: PendingHandOver | None = None
     taken: str = ""
 
@@ -72,6 +73,8 @@ class RoleFile:
         self.configured = RoleAndId.of(configured)
         self.pending: PendingHandOver | None = None
         """A hand-over of this master that had no outcome when it stopped."""
+        self._ordered: RoleAndId | None = None
+        self._is_synced = True
         self.taken = ""
         """The token of the hand-over by which this broker last became master."""
         self._file = ConfigFile(directory / FILE_NAME, disk=disk)
@@ -81,6 +84,11 @@ class RoleFile:
     def __repr__(self) -> str:
         return f"<RoleFile {self._held}, configured {self.configured}>"
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether an operator gave the held role, and not another broker."""
+        return self._held == self._ordered
+
     def apply(self, config: BrokerConfig) -> BrokerConfig:
         """Return the settings with the held role and id."""
         return attrs.evolve(config, role=self._held.role, broker_id=self._held.broker_id)
@@ -89,24 +97,35 @@ class RoleFile:
         self,
         config: BrokerConfig,
         *,
+        is_order: bool = False,
         pending: PendingHandOver | None = None,
         taken: str | None = None,
     ) -> None:
-        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then nothing changed."""
+        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then it is open
+        which of both the file has; the next call writes in any case.
+
+        `is_order`: an operator gave this role, and may write the same into the settings.
+        """
         taken = self.taken if taken is None else taken
         held = RoleAndId.of(config)
-        if (held, pending, taken) == (self._held, self.pending, self.taken):
+        ordered = held if is_order else self._ordered
+        now = held, ordered, pending, taken
+        if self._is_synced and now == (self._held, self._ordered, self.pending, self.taken):
             return
         content = _Content(
             role=held.role,
             broker_id=held.broker_id,
             configured=self.configured,
+            ordered=ordered,
             pending=pending,
             taken=taken,
         )
+        # Until the sync has returned the file may have either: what goes back to the role before must be written too.
+        self._is_synced = False
         self._file.write(content)
         await self._disk.run(self._file.sync)
-        self._held, self.pending, self.taken = held, pending, taken
+        self._is_synced = True
+        self._held, self._ordered, self.pending, self.taken = now
 
     def _load(self) -> RoleAndId:
         content = self._file.load(_Content)
@@ -115,7 +134,9 @@ class RoleFile:
         held = RoleAndId(content.role, content.broker_id)
         if not held.is_possible():
             return self.configured
-        if content.configured != self.configured:
+        # Settings that say what the last order said were changed with that order; what brokers agreed on since, in a
+        # hand-over say, is newer.
+        if self.configured not in (content.configured, content.ordered):
             if held != self.configured:
                 logger.warning(
                     "role or id in the settings was changed, the held role is dropped "
@@ -123,5 +144,5 @@ class RoleFile:
                     self.configured, content.configured, held,
                 )  # fmt: skip
             return self.configured
-        self.pending, self.taken = content.pending, content.taken
+        self._ordered, self.pending, self.taken = content.ordered, content.pending, content.taken
         return held

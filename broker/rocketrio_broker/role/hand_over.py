@@ -215,11 +215,14 @@ class HandOverService:
         slave = attrs.evolve(master, role="slave", broker_id=follower.id)
         pending = PendingHandOver(follower.addr, token, RoleAndId.of(master))
         self._check_leads(LEADING)  # It may have been replaced since it was asked.
+        # Held and not refused: if this fails they are stored here, and their producers notice nothing.
         self._held.hold()
         self._switchboard.note(Event.HANDS_OVER, f"this broker hands over to {follower.addr}")
         try:
             await self._catch_up(follower)
             self._check_leads(HANDING_OVER)
+            # The file before the order. Whatever dies now, this broker starts as a slave that asks; as a master it
+            # would lead beside a follower that took over.
             await self._role_file.hold(slave, pending=pending)
             state = await self._take(follower, channel, token)
             if state == "void":
@@ -229,6 +232,7 @@ class HandOverService:
             await self._remain()
             if broker.standing.now is HANDING_OVER:  # It may have been replaced meanwhile.
                 self._switchboard.note(Event.REMAINS)
+            # Not before REMAINS: they would be refused.
             self._held.release()
             logger.warning("not handed over to=%s reason=%s", follower.addr, error)
             raise error if isinstance(error, RefusedError) else refused(str(error)) from error
@@ -237,6 +241,7 @@ class HandOverService:
             raise
         try:
             if state is None:
+                # Its file still has the hand-over as open: it asks, also after a restart.
                 await self._role.step_down(slave, follower.addr, follower.ha_addr)
                 raise refused(
                     f"slave {follower.id} at {follower.addr} did not answer whether it took over: this broker takes no "
@@ -248,6 +253,7 @@ class HandOverService:
                 if state == "leads" or await self._leads(follower, token):
                     return
         finally:
+            # This broker is a slave by now and refuses them: the clients look for the new master.
             self._held.release()
         with trio.move_on_after(LEADS_LIMIT):
             if await self._leads(follower, token):
@@ -263,6 +269,7 @@ class HandOverService:
         end = store.max_physical_offset
         with trio.move_on_after(CATCH_UP_LIMIT):
             await connection.acknowledged.wait_reached(end)
+            # Once this broker has stepped down they are answered as late, although the follower has their messages.
             while len(self._broker.waiting_answers):  # noqa: ASYNC110
                 await trio.sleep(ASK_PAUSE)
         if connection.slave_ack_offset < end:
@@ -278,6 +285,7 @@ class HandOverService:
         try:
             with trio.fail_after(ORDER_LIMIT):
                 return await self._step(channel, follower.addr, "take", token)
+        # Only an answer is certain. Without one the follower may have taken over, and it alone knows.
         except BrokerError as error:
             raise refused(f"slave {follower.id} refused: {error.remark or error.what}") from error
         except (Error, trio.TooSlowError) as error:

@@ -65,6 +65,7 @@ class HeldWrites:
     def hold(self) -> None:
         """Hold requests that write from now on."""
         for own, _, held in self._tables:
+            # In place: the server that was given this table finds the change at its next request.
             own |= held
 
     def release(self) -> None:

@@ -111,9 +111,6 @@ after a failure of an asynchronous master they are what was on the way."""
 A_SLAVE: Final = "this broker is a slave"
 BECOMES_A_SLAVE: Final = "this broker becomes a slave"
 
-HANDED_OVER_GATHER_LIMIT: Final = 0.5
-"""Seconds for the tables of a master that has just handed over: they were copied a moment before."""
-
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: the name servers list this master by then."""
 
@@ -195,6 +192,8 @@ class RoleService:
         self._task_status = task_status
         while True:
             with trio.CancelScope() as self._scope:
+                # `change` holds it until the role file has the next role: a broker that shows
+                # itself as a slave is one after a power cut too.
                 async with self._between_roles:
                     is_slave = self._config.broker.is_slave
                 if is_slave:
@@ -224,16 +223,18 @@ class RoleService:
             if not after.is_slave and not before.is_slave:
                 # A master stays a master: only what its sends wait for changes.
                 await self._change_mode(after)
-                await self._keep_role()
+                await self._keep_role(is_order=True)
                 return
             served = self._standing.served.value
             if after.is_slave:
                 async with self._between_roles:
                     self._end_role(after, BECOMES_A_SLAVE)
-                    await self._keep_role()
+                    await self._keep_role(is_order=True)
             else:
                 self._last_master = self._registration.last_master or self._last_master
                 self._reverts_to, self._accepts_loss = before, accept_loss
+                # Sends from its last time as master may still wait, and acknowledgements
+                # count differently when it leads.
                 self._broker.waiting_answers.answer_all()
                 self._begin_to_lead(after)
             await self._standing.served.wait_past(served)
@@ -254,6 +255,8 @@ class RoleService:
         """
         async with self.turn:
             after = attrs.evolve(self._config.broker, role=role, broker_id=MASTER_ID)
+            # The point of no return comes first. If it led before the file is synced, a power cut would make it a slave
+            # that answers `void`, and the former master would write again, beside what was written here.
             await self._role_file.hold(after, taken=token)
             self._former = former
             self._begin_to_lead(after)
@@ -268,6 +271,8 @@ class RoleService:
 
     async def _note(self, event: Event, reason: str = "", *, other: str | None = None) -> None:
         """Report what this role has found out, unless it has been ended meanwhile."""
+        # An order ends a role at once, by its scope. What the ended role found out must not change the standing of the
+        # next one: a broker that is a slave by then would take writes.
         await trio.lowlevel.checkpoint_if_cancelled()
         self._switchboard.note(event, reason, other=other)
 
@@ -295,6 +300,8 @@ class RoleService:
             self._begin_to_lead(
                 attrs.evolve(self._config.broker, role=master.role, broker_id=master.broker_id)
             )
+        # `_begin_to_lead` has cancelled this task too. The file must lose its open hand-over
+        # all the same, or this broker asks again at its next start.
         with trio.CancelScope(shield=True):
             problem = await self._keep_role()
         while problem is not None:
@@ -384,7 +391,8 @@ class RoleService:
     async def _may_lead_again(self, found: Survey, last: str | None) -> bool:
         """Return whether this broker is master by its settings, and all that it knows of are slaves of no master.
 
-        An order to be a slave stands until it was carried out: until another broker has led since this one did.
+        An order to be a slave stands until it was carried out: until another broker has led since this one did. A
+        hand-over does not: its successor says that it is a slave, and has forgotten that it was to lead.
         """
         if (
             self._standing.now is not FOLLOWING
@@ -395,7 +403,9 @@ class RoleService:
         epochs = self._store.epochs
         is_carried_out = bool(epochs.lines) and epochs.lines[-1].member != epochs.member
         return (
-            is_carried_out or await self._slave_has_later_epoch(found)
+            not self._role_file.is_ordered
+            or is_carried_out
+            or await self._slave_has_later_epoch(found)
         ) and not self.turn.locked()
 
     async def _slave_has_later_epoch(self, found: Survey) -> bool:
@@ -452,21 +462,25 @@ class RoleService:
             # Name servers may not list the last master as a slave yet, though it has more.
             fetched = await self._fetch(self._wait, found, self._last_master)
             missing, answers = fetched.unreachable, found.joined(fetched.survey)
-            limit = GATHER_LIMIT
             # Before offsets are gathered: they count messages of epochs.
             if (loss := self._loss()) is not None and self._reverts_to is not None:
                 await self._revert(self._reverts_to, loss)
                 return
             await self._opener.recover(answers)
+            # The log has grown by what was fetched. Slaves may have that already:
+            # their first reports count up to there.
             self._switchboard.expect_acknowledgements()
         else:
-            answers = await self._surveyor.survey_of(former)
-            missing, limit = {}, HANDED_OVER_GATHER_LIMIT
+            answers, missing = await self._surveyor.survey_of(former), {}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._gather, answers, missing, limit, self._tables_of)
+            # For as long after a hand-over too: the former master alone knows what was committed since the last copy,
+            # and an offset that is not known when clients come here goes backwards.
+            nursery.start_soon(self._gather, answers, missing, GATHER_LIMIT, self._tables_of)
             nursery.start_soon(self._opener.ask, answers)
         if not await self._has_tables(former):
             return
+        # Now, and not when the task that waits for deletions runs: no master
+        # may have offsets of a topic's former incarnation.
         self._broker.deleted_topics.follow()
         await note(Event.CLAIMS, NOT_TAKEN_OVER)
         other = None
@@ -481,6 +495,7 @@ class RoleService:
             if not await self._holds_role():
                 return
         if other is None:
+            # Before it is listed: clients take the topics and their queues from what this broker registers.
             await self._restore_topics(known_to)
             self._topics_known_to = None
             listed = await self._register(former)
@@ -568,10 +583,13 @@ class RoleService:
         """
         store = self._store
         is_new_log = store.commit_log.is_empty
+        # Before the first write: without its line on the disk nothing shows later which master wrote a message.
         if self._epoch_role != self._config.broker.role:
             await self._open_epoch()
         self._second_history.begin(is_new_log=is_new_log)
         async with trio.open_nursery() as nursery:
+            # Before the first write too: until the ledger is read each transaction counts as open, and a commit that is
+            # sent again would deliver its message twice.
             for service in self._broker.leading_services():
                 await nursery.start(service.run)
             await self._note(Event.TAKES_OVER)
@@ -584,6 +602,7 @@ class RoleService:
             nursery.start_soon(self._gather_again)
             nursery.start_soon(self._second_history.watch)
             await self._wait_for_successor(refusals, listings)
+            # Writes end first, and then the services on which they depend.
             await self._note(Event.LOOKS, NOT_TAKEN_OVER)
             nursery.cancel_scope.cancel()
 
@@ -682,16 +701,16 @@ class RoleService:
 
     async def _holds_role(self) -> bool:
         """Store the role of a new master; revert to a slave and return False if a requested role cannot be stored."""
-        problem = await self._keep_role()
+        problem = await self._keep_role(is_order=self._reverts_to is not None)
         if problem is None or self._reverts_to is None:
             return True
         await self._revert(self._reverts_to, str(problem))
         return False
 
-    async def _keep_role(self) -> ConfigFileError | None:
+    async def _keep_role(self, *, is_order: bool = False) -> ConfigFileError | None:
         """Store this role for the next start; return the error if that fails."""
         try:
-            await self._role_file.hold(self._config.broker)
+            await self._role_file.hold(self._config.broker, is_order=is_order)
         except ConfigFileError as error:
             logger.warning("the role is not kept for the next start reason=%s", error)
             return error
@@ -723,6 +742,7 @@ class RoleService:
         async with self._opening:
             refusals.refuse(Refuser.EPOCH, why)
             while True:
+                # The mode may change while the line is written; its messages belong to an epoch of their own.
                 role = self._config.broker.role
                 try:
                     await self._opener.open()

@@ -8,8 +8,7 @@ each of the two in turn.
                                     it in the role file, and registers with it
 
 Invariant: a broker whose id is the one in its settings never changes it.
-Invariant: an id is changed once in CHANGE_PERIOD at most: a stranger may register under each id that the name server
-lists, and a slave that changes its id connects again.
+Invariant: an id is changed once in CHANGE_PERIOD at most.
 Answers to: nothing of Java's, where the slave that registered last is listed and no answer says so.
 """
 
@@ -91,6 +90,8 @@ class SharedId:
             seen = conflicts.value
             own = self._config.broker
             is_due = trio.current_time() >= self._changed_at + CHANGE_PERIOD
+            # An id from the settings belongs to the operator. The period bounds what a stranger achieves who registers
+            # under each new id: a slave that changes its id connects again.
             if own.is_slave and not _has_configured_id(self._config) and is_due:
                 # An address may be this broker's own former one: only what is answered there counts.
                 others = await self._surveyor.ask(
@@ -113,11 +114,12 @@ class SharedId:
             )  # fmt: skip
             return
         async with self._role.turn:
+            # The id was claimed without `turn`: since then an operator may have changed the role, or a hand-over begun.
             if self._config.broker != own or self._role_file.pending is not None:
                 return
             after = attrs.evolve(own, broker_id=broker_id)
             try:
-                await self._role_file.hold(after)
+                await self._role_file.hold(after, is_order=self._role_file.is_ordered)
             except ConfigFileError as error:
                 logger.warning("the role is not kept for the next start reason=%s", error)
                 return

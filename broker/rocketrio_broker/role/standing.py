@@ -126,6 +126,8 @@ LEADING: Final = Standing(
     claims=True,
     locks=True,
 )
+# It does not claim: the other one may have taken over, died and started again, and would
+# give way to a claim. Then the name would have no master.
 HANDING_OVER: Final = Standing(  # Writes wait; the other one may have taken over at any moment.
     name="handing over",
     label="leads",
@@ -187,8 +189,12 @@ NEXT: Final[Mapping[Event, Mapping[Standing, Standing]]] = MappingProxyType(
         Event.TAKES_LONG: _from((PREPARING, WAITING), WAITING),
         Event.CLAIMS: _from((PREPARING, WAITING), CLAIMING),
         Event.HAS_NO_ROOM: _from((CLAIMING, SHORT_OF_ROOM), SHORT_OF_ROOM),
+        # Only after a claim that others could see: of two brokers that claim
+        # at once, one finds the other before it writes.
         Event.TAKES_OVER: _from((CLAIMING, SHORT_OF_ROOM), LEADING),
         Event.HANDS_OVER: {LEADING: HANDING_OVER},
+        # From no other standing: a broker that was replaced during its hand-over
+        # must not get its writes back when that fails.
         Event.REMAINS: {HANDING_OVER: LEADING},
         # One that does not lead takes no writes anyway, and stays what it is until it follows.
         Event.STEPS_DOWN: _from(LEADERS, STEPPING_DOWN),
@@ -209,6 +215,7 @@ def after(standing: Standing, event: Event) -> Standing:
     try:
         return NEXT[event][standing]
     except KeyError:
+        # Not ignored: a role that went on after an event without effect might write beside another master.
         raise IllegalEventError(standing, event) from None
 
 

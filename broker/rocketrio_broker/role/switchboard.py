@@ -73,6 +73,7 @@ class Switchboard:
         """
         before = self._standing.note(event, reason, other=other)
         now = self._standing.now
+        # First: nothing is appended under the new standing with the mode, the gate or the locks of the former one.
         if not now.writes:
             self._store.refusals.refuse(Refuser.STANDING, reason)
         if now.copies and not before.copies:
@@ -81,11 +82,14 @@ class Switchboard:
             self._store.end_replication()
         if now.listing is Listing.HELD:
             self._registration.hold()
+        # After `end_replication`, which may cut the log: the gate and the acknowledgements
+        # count from the end that is left.
         if now in (FOLLOWING, UNRESOLVED, LOOKING) or before.copies:
             self.set_mode()
         self._set_locks(before, now)
         if now is ASIDE:
             self._ha_service.end_followers()
+        # Last, for the same reason.
         if now.writes:
             self._store.refusals.lift(Refuser.STANDING)
 

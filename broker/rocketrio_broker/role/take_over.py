@@ -52,6 +52,7 @@ class TakeOver:
         """
         if header.broker_name != self._broker.config.broker.broker_name:
             raise refused(f"this is a broker of {self._broker.config.broker.broker_name}")
+        # A question waits for the end of a `take` that is under way: before that no answer to it is true.
         async with self._one_at_a_time:
             if header.step == "prepare":
                 self._check(header)
@@ -74,6 +75,7 @@ class TakeOver:
             raise refused(f"it follows {followed}")
 
     async def _take(self, header: TakeOverRequestHeader, body: Body) -> State:
+        # Used up before the first await: neither a second order nor one that was refused can use it later.
         token, self._token = self._token, ""
         if header.token != token or trio.current_time() > self._until:
             raise refused("it is not prepared for this any more")
@@ -87,6 +89,8 @@ class TakeOver:
         if trio.current_time() > self._until:
             raise refused("it was too slow")
         end = self._broker.store.max_physical_offset
+        # The master appends nothing while it waits for this answer: another
+        # end means messages that only one of the two has.
         if end != header.log_end_offset:
             raise refused(f"its log ends at {end}, not at {header.log_end_offset}")
         locks = fastjson.loads(body, KeptLocks, what="queue locks") if body else None
@@ -113,6 +117,7 @@ class TakeOver:
         """Return the outcome for a token. Afterwards the token cannot be used to take over any more."""
         if token == self._role_file.taken:
             return "leads" if self._broker.standing.leads else "taken"
+        # `void` is a promise: an order with this token that is still on its way is refused from now on.
         if token == self._token:
             self._token = ""
         return "void"

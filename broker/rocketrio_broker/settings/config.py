@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 from attrs import validators
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.settings.setting import (
     MS,
     NOT_SHOWN,
@@ -56,7 +57,6 @@ _USED_LABELS: Final = frozenset(
     {"cluster", "node_id", "node_type", "topic", "consumer_group", "le"}
 )
 _HA_PORT_DISTANCE: Final = 1  # haListenPort = listenPort + 1
-_SLAVES_LIMIT: Final = 64  # The most slaves that a master serves.
 
 
 @attrs.frozen(kw_only=True)
@@ -364,7 +364,7 @@ class BrokerConfig:
         "Slaves that must have a message before a sync-master answers PUT_OK "
         "(Apache's inSyncReplicas counts the master too).",
         validators.ge(1),
-        validators.le(_SLAVES_LIMIT),
+        validators.le(SLAVES_LIMIT),
     )
     slave_timeout: float = setting(
         3.0, "Seconds a send to a sync-master waits for its slaves.", positive, unit=MS

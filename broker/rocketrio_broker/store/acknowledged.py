@@ -82,6 +82,7 @@ class Acknowledged:
         found = [slaves for slaves in map(_decoded, places) if slaves is not None]
         if not found:
             _LOG.warning("acknowledged addresses damaged file=%s", self._path)
+        # From both places: one of them may have been cut short while it was written.
         for slaves in found:
             for name, one in slaves.items():
                 if name not in self.slaves or self.slaves[name].address < one.address:
@@ -131,6 +132,8 @@ class Acknowledged:
         """Return once all that is noted survives a power cut. Raises OSError."""
         if self._is_changed and self._file is not None:
             self._is_changed = False
+            # The other place first: what comes during the sync is written there,
+            # and the place that is being synced stays whole.
             self._place = (self._place + 1) % _PLACES
             await self._disk.run(self._file.flush)
 
@@ -146,6 +149,7 @@ class Acknowledged:
             others = slaves.keys() - {ANONYMOUS, slave}
             name = min(others, key=lambda name: slaves[name].address)
             unnamed = slaves.get(ANONYMOUS, Acknowledgement(0))
+            # The greater address: what a slave had acknowledged counts when its name is dropped, too.
             address = max(unnamed.address, slaves.pop(name).address)
             slaves[ANONYMOUS] = Acknowledgement(address)
 

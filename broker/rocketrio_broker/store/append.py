@@ -134,14 +134,17 @@ class Appender:
             return self._too_large(len(body))
         log, table = self._log, self._table
         try:
+            # Every check comes before this, the first step that changes something: it may end the file with padding.
             physical_offset = log.claim(size)
         except OSError as error:
             return self._no_space(error)
         sys_flag = put.sys_flag
         visible = sys_flag & TRANSACTION_MASK == 0 or has_queue_entry(sys_flag)
+        # Only now: a refused message must leave no queue behind.
         queue = queue or table.queue(*key)
         queue_offset = queue.max_offset if visible else 0
         store_ms, last_ms = self._now_ms(), self._dispatched.store_time_ms
+        # The clock may be set back; a search by time needs store times that do not fall along a queue.
         if store_ms < last_ms:
             store_ms = last_ms
         record = shape.record(
@@ -167,6 +170,7 @@ class Appender:
                 code = stored_tags_code(properties)
             else:
                 code = tags_code(put.tags)
+            # Before `dispatched` moves: a pull that waits for it must find the message.
             queue.append(physical_offset, size, code)
             table.grown.add(key)
         dispatched, counters = self._dispatched, self.counters
@@ -196,6 +200,7 @@ class Appender:
             return self._too_large(batch.body_size)
         log, table = self._log, self._table
         try:
+            # The whole batch at once: claimed one by one, its records could be divided between two files.
             start = log.claim(size)
         except OSError as error:
             return self._no_space(error)

@@ -57,6 +57,7 @@ class Checkpoint:
     @property
     def queue_timestamp_ms(self) -> int:
         """The store time in ms up to which the log and the queues are known to be on the disk."""
+        # The lower one: of what comes after it the log may be on the disk without the entries, or the other way round.
         return min(self.physical_timestamp_ms, self.logics_timestamp_ms)
 
     @property
@@ -92,6 +93,8 @@ def _positions(data: bytes, times: tuple[int, ...]) -> Positions | None:
     magic, *numbers = trailer.unpack_from(data, _TRAILER_AT)
     is_rocketrio = magic in (_TRAILER_MAGIC, _MAGIC_WITHOUT_GATE)
     intact = _CRC.unpack_from(data, end)[0] == zlib.crc32(data[_TRAILER_AT:end])
+    # Apache's broker replaces the times and leaves our part as it was: other
+    # times mean that its positions are outdated.
     if not is_rocketrio or not intact or tuple(numbers[-len(times) :]) != times:
         return None
     return Positions(*numbers[: -len(times)])
@@ -115,6 +118,7 @@ def write_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
             trailer = _TRAILER.pack(_TRAILER_MAGIC, *attrs.astuple(checkpoint.positions), *times)
             head[_TRAILER_AT : _TRAILER_AT + len(trailer)] = trailer
             _CRC.pack_into(head, _TRAILER_AT + len(trailer), zlib.crc32(trailer))
+        # One write, to one sector: after a power cut times, positions and checksum are all new or all old.
         file.pwrite(head, 0)
         file.fdatasync()
     finally:

@@ -78,6 +78,7 @@ class ClockWatch:
 
     def settled_ms(self) -> int:
         """Return the time in ms by which files are deleted and transactions given up."""
+        # First: the clock may have been set back since the last comparison, and settled time must not be after it.
         self.compare()
         return min(self._claims) + round(1000 * trio.current_time())
 
@@ -102,6 +103,7 @@ class ClockWatch:
             self._claims.append(offset_ms)
             self._next_claim = now + _CLAIM_SECONDS
         else:
+            # The lowest of each hour: a clock that was ahead for a moment must not count for the rest of it.
             self._claims[-1] = min(self._claims[-1], offset_ms)
         self._check_store_time(now)
 

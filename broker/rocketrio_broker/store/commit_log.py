@@ -73,6 +73,8 @@ class CommitLog:
         """
         file = self._file
         end = self._position + size
+        # Room for the head of padding always stays: without that head no reader
+        # could see where the records of a file end.
         if file is None or end + PADDING_HEAD_SIZE > file.size:
             file = self._roll(file)
             end = self._position + size
@@ -86,6 +88,7 @@ class CommitLog:
         assert file is not None
         end = self._position + len(data)
         file.mapping[self._position : end] = data
+        # After the bytes: worker threads read up to this position.
         self._position = end
         offset = file.start_offset + end
         self.appended.advance(offset)
@@ -145,6 +148,7 @@ class CommitLog:
             self._file = last
         self._position = end - self._file.start_offset if self._file is not None else 0
         self.appended.reset(end)
+        # Other bytes come to these addresses: no send may count as flushed because of those that were there before.
         if self.flushed.value > end:
             self.flushed.reset(end)
 

@@ -147,6 +147,8 @@ class ConsumeQueue:
 
     def write_tail(self) -> None:
         """Write the entries that wait in memory to the files (into the page cache)."""
+        # Entries beyond the bounds are from after the checkpoint: the messages
+        # that they name may not be in the log any more.
         if self.is_trusted:
             self._settle()
         while self._tail:
@@ -155,6 +157,8 @@ class ConsumeQueue:
             part = self._tail[: self._file_size - position]
             file = self._file(start - position)
             file.pwrite(part, position)
+            # After each write: if the disk is full the rest stays in memory,
+            # and the next attempt begins at the right byte.
             self._tail_start += len(part) // QUEUE_ENTRY_SIZE
             del self._tail[: len(part)]
             self._written_end = _end_in(part, len(part) - QUEUE_ENTRY_SIZE)
@@ -166,6 +170,7 @@ class ConsumeQueue:
         path = self._path(start)
         file = self._files.existing(path)
         if file is None:
+            # Of full length at once, as Apache's brokers expect it; the zeros mark entries that were never written.
             file = self._files.make(path, self._file_size)
             self._has_new_names = True
         return file
@@ -183,6 +188,7 @@ class ConsumeQueue:
 
     def truncate(self, queue_offset: int) -> None:
         """Remove the entries from `queue_offset` on; their bytes in the file become zeros."""
+        # So that one cut in the files removes all entries.
         self.write_tail()
         self.is_trusted = False
         end = queue_offset * QUEUE_ENTRY_SIZE

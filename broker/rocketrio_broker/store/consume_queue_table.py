@@ -126,6 +126,8 @@ class ConsumeQueueTable:
     def delete_queue(self, queue: ConsumeQueue) -> None:
         """Remove one queue and its files, and its topic's folder with the topic's last queue."""
         topic, queue_id = queue.key
+        # Code that kept the queue must ask for it again: it would add to files
+        # that are gone, and count from the old end.
         self.generation += 1
         del self.by_key[queue.key]
         del self._by_topic[topic][queue_id]

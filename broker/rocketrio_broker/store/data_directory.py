@@ -42,6 +42,7 @@ class DataDirectory:
     def take(self) -> None:
         """Lock the directory; make it if there is none. Raises `StoreLockedError` or `StoreLinkedError`."""
         self._disk.make_directory(self.root)
+        # Before the lock file is opened: a link could lead to any file of this machine.
         self._refuse_links(self.root)
         try:
             self._lock = self._disk.lock(self._lock_path)
@@ -75,6 +76,8 @@ class DataDirectory:
     def mark_running(self) -> None:
         for folder in (self.commit_log, self.consume_queue, self.index):
             self._disk.make_directory(folder)
+        # Synced before anything is changed: after a power cut a torn log without
+        # this mark would be taken for a clean one.
         self._disk.open(self._abort, create=True).close()
         self._disk.sync_directory(self.root)
 

@@ -38,6 +38,7 @@ def deletion_record(topic: str, floor: str, *, host: bytes, now_ms: int) -> PutM
         topic=topic,
         queue_id=0,
         properties=encode_properties({DELETED_PROPERTY: floor}).encode(),
+        # No broker, Apache's included, makes a queue entry of a prepared record.
         sys_flag=_PREPARED,
         born_time_ms=now_ms,
         born_host=host,

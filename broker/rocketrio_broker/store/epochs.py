@@ -271,6 +271,7 @@ class Epochs:
             # The file and the state in memory change together, even if the caller is cancelled.
             with trio.CancelScope(shield=True):
                 await self._disk.run(self._write, _encoded(after))
+            # Not before the file is written: from here on other brokers learn of it.
             self._directory = after
         if is_news:
             self.changes.advance(self.changes.value + 1)
@@ -288,6 +289,7 @@ class Epochs:
         try:
             file.truncate(0)
             file.pwrite(data, 0)
+            # Before the rename: a power cut must not leave the new name with a part of the lines.
             file.fdatasync()
         finally:
             file.close()

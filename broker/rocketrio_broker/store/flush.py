@@ -106,6 +106,7 @@ class FlushService:
 
     async def _flush(self) -> None:
         log = self._log
+        # Read before the sync: what is appended during it may not be covered.
         end, truncations = log.max_offset, log.truncations
         if end > log.flushed.value:
             with_names, log.files.has_unsynced_names = log.files.has_unsynced_names, False
@@ -113,6 +114,8 @@ class FlushService:
             await _run_to_the_end(
                 self._disk, _flush_files, log.files if with_names else None, files
             )
+            # Otherwise the log was cut meanwhile: at some of these addresses there
+            # are other bytes now, which no sync has covered.
             if truncations == log.truncations:
                 log.flushed.advance(end)
                 self._forget_old_pages()
@@ -258,6 +261,7 @@ class CheckpointService:
         log, index = self._log, self._index
         truncations = log.truncations
         seen_before = self._gate.end.value
+        # Read first: all that lies below is flushed, written and synced by the steps that follow.
         position, time_ms = self._dispatched.value, self._dispatched.store_time_ms
         await self._flush_service.flush()
         await self.write_queues()

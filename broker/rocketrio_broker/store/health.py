@@ -59,6 +59,7 @@ class StoreHealth:
                 self.found(damage)
             except (OSError, StoreError) as fault:
                 self.has_fault = True
+                # At once, and not when the other tasks have ended: until then sends would be answered.
                 self._refusals.refuse(Refuser.FAULT, f"the store failed: {fault}")
                 raise
             else:

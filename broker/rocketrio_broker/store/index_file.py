@@ -88,6 +88,7 @@ class IndexFile:
         needed = self._entries_at + ENTRY.size * (self.next_number + count)
         if needed > self._reserved:
             end = min(needed + RESERVE_SIZE, self.file_bytes)
+            # A write to the mapping where the disk has no block kills the process (SIGBUS).
             self._file.reserve(self._reserved, end - self._reserved)
             self._reserved = end
 
@@ -110,6 +111,8 @@ class IndexFile:
                 seconds_of = time_ms
             slot_at = HEADER.size + 4 * (key_hash % slot_count)
             (previous,) = unpack_slot(data, slot_at)
+            # A slot may name an entry that a crash took: the chain must lead
+            # to lower numbers, or a search would not end.
             if not 0 < previous < number:
                 previous = 0
                 used += 1
@@ -118,6 +121,7 @@ class IndexFile:
             number += 1
         start = self._entries_at + ENTRY.size * first
         data[start : start + ENTRY.size * len(packed)] = b"".join(packed)
+        # After the entries: a search, and the header after a restart, see only those below `next_number`.
         self._used_slots = used
         _, self.end_physical_offset, self.end_timestamp_ms = entries[-1]
         self.next_number = number

@@ -205,6 +205,7 @@ class KeyIndex:
         if walk.position == start or not self._put(parts):
             return False
         self.position.store_time_ms = store_ms
+        # After the entries, and only if all had room: records below are never read again.
         self.position.advance(walk.position)
         return True
 
@@ -247,6 +248,7 @@ class KeyIndex:
                 else:
                     file.put_columns(some)
                 done += len(some)
+        # After all entries: a header that counts entries which are not there would make a search read zeros.
         for written in files:
             written.write_header()
         self._unsynced.update(files)

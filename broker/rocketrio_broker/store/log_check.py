@@ -155,6 +155,7 @@ class LogCheck:
     ) -> None:
         """Begin at the log's first record; records of a topic that does not exist need no entry."""
         self.begin = store.min_physical_offset
+        # What is not dispatched yet has no entries, which would be reported as lost.
         self.end = store.dispatched.value
         self.position = self.begin
         """Everything before it is checked."""
@@ -188,6 +189,7 @@ class LogCheck:
         log = self._store.commit_log
         start = max(self.position, log.min_offset)
         piece = await self._disk.run(read_piece, log, start, self.end)
+        # The piece was read in a thread: its bytes may be gone, or be those of another record.
         if self._truncations != log.truncations:
             self.is_cut = True
             return []

@@ -80,6 +80,7 @@ class LogWalk:
             if self.position >= stop:
                 return
             at = self.position - file.start_offset
+            # The address in it decides: a body may contain what looks like a record.
             record = scan_record(file.view, at, limit, check_crc=self.check_crc)
             if record.status is RecordStatus.RECORD and record.physical_offset == self.position:
                 unusual = _as_log_record(record)
@@ -123,6 +124,7 @@ class LogWalk:
                 return
             topic, properties = data[topic_at : properties_at - 2], data[properties_at:end]
             record = address, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties
+            # The checksum covers the body only: a record whose topic or properties lost sectors has a right one.
             if check_tears and (0 in properties or 0 in topic) and is_torn(record):
                 return
             at = end

@@ -55,6 +55,7 @@ class MappedFile:
         try:
             if create:
                 self._file.truncate(0)
+                # The file is named later (`MappedFileQueue`): after a power cut no file of that name is shorter.
                 self._file.truncate(size)
                 self._file.fdatasync()
             elif self._file.size != size:
@@ -75,6 +76,8 @@ class MappedFile:
         """Allocate the disk blocks up to this position in the file; blocks, and raises `OSError` on a full disk."""
         to = min(to, self.size)
         if to > self.reserved:
+            # A store to the mapping where the disk has no block kills the process
+            # (SIGBUS); here a full disk is an error.
             self._file.reserve(self.reserved, to - self.reserved)
             self.reserved = to
 

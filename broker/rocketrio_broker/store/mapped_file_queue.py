@@ -113,6 +113,8 @@ class MappedFileQueue:
             self._disk.rename(file.path, path)
             self._prepared = None
         else:
+            # Under another name, until its length is on the disk: Apache's brokers
+            # refuse a directory with a shorter file.
             file = self._make(start_offset, reserve, self._making_path)
             try:
                 self._disk.rename(file.path, path)
@@ -145,6 +147,7 @@ class MappedFileQueue:
     def truncate(self, end: int) -> None:
         """Delete the files that begin at or after `end`; fill the rest of the file that holds `end` with zeros."""
         self.drop_prepared()
+        # The last one first: a crash in between leaves no gap.
         while self.files and self.files[-1].start_offset >= end:
             self._discard(self.files.pop())
         if self.files and end < self.files[-1].end_offset:

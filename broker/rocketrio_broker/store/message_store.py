@@ -77,6 +77,7 @@ async def open_message_store(
     A cancel during the body also closes it cleanly.
     """
     store = MessageStore(config, root, disk=disk, wall_clock=wall_clock)
+    # Before recovery, which changes files: a second broker must not repair what the first one is writing.
     store.directory.take()
     try:
         await store.open()
@@ -205,6 +206,7 @@ class MessageStore:
     async def open(self) -> None:
         """Recover, and sync the result before it is used. Raises `NotOpenedError` if the disk fails."""
         try:
+            # Recovery read pages that may not be on the disk: what it found is synced before a client can see it.
             await self._disk.run(self.recover)
             await self.checkpoint()
         except OSError as error:
@@ -225,6 +227,7 @@ class MessageStore:
         self.queue_table.load(bounds)
         self.epochs.load()
         self.acknowledged.load()
+        # Before recovery changes anything: a crash in the middle of it must be followed by another recovery.
         directory.mark_running()
         found = recover(
             log,
@@ -246,6 +249,7 @@ class MessageStore:
         self.queue_table.take_grown()
         if checkpoint.positions is not None:
             self.read_gate.set_reported(checkpoint.positions.read_gate)
+            # A crash may have taken the end: addresses beyond it will hold messages that no reader has seen.
             self.read_gate.log_was_cut(found.end)
             self.acknowledged.shown = self.read_gate.end.value if self.read_gate.is_gating else 0
         _LOG.info(
@@ -284,7 +288,10 @@ class MessageStore:
 
     async def finish(self) -> None:
         """Sync everything and mark the directory clean; after a fault or damage leave it marked as crashed."""
+        # First: a message that came during the syncs below would be answered,
+        # and the directory be marked as if it were synced.
         self.refusals.refuse(Refuser.CLOSING, "the store is closing")
+        # What the disk has is not known: the directory stays marked as crashed, and the next start recovers.
         if self.health.has_fault:
             return
         try:
@@ -296,6 +303,7 @@ class MessageStore:
             await self.acknowledged.sync()
             self.commit_log.files.drop_prepared()
             if self.health.is_good:
+                # Last: the next start believes this mark, and checks nothing.
                 await self.epochs.close()
                 self.directory.mark_clean()
         except OSError as error:
@@ -330,6 +338,7 @@ class MessageStore:
         if self._is_slave:
             self._replicated.end_replication()
         self._is_slave = self._reader.is_slave = False
+        # Not before a partial record is cut off: the first message would be appended in the middle of it.
         self.refusals.lift(Refuser.REPLICATION)
 
     @property
@@ -569,6 +578,8 @@ class MessageStore:
             return None
         entry = queue.entry(header.queue_offset)
         is_entered = entry is not None and entry[:2] == (physical_offset, len(record))
+        # The entry decides, as only the broker writes it: a body may contain
+        # a whole record with the address where it lies.
         return record if is_entered else None
 
     def query_message(

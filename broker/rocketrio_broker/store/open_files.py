@@ -72,6 +72,7 @@ class OpenFiles:
         self._files.clear()
 
     def _keep(self, path: Path, file: DiskFile) -> DiskFile:
+        # Queues ask for their file at each use, so any of them may be closed.
         while len(self._files) >= self._limit:
             self._files.popitem(last=False)[1].close()
         self._files[path] = file

@@ -82,6 +82,8 @@ class PropertyColumns:
         """Where the byte before each record's properties is in the text."""
         self._text = bytearray(b"").join((_PAD, gathered, _PAD))
         self._numbers: Bytes = np.frombuffer(self._text, np.uint8)
+        # A value ends at the next separator: without these the last value
+        # of a record would run on into the next record.
         self._numbers[self.offsets] = _SEPARATOR
         openings = np.flatnonzero(self._numbers == _SEPARATOR)
         self._closings = np.empty_like(openings)
@@ -127,6 +129,7 @@ class PropertyColumns:
         if not filled.all():
             starts, ends = starts[filled], ends[filled]
         owners = self._owners(starts)
+        # Of several with one name the last counts, as for `stored_value`.
         repeated = owners[1:] == owners[:-1]
         if repeated.any():
             last = np.append(~repeated, True)

@@ -105,6 +105,8 @@ def entries_of(body: bytes | memoryview) -> UniformEntries | MixedEntries:
 def batch_of(entries: UniformEntries | MixedEntries, common: bytes) -> Batch:
     """Return the batch of these entries, with the common properties after those of each entry."""
     if isinstance(entries, UniformEntries):
+        # Tags or a delay that are added to all are not in the table's rows:
+        # the other way reads them message by message.
         if TAGS_LABEL not in common and _DELAY not in common:
             return UniformBatch(entries, common)
         entries = decode_batch(entries.data)

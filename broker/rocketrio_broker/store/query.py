@@ -1,8 +1,7 @@
 """Finds messages by time and by key, and the store time of the next record after any address.
 
 Invariant: a search by time uses store times, which do not fall along a queue.
-Invariant: an address may be in the middle of a record. A record contains its own address; that distinguishes it from
-a magic number inside a body.
+Invariant: an address may be in the middle of a record; only a record that contains its own address counts as one.
 Answers to: ConsumeQueue.getOffsetInQueueByTime, DefaultMessageStore.queryMessage.
 Unlike Java: files are not chosen by their modification time; keys are compared here, not only their hashes.
 """
@@ -105,6 +104,7 @@ def query_message(
         if len(found) >= max_num:
             break
         record = log.record_at(physical_offset)
+        # The index may name bytes that are deleted, or not confirmed yet.
         if record is None or physical_offset in found or physical_offset + len(record) > end:
             continue
         header = scan_record(record, 0, len(record), check_crc=False)
@@ -146,6 +146,7 @@ def _search(block: bytes, physical_offset: int) -> int | None:
     for start in possible_records(block, 0, len(block)):
         if start + _HEAD_SIZE > len(block):
             return None
+        # A body may contain a whole record, or something like it; that names another address.
         if _PHYSICAL_OFFSET.unpack_from(block, start)[0] == physical_offset + start:
             return store_timestamp(memoryview(block)[start:])
     return None

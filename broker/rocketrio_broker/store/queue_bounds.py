@@ -7,7 +7,7 @@ queue's files lack are lost, and made from the log again (recovery.py); entries 
 checkpoint, and are made again too. Without the file all queues are.
 
 Invariant: it is valid only with a rocketrio checkpoint; if Apache's broker ran since, the queues' files are read.
-Invariant: a queue's file is deleted only when the bounds on the disk do not cover its entries any more.
+Invariant: a queue's file expires (retention.py) only when the bounds on the disk do not cover its entries any more.
 Answers to: nothing; Apache's brokers read the files of all queues.
 """
 
@@ -49,6 +49,7 @@ def write_bounds(disk: Disk, root: Path, bounds: QueueBounds) -> None:
     file = disk.open(beside, create=True)
     try:
         file.pwrite(_CRC.pack(zlib.crc32(data)) + data, 0)
+        # Before the rename: a file that is there and damaged costs a walk through the whole log.
         file.fdatasync()
     finally:
         file.close()
@@ -78,4 +79,5 @@ def read_bounds(disk: Disk, root: Path, file_size: int) -> QueueBounds | None:
         bounds = msgspec.json.decode(data[_CRC.size :], type=QueueBounds)
     except msgspec.DecodeError:
         return None
+    # With another size of files the entries are at other bytes.
     return bounds if bounds.file_size == file_size else None

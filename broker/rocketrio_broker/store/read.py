@@ -133,6 +133,8 @@ class QueueReader:
         end, seen_end = high, self._seen_end.value
         if queue.last_physical_end > seen_end:
             high = queue.first_ending_beyond(seen_end)
+        # Between the gate and the end of the queue the reader keeps its offset:
+        # moved back, it would read messages again.
         if high <= offset <= end:
             return self._outside(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
         if offset > high:
@@ -299,10 +301,12 @@ class _Scan:
         log_min, log_end = self._log.min_offset, self._log.max_offset
         run_start = run_end = run_count = 0
         for physical_offset, size, code in entries:
+            # Not the first one: a reader could never get past a message that is larger than the limits.
             if self.message_count and self._is_full(physical_offset, size):
                 break
             self.examined += 1
             self._last_examined = physical_offset
+            # A damaged entry may name any address: it counts as a message that was deleted, and the reader goes on.
             is_outside = physical_offset < log_min or physical_offset + size > log_end
             if is_outside or size == FILLER_SIZE or size <= 0:
                 if not self.message_count:

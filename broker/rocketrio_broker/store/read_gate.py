@@ -45,6 +45,7 @@ class ReadGate:
 
     def pass_to(self, address: int) -> None:
         """Show messages up to `address`, which are now confirmed; a lower address than before changes nothing."""
+        # `advance`, which never goes back: what readers have seen stays visible.
         self.end.advance(address)
 
     def log_was_cut(self, end: int) -> None:

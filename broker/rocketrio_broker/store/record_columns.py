@@ -181,11 +181,15 @@ def _columns(
     is_usual = (heads["sys_flag"] & HOSTS_IPV6_MASK) == 0
     is_usual &= heads["physical_offset"] == starts + base
     is_usual &= (body_sizes >= 0) & (body_sizes <= ends - starts - RECORD_OVERHEAD)
+    # Up to here lengths are only compared. Below they are places in the mapping:
+    # none of a row that is not usual may be used.
     count = _rows_before_false(is_usual)
+    # A view of the mapping: in a column it would keep a deleted file mapped.
     bytes_of = np.frombuffer(data, np.uint8)
     body_ends = starts[:count] + body_sizes[:count] + HEAD_SIZE
     topic_sizes = bytes_of[body_ends].astype(np.int64)
     properties_at = body_ends + topic_sizes + 3
+    # The length of the topic has been read: again only rows in which it stays inside the record.
     count = _rows_before_false(properties_at <= ends[:count])
     starts, ends, properties_at = starts[:count], ends[:count], properties_at[:count]
     sizes = ends - properties_at

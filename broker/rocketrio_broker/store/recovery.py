@@ -123,12 +123,14 @@ def recover(
     end = walk.position
     if not clean:
         end = _end_before_torn(log, walk)
+        # Before `truncate` fills it with zeros; if the disk has no room for it, the log stays as it is.
         _keep_rest(log, end, keep)
         if end < walk.position:
             _cut_queues(table, end)
     log.truncate(end)
     for file in log.files.files_between(start, end):
         file.flush()
+    # Only now: what the crashed process had appended was in the page cache, and a power cut could still take it.
     log.flushed.reset(end)
     all_at_once(table.raise_min(log.min_offset))
     return Recovered(start, end, count, last_ms)

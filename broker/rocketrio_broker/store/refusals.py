@@ -57,6 +57,8 @@ class Refusals:
 
     def lift(self, refuser: Refuser) -> None:
         """Lift the refusal of this part, if there is one."""
+        # Its own reason alone: with one reason for all, a change of mode let a master write
+        # beside an older log of its name (docs/decisions/0065).
         self._reasons.pop(refuser, None)
         self._choose()
 

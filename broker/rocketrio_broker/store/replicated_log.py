@@ -64,6 +64,7 @@ class ReplicatedLog:
         self._health.check()
         log = self._log
         if log.is_empty and physical_offset != log.max_offset:
+            # Before the first bytes: what is left of queues and index names addresses of the log before.
             self._table.clear()
             self._index.truncate(0)
             self._dispatched.reset(physical_offset)
@@ -86,6 +87,7 @@ class ReplicatedLog:
             if queue.last_physical_end > physical_offset:
                 queue.truncate(queue.first_at_or_after(physical_offset))
         self._index.truncate(physical_offset)
+        # After queues and index: at no step do these name bytes that are gone.
         self._log.truncate(physical_offset)
         self._dispatched.reset(min(self._dispatched.value, position))
         self._reput.replicated.reset(physical_offset)
@@ -147,6 +149,7 @@ async def keep_tail(log: CommitLog, start: int, path: Path, *, disk: Disk) -> in
         await disk.run(file.fdatasync)
     finally:
         file.close()
+    # Without its name a power cut leaves bytes that no operator can find.
     await disk.run(_sync_names, path, disk)
     return position - start
 

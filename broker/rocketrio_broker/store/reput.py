@@ -46,6 +46,7 @@ class ReputMessageService:
             return self.dispatch_some(walk.position - start)
         if count:
             self._dispatched.store_time_ms = last_ms
+        # After the entries: readers and the checkpoint rely on it.
         self._dispatched.advance(walk.position)
         return walk.position > start
 

@@ -98,6 +98,7 @@ def _changed(
             raise BrokerSystemError(f"{whose} cannot change its attribute {name} twice at once")
         changed.add(name)
         attribute = known.get(name)
+        # Refused only in a request: what Apache's files contain stays in `attributes`, whatever it is.
         if attribute is None:
             names = ", ".join(known) or "there are none"
             raise BrokerSystemError(f"{whose} cannot have the attribute {name}; known: {names}")
@@ -111,6 +112,7 @@ def _changed(
                     f"{whose} cannot lose the attribute {name}, which it has not"
                 )
         elif attribute.takes(value):
+            # BatchCQ is stored as SimpleCQ: with it an Apache broker would not start on the queues of this one.
             result[name] = attribute.stored_as.get(value, value)
         else:
             raise BrokerSystemError(

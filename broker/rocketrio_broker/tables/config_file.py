@@ -127,6 +127,7 @@ class ConfigFile:
                 content = reader(data, path.name)
             except RemoteProtocolError as error:
                 logger.warning("config file unreadable file=%s error=%s", path, error)
+                # Not taken for a file that is missing: a broker that began without its topics would write them away.
                 self.unreadable = self.unreadable or f"{error} (in {path.parent})"
             else:
                 self.unreadable = ""
@@ -143,6 +144,7 @@ class ConfigFile:
         With `safely` a power cut leaves either the old content or these bytes; that blocks for longer. Without content
         that is known to be on the disk, as for a first write, it is always done so.
         """
+        # With neither, a power cut could leave the new name without content, and no backup to read in its place.
         has_kept = self._synced_write == self._writes or self.disk.exists(self._backup)
         safely = safely or not has_kept or bool(self.unreadable)
         try:
@@ -187,6 +189,7 @@ class ConfigFile:
     def _put_in_place(self, path: Path) -> None:
         disk = self.disk
         is_synced = self._synced_write == self._writes
+        # Content that is not synced does not become the backup: the power cut that takes it would take both.
         if disk.exists(self.path) and (is_synced or not disk.exists(self._backup)):
             disk.rename(self.path, self._backup)
         disk.rename(path, self.path)
@@ -224,6 +227,7 @@ class ConfigFile:
         finally:
             file.close()
         self.disk.sync_directory(self.path.parent)
+        # Of the content at the beginning: a later write is not covered by this sync.
         self._synced_write = writes
 
     def failed(self, what: str, error: OSError) -> ConfigFileError:

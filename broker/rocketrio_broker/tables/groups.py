@@ -105,6 +105,7 @@ class SubscriptionGroupManager:
 
     def _grow(self, groups: Mapping[str, SubscriptionGroupConfig]) -> None:
         limit = self._config.broker.groups_limit
+        # Before it is written: clients name groups, and would fill the table that each slave copies.
         self.table.check_room(groups, limit=limit, setting="groups_limit")
         self.table.put(groups)
 

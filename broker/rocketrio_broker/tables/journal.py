@@ -73,6 +73,7 @@ class TableJournal:
             self._begin(base)
         assert self._file is not None
         line = _line(change, base) + b"\n"
+        # The size moves after the write: a line that was cut short by a full disk is overwritten by the next one.
         self._file.pwrite(line, self._size)
         self._size += len(line)
 
@@ -118,4 +119,5 @@ class TableJournal:
 
 
 def _line(change: bytes, base: int) -> bytes:
+    # With the checksum of the content before it: after another write of the file these lines are not valid any more.
     return b"%08x " % zlib.crc32(change, base) + change

@@ -50,6 +50,7 @@ async def keep_tables(
 
 def _do_all(steps: Sequence[Callable[[], None]]) -> None:
     first: ConfigFileError | None = None
+    # Each, even if one fails: the others must not lose what was answered because of it.
     for step in steps:
         try:
             step()

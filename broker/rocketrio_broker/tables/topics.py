@@ -105,6 +105,7 @@ class TopicConfigManager:
         known = self.topic_config_table.get(topic)
         if known is not None:
             return known
+        # The number may come from a group's settings, or from a message: each queue costs memory and a folder.
         queue_nums = min(queue_nums, QUEUE_NUMS_LIMIT)
         created = TopicConfig(
             topic_name=topic,
@@ -142,6 +143,7 @@ class TopicConfigManager:
 
     def _grow(self, topics: Mapping[str, TopicConfig]) -> None:
         limit = self._config.broker.topics_limit
+        # Before it is written: clients name topics, and would fill the table that each slave and name server copies.
         self.table.check_room(topics, limit=limit, setting="topics_limit")
         self.table.put(topics)
 

@@ -217,6 +217,7 @@ class VersionedTable(Generic[Settings]):
 
     def _change(self, entries: dict[str, Settings], removed: list[str]) -> None:
         version = self.data_version.next_version(self._wall_clock.now_ms())
+        # In journal or file first: if the disk takes neither, this raises, and the table in memory is as before.
         if not self._append(version, entries, removed):
             gone = set(removed)
             table = {name: each for name, each in self.entries.items() if name not in gone}
@@ -273,6 +274,7 @@ class VersionedTable(Generic[Settings]):
             raise TableFullError(
                 f"{self._file.path.name} would have {len(data)} bytes; {TABLE_SIZE_LIMIT} is the limit"
             )
+        # The file first, synced: the journal that is removed below is all that has the changes until then.
         self._file.write_bytes(data, safely=True)
         self._note_file(data)
         if not self._file.sync_failed:
@@ -298,11 +300,13 @@ class VersionedTable(Generic[Settings]):
         disk, change = self._file.disk, self.changes.value
         data = self._content(self.entries, self.data_version)
         await disk.run(self._file.prepare, data)
+        # A change came while it was written, and is in the journal of the former file.
         if self.changes.value != change:
             self._file.drop_prepared()
             return
         self._file.put_prepared()
         self._note_file(data)
+        # Before the journal goes: after a power cut the former file may be there, and needs it.
         await disk.run(self._file.sync)
         if self.changes.value == change:
             with suppress(OSError):

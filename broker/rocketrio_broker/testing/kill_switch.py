@@ -3,9 +3,10 @@
 Clean-up code still runs, because it is cancelled, but everything that it writes, syncs, sends or dials is lost. What
 remains is what kill -9 leaves: the page cache with everything written before.
 
-Invariant: after `kill` no byte of the disk changes and no byte is sent.
+Invariant: after `kill` no byte is sent, and no file changes.
 """
 
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
@@ -25,10 +26,14 @@ class KillSwitch:
 
     def __init__(self) -> None:
         self.is_killed = False
+        self.mapped: list[MemoryFile] = []
 
     def kill(self) -> None:
         """Let nothing out from now on."""
         self.is_killed = True
+        # A mapping is memory, which nothing holds back: what is written there from now on belongs to no file.
+        for file in self.mapped:
+            file.unmap()
 
     def disk(self, disk: Disk) -> Disk:
         """Return the disk behind this switch."""
@@ -103,13 +108,21 @@ class _SwitchedFile:
         self._file = file
         self._switch = switch
         self.pread = file.pread
-        self.map = file.map
         self.forget_pages = file.forget_pages
         self.close = file.close
 
     @property
     def size(self) -> int:
         return self._file.size
+
+    def map(self) -> mmap.mmap:
+        mapping = self._file.map()
+        if isinstance(self._file, MemoryOpenFile):
+            if self._switch.is_killed:
+                self._file.file.unmap()
+            else:
+                self._switch.mapped.append(self._file.file)
+        return mapping
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         if not self._switch.is_killed:

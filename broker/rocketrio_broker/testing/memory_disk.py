@@ -43,7 +43,7 @@ class MemoryFile:
         if self.mapping is not None and end <= len(self.mapping):
             self.mapping[offset:end] = data
         else:
-            self._unmap()
+            self.unmap()
             if len(self.data) < offset:
                 self.data.extend(bytes(offset - len(self.data)))
             self.data[offset:end] = data
@@ -54,7 +54,7 @@ class MemoryFile:
             if size < self.size:
                 self.mapping[size : self.size] = bytes(self.size - size)
             elif size > len(self.mapping):
-                self._unmap()
+                self.unmap()
         del self.data[size:]
         self.size = size
 
@@ -65,13 +65,14 @@ class MemoryFile:
 
     def map(self) -> mmap.mmap:
         if self.mapping is None or len(self.mapping) != self.size:
-            self._unmap()
+            self.unmap()
             self.mapping = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE)
             self.mapping[: len(self.data)] = bytes(self.data)
             self.data = bytearray()
         return self.mapping
 
-    def _unmap(self) -> None:
+    def unmap(self) -> None:
+        """Take the content out of the mapping, if there is one: what is written there later is lost."""
         if self.mapping is not None:
             self.data, self.mapping = bytearray(self.mapping[: self.size]), None
 

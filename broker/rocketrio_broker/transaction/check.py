@@ -110,6 +110,7 @@ class TransactionCheckService:
         """Check periodically until cancelled; report the start after the ledger has read all decisions."""
         self._ledger.begin(*self._stored_progress())
         try:
+            # All decisions are read before this broker takes writes: it would deliver a committed message again.
             while self._ledger.load():
                 await trio.lowlevel.checkpoint()
             task_status.started()
@@ -139,6 +140,7 @@ class TransactionCheckService:
 
     async def check(self) -> None:
         """Do one round of checks."""
+        # That of an earlier round: its records have had time to be synced, confirmed and replicated.
         self._store_progress()
         timeout_ms = round(1000 * self._config.broker.transaction_timeout)
         now_ms, now = self._wall_clock.now_ms(), trio.current_time()
@@ -152,6 +154,7 @@ class TransactionCheckService:
                 await trio.lowlevel.checkpoint()
         self._move_stragglers()
         half_offset, operation_offset = self._ledger.progress()
+        # The older one first: replaced in each round, a lagging slave would keep it from ever being stored.
         if self._progress is None:
             self._progress = self._progress_at(half_offset, operation_offset)
 
@@ -171,6 +174,8 @@ class TransactionCheckService:
         if progress is None:
             return
         safe = min(self._store.flushed.value, self._replicated())
+        # A slave that takes over begins at this progress. Without the copies of open half messages, which lie before
+        # this address, it would never ask about them.
         if safe >= progress.log_end:
             for topic, queue_id, offset in progress.offsets:
                 self._consumer_offsets.commit_offset(TRANSACTION_GROUP, topic, queue_id, offset)

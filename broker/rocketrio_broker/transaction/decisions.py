@@ -70,6 +70,7 @@ class TransactionDecisions:
         """Return the half message to decide if this one is named: it or its newest copy; None if both are decided."""
         if self._ledger.is_open(half.queue_offset):
             return half
+        # The producer may name an original, or a copy, that a newer copy has replaced: that one is decided.
         newest = self._newest(half)
         return newest if self._ledger.is_open(newest.queue_offset) else None
 
@@ -130,6 +131,8 @@ class TransactionDecisions:
         if result.status is PutStatus.PUT_OK and key is not None:
             if len(self._last_committed) >= COMMITS_REMEMBERED:
                 del self._last_committed[next(iter(self._last_committed))]
+            # The index is built in the background and may not have it yet: a
+            # second commit would be answered as a rollback.
             self._last_committed[key] = None
         return result
 
@@ -170,6 +173,7 @@ class TransactionDecisions:
     def _then_operation(
         self, half: MessageExt, store: Callable[[PutMessage], AppendResult], put: PutMessage
     ) -> AppendResult:
+        # The message before the operation: after a crash in between it is delivered again, and never lost.
         result = store(put)
         if result.status is PutStatus.PUT_OK:
             noted = self._store_operation(half)
@@ -186,5 +190,6 @@ class TransactionDecisions:
         put = operation(half.queue_offset, host=self._store_host, now_ms=self._wall_clock.now_ms())
         result = self._store.append(put)
         if result.status is PutStatus.PUT_OK:
+            # Only what is in the log is decided: the next run reads it from there.
             self._ledger.decide(half.queue_offset, result.queue_offset)
         return result

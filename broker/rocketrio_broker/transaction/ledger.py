@@ -100,6 +100,7 @@ class TransactionLedger:
         self._next_operation = operation_offset + 1
         for half_offset in halves:
             was_open = self.open.pop(half_offset, None) is not None
+            # Not read yet: it is decided when it is read. An older one was open, or is over.
             if not was_open and (half_offset >= self._next_half or not self.is_loaded):
                 self._decided.add(half_offset)
         if halves:
@@ -135,6 +136,7 @@ class TransactionLedger:
             if queue is None or self._next_half >= end:
                 return False
             half_offset = self._next_half
+            # Each number is needed once: the half messages are read in order.
             if half_offset in self._decided:
                 self._decided.remove(half_offset)
             else:
@@ -191,8 +193,10 @@ class TransactionLedger:
 
     def progress(self) -> tuple[int, int]:
         """Return the queue offsets of both topics from which a new ledger must read everything."""
+        # Not past the oldest open one: a new ledger begins here, and would never ask about what lies before.
         half_offset = next(iter(self.open), self._next_half)
         operations = self._operations
+        # An operation is needed as long as one of its half messages is read again.
         while operations and operations[0][1] < half_offset:
             operations.popleft()
         return half_offset, operations[0][0] if operations else self._next_operation

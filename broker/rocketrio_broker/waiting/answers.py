@@ -148,9 +148,11 @@ class _Line:
 
     def add(self, waiting: WaitingAnswer) -> None:
         line = self.waiting
+        # Only the first of a line is looked at: one out of order would be answered too early or too late.
         assert not line or line[-1].end_offset <= waiting.end_offset, "appends come in log order"
         waiting.undecided += 1
         line.append(waiting)
+        # The task waits for the first one alone; whatever comes behind it is due later.
         if len(line) == 1:
             self._added.advance(self._added.value + 1)
 
@@ -269,6 +271,7 @@ class WaitingAnswers:
             if end_offset < slaves.available_until:
                 self._slave_line.add(waiting)
             else:
+                # Now, and not after the timeout: no slave that is near enough could answer it.
                 waiting.slave_code = _SLAVE_NOT_AVAILABLE
         if self._waits_for_flush:
             self._flush_line.add(waiting)
@@ -302,6 +305,7 @@ class WaitingAnswers:
             (self._slave_line, self._slaves_decided),
             (self._flush_line, self._flush_decided),
         ):
+            # What is safe already is answered as such; only the rest as late.
             decided(line.take_covered())
             decided(line.take_all(), is_late=True)
 
@@ -325,6 +329,7 @@ class WaitingAnswers:
                     logger.error("the epoch file cannot be written, answers wait reason=%s", error)
                     await trio.sleep(_NOTE_AGAIN_AFTER)
                     continue
+                # After the line is on the disk: from now on nothing of this epoch is cut off automatically.
                 unnoted, self._unnoted = self._unnoted, []
                 for channel, frame in unnoted:
                     self._waiting_count -= 1
@@ -334,6 +339,7 @@ class WaitingAnswers:
         line = self._slave_line
         while True:
             await line.wait_first_late()
+            # Those that are covered first: a message that slaves have must not be answered as late.
             self.answer_replicated()
             self._slaves_decided(line.take_late(self._current_time()), is_late=True)
 
@@ -341,6 +347,7 @@ class WaitingAnswers:
         line = self._flush_line
         while True:
             await line.wait_first_covered()
+            # In this order, for the same reason.
             self._flush_decided(line.take_covered())
             self._flush_decided(line.take_late(self._current_time()), is_late=True)
 
@@ -369,6 +376,7 @@ class WaitingAnswers:
         last: Channel | None = None
         frames: list[bytes] = []
         for waiting in decided:
+            # It is in the other line too, and says SUCCESS only when both have decided.
             if waiting.undecided:
                 continue
             channel = waiting.channel

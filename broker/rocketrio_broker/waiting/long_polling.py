@@ -144,6 +144,7 @@ class HeldPulls:
         if not self._is_within_share(pull) or not self._by_weight:
             return None
         most = max(self._by_weight)
+        # The newcomer's own connection would have the most: it gets no place, and is answered at once.
         if most <= self._weights.get(pull.channel, 0) + pull.weight:
             return None
         heaviest = next(iter(self._by_weight[most]))
@@ -190,6 +191,7 @@ class HeldPulls:
 
     def remove(self, pull: HeldPull) -> None:
         """Stop holding a pull."""
+        # It stays in the heap of deadlines until it is met or swept; by this mark it is not executed a second time.
         pull.is_over = True
         at_queue = self._by_key[pull.key]
         del at_queue[pull]
@@ -259,6 +261,7 @@ class PullRequestHoldService:
         turns: deque[Iterator[HeldPull]] = deque()
         while True:
             arrived = self._store.take_arrivals()
+            # A copy: a pull that is held again while these are woken waits for the next arrival.
             turns.extend(iter(pulls) for key in arrived if (pulls := self._held.at(key)))
             left = TURN_PULLS
             while turns and left > 0:
@@ -267,6 +270,7 @@ class PullRequestHoldService:
                 for pull in pulls:
                     self._act(pull, self._wake_if_wanted)
                 left -= max(len(pulls), 1)
+                # Behind the other queues: a queue with thousands of readers must not make those of all others wait.
                 if len(pulls) == TURN_PULLS:
                     turns.append(turn)
             if turns:
@@ -302,6 +306,8 @@ class PullRequestHoldService:
 
     def _act(self, pull: HeldPull, examine: Examine) -> None:
         """Examine one pull; send its answer if there is one, also an error, and stop holding it."""
+        # An error of one pull, a filter that fails for example, becomes its
+        # answer; raised, it would end all long polling.
         answer = answer_of(pull.channel, pull.request, partial(examine, pull))
         if answer is not None:
             self._drop(pull)
@@ -320,6 +326,7 @@ class PullRequestHoldService:
     def _wake(self, pull: HeldPull) -> RemotingCommand | None:
         if pull.is_over:  # It was answered, or its connection ended, meanwhile.
             return None
+        # Before it is executed: that may hold it again, under a later offset, and two places would answer it twice.
         self._held.remove(pull)
         return self._executor.execute_held(pull)
 

@@ -70,6 +70,8 @@ class Watermark:
             return
         self._value = to
         for _, _, waiter in self._waiters:
+            # A task that waits for a change looks again, as what was there is gone;
+            # one that waits for a point goes on waiting.
             if waiter.is_woken_by_resets and waiter.task is not None:
                 task, waiter.task = waiter.task, None
                 self._cancelled += 1
@@ -93,6 +95,7 @@ class Watermark:
         heappush(self._waiters, (offset, next(self._order), waiter))
 
         def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            # It stays in the heap until it is met or swept: a removal from the middle would cost a search.
             waiter.task = None
             self._cancelled += 1
             self._sweep()

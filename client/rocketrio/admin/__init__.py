@@ -16,7 +16,7 @@ from rocketrio.admin.cluster_status import BrokerDescription, BrokerStatus
 from rocketrio.admin.dead_letters import DeadLetters, Resent, chooses
 from rocketrio.admin.declared import ApplyPlan, Change, DeclaredPlace
 from rocketrio.admin.diagnosis import CODES, Diagnosis, GroupCheck, Health
-from rocketrio.admin.diagnosis.rule import Finding, Severity
+from rocketrio.admin.diagnosis.rule import Finding
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent, EventFeed
 from rocketrio.admin.groups import GroupSettings
@@ -30,6 +30,7 @@ from rocketrio.admin.reset_plan import PlanChangedError, ResetPlan, Target
 from rocketrio.admin.resets import OffsetReset
 from rocketrio.admin.topics import Served, TopicDescription
 from rocketrio.admin.transactions import Transactions
+from rocketrio.thresholds import Severity
 from rocketrio_protocol.errors import QueryNotFoundError, RequestCodeNotSupportedError
 from rocketrio_protocol.lag import Owner, Verdict
 

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from rocketrio.cluster.api import ClientAPI
+from rocketrio.limits import ADMIN_TIMEOUT
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.events import LoggedEvent
 from rocketrio_protocol.bodies.inspection import (
@@ -61,7 +62,6 @@ from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.headers import AnsweredBy, AnsweredWith, Header
 from rocketrio_protocol.names import LEDGER_END_ID, TRANSACTION_GROUP
 
-ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
 WALK_TIMEOUT: Final = 30.0
 """Seconds for the progress of all groups: the broker walks through all its offsets."""
 MEMBER_TIMEOUT: Final = 12.0

@@ -35,6 +35,15 @@ UNKNOWN_STATES: Final = frozenset({NOT_REACHABLE, REFUSED})
 """The states of brokers of which nothing more is known."""
 CONNECTED: Final = "connected"
 NOT_CONNECTED: Final = "not connected to its master"
+_STATE_IDS: Final = {
+    TAKES_WRITES: "takes_writes",
+    NO_WRITES: "takes_no_writes",
+    NOT_REACHABLE: "not_reachable",
+    REFUSED: "access_refused",
+    CONNECTED: "connected",
+    NOT_CONNECTED: "not_connected",
+}
+"""The ids of the states that are worded here. A slave that says itself what it is doing reports id and text."""
 LIVE_REPORT: Final = 10.0
 """Seconds since a slave's last report up to which its connection is surely alive: two of its heartbeats."""
 
@@ -146,6 +155,8 @@ class BrokerStatus:
     """Role and id in its settings, as `async-master 0`; an order or its return to the cluster may have changed them."""
     clock_ahead: float | None = None
     """How many seconds its clock is ahead of the caller's at least, negative if it is behind. Apache's report none."""
+    state_id: str | None = None
+    """The state for programs, which compare it: unlike `state` it never changes. None if the broker reported none."""
 
     @property
     def where(self) -> str:
@@ -308,7 +319,14 @@ def _status(one: BrokerAnswers, state: str | None, problem: str | None) -> Broke
         clock_ahead=one.clock_ahead,
         epoch=_epoch(one),
         beyond=own.beyond if own else None,
+        state_id=_state_id(one, state),
     )
+
+
+def _state_id(one: BrokerAnswers, state: str | None) -> str | None:
+    if state in _STATE_IDS:
+        return _STATE_IDS[state]
+    return one.ha.ha_client_runtime_info.rocketrio_state_id if one.ha else None
 
 
 def _unknown_state(one: BrokerAnswers) -> str:

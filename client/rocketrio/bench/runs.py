@@ -18,6 +18,7 @@ import trio
 from rocketrio.bench.figures import Figures, Recorder, due
 from rocketrio.client import ClientInstance
 from rocketrio.consuming.consume import open_consumer
+from rocketrio.limits import BENCH_MESSAGES
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.producer import Producer
 from rocketrio_protocol.errors import ConfigError, Error, RequestTimeoutError
@@ -35,7 +36,7 @@ SLAVE_POLL_INTERVAL: Final = 0.001
 class Load:
     """What is sent, and how."""
 
-    messages: int | None = 10_000
+    messages: int | None = BENCH_MESSAGES
     """None for no end but `duration`."""
     duration: float | None = None
     """Seconds after which no more messages begin."""

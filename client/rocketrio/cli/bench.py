@@ -22,7 +22,7 @@ from rocketrio.cli.say import warn
 from rocketrio.cli.shell import fail
 from rocketrio.cli.types import TOPIC
 from rocketrio.counts import counted
-from rocketrio.limits import MAX_MESSAGE_SIZE
+from rocketrio.limits import BENCH_MESSAGES, MAX_MESSAGE_SIZE
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
 
@@ -61,7 +61,11 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
     @click.argument("topic", required=False, type=TOPIC, metavar="[TOPIC]")
     @click.option("--topic", "also", type=TOPIC, help="The same as TOPIC.")
     @click.option("--queues", type=Whole(1, 1024), default=QUEUES, help="Queues of a new topic.")
-    @click.option("--messages", type=Whole(1), help="Stop after this number.  [default: 10000]")
+    @click.option(
+        "--messages",
+        type=Whole(1),
+        help=f"Stop after this number.  [default: {BENCH_MESSAGES}]",
+    )
     @click.option("--duration", type=Duration(0.1), help="Stop after this time, as 30s or 5m.")
     @click.option(
         "--size",
@@ -99,7 +103,7 @@ def bench_options(function: Callable[..., Any]) -> Callable[..., None]:
             raise click.UsageError("give the topic once: as TOPIC or with --topic")
         topic = topic or also
         if messages is None and duration is None:
-            messages = 10_000
+            messages = BENCH_MESSAGES
         recorder = Recorder(click.get_current_context().info_name or "")
         measure = function(messages=messages, duration=duration, size=size, **options)
 
@@ -263,7 +267,7 @@ def consume(*, clients: int, **load: Any) -> Measure:
     async def measure(on: _Bench) -> Figures:
         wanted = Load(**load)
         if on.topic == on.group:
-            wanted = Load(**{**load, "messages": load["messages"] or 10_000})
+            wanted = Load(**{**load, "messages": load["messages"] or BENCH_MESSAGES})
             async with showing_progress(
                 "storing messages", lambda: on.recorder.filled, total=wanted.messages
             ):

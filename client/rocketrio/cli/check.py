@@ -4,40 +4,48 @@ Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown. Unlike those of all other co
 2 would be read as critical. The rules are in rocketrio.admin.diagnosis.
 """
 
+from __future__ import annotations
+
 import functools
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import click
-import trio
 
-from rocketrio.admin.admin import Admin, open_admin
-from rocketrio.admin.diagnosis import checks
-from rocketrio.admin.diagnosis.brokers import DISK_PERCENT, SECONDS_BEHIND
-from rocketrio.admin.diagnosis.checks import CheckResult, CheckValue
-from rocketrio.admin.diagnosis.rule import Limits, Status
-from rocketrio.admin.diagnosis.snapshot import Snapshot, completed
 from rocketrio.cli.call import Call, Callback, reads_alone, sends, whole_timeout
 from rocketrio.cli.commands import CallableT, Group
 from rocketrio.cli.json_values import json_text
 from rocketrio.cli.refining import refined, seconds_of, window_options
 from rocketrio.cli.replaced_file import replace_file
 from rocketrio.cli.types import ADDRESS, GROUP, TOPIC
-from rocketrio.producing.produce import open_producer
+from rocketrio.thresholds import (
+    CERTIFICATE_DAYS,
+    DEAD_LETTERS,
+    DISK_PERCENT,
+    GIVEN_UP,
+    ROUNDTRIP_MS,
+    SECONDS_BEHIND,
+    SEND_WAIT,
+    Limits,
+    Status,
+)
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message import Message
+
+if TYPE_CHECKING:
+    from rocketrio.admin.admin import Admin
+    from rocketrio.admin.diagnosis.checks import CheckResult, CheckValue
 
 TIMEOUT: Final = 30.0
 """Seconds for a check, beside the window that a check of lag watches."""
 ROUNDTRIP_BODY: Final = b"rocketrio check roundtrip"
 
 Form = Literal["nagios", "json", "prometheus", "text"]
-Check = Callable[..., Awaitable[CheckResult]]
+Check = Callable[..., "Awaitable[CheckResult]"]
 """A check: it gets an open admin and its options."""
 
 
@@ -118,6 +126,11 @@ def check_options(
     )
     @functools.wraps(function)
     def command(call: Call, *, form: Form, outfile: Path | None, **options: Any) -> None:
+        import trio
+
+        from rocketrio.admin.admin import open_admin
+        from rocketrio.admin.diagnosis.checks import CheckResult
+
         name = click.get_current_context().info_name or ""
         found: list[CheckResult] = []
 
@@ -149,6 +162,10 @@ def _timed(function: Check) -> Check:
 
     @functools.wraps(function)
     async def timed(admin: Admin, **options: Any) -> CheckResult:
+        import trio
+
+        from rocketrio.admin.diagnosis.checks import CheckResult
+
         with trio.move_on_after(TIMEOUT):
             return await function(admin, **options)
         name = click.get_current_context().info_name or ""
@@ -174,6 +191,9 @@ async def connection(admin: Admin) -> CheckResult:
 
     It is critical if none answers.
     """
+    from rocketrio.admin.diagnosis import checks
+    from rocketrio.admin.diagnosis.snapshot import Snapshot
+
     servers = await admin.client.name_servers.cluster_info_of_each()
     return checks.check_connection(Snapshot(servers, ()))
 
@@ -183,16 +203,20 @@ async def connection(admin: Admin) -> CheckResult:
 @_timed
 async def health(admin: Admin) -> CheckResult:
     """Check all that `rocketrio cluster health` looks at: its errors are critical."""
+    from rocketrio.admin.diagnosis import checks
+
     return checks.check_errors(await admin.snapshot())
 
 
 @check.command()
 @_NAMES
-@_limits("--wait", checks.SEND_WAIT, "Milliseconds that sends wait before a broker handles them.")
+@_limits("--wait", SEND_WAIT, "Milliseconds that sends wait before a broker handles them.")
 @check_options
 @_timed
 async def broker(admin: Admin, names: tuple[str, ...], wait: Limits) -> CheckResult:
     """Check that brokers answer and take writes: all that are registered, or those of these names."""
+    from rocketrio.admin.diagnosis import checks
+
     return checks.check_brokers(await admin.snapshot(), names, wait)
 
 
@@ -212,6 +236,8 @@ async def replication(
     Apache's masters report no seconds; then 256 MiB behind are a warning. With a state file, sends that a rocketrio
     broker has answered with less safety than was asked for since the last check are critical.
     """
+    from rocketrio.admin.diagnosis import checks
+
     seen = await admin.snapshot()
     before = _exchanged(state_file, checks.unsafe_sends(seen))
     return checks.check_replication(seen, names, seconds, unsafe_before=before)
@@ -235,11 +261,13 @@ async def disk(
     admin: Admin, names: tuple[str, ...], percent: Limits, days: Limits | None
 ) -> CheckResult:
     """Check how full the disks of brokers are, and with --days how long they last."""
+    from rocketrio.admin.diagnosis import checks
+
     return checks.check_disks(await admin.snapshot(), names, percent, days=days)
 
 
 @check.command()
-@_limits("--given-up", checks.GIVEN_UP, "Transactions that no producer decided.")
+@_limits("--given-up", GIVEN_UP, "Transactions that no producer decided.")
 @_limits("--open", None, "Thresholds on undecided transactions.", "open_limits")
 @_state_file("Keep the counts here, and judge only what was given up since the last check.")
 @check_options
@@ -251,13 +279,15 @@ async def transactions(
 
     The first check with a state file counts nothing as new.
     """
+    from rocketrio.admin.diagnosis import checks
+
     found = await admin.transactions()
     before = _exchanged(state_file, {name: one.given_up for name, one in found.items()})
     return checks.check_transactions(found, before, given_up, open_limits)
 
 
 @check.command()
-@_limits("--days", checks.CERTIFICATE_DAYS, "Days until a certificate ends.")
+@_limits("--days", CERTIFICATE_DAYS, "Days until a certificate ends.")
 @click.option(
     "--address", "also", type=ADDRESS, multiple=True, help="A further server; several are possible."
 )
@@ -268,6 +298,8 @@ async def certificate(admin: Admin, days: Limits, also: tuple[str, ...]) -> Chec
     Each server is connected to; one that shows no certificate is unknown. Certificates are not verified here, so that
     one that has ended is seen too.
     """
+    from rocketrio.admin.diagnosis import checks
+
     ends = await admin.certificate_ends(also)
     return checks.check_certificates(ends, admin.client.wall_clock.now_ms(), days)
 
@@ -281,6 +313,9 @@ async def routes(admin: Admin) -> CheckResult:
     A topic on no master, or a name without a master, is critical; a route that differs from what a broker has (as after
     `broker drain`) and a missing system topic are warnings.
     """
+    from rocketrio.admin.diagnosis import checks
+    from rocketrio.admin.diagnosis.snapshot import completed
+
     seen = await completed(admin.client, admin.calls, await admin.snapshot(), None)
     return checks.check_routes(seen)
 
@@ -307,13 +342,15 @@ async def lag(
     once; a verdict that one sample does not show is unknown then, unless --messages or --age decide. With --window it
     watches for so long, or until every group is ok.
     """
+    from rocketrio.admin.diagnosis import checks
+
     samples = admin.lag_window(*groups, topic=topic, seconds=seconds_of(window, once=once))
     return checks.check_lag(await refined(samples, samples.report), messages, age)
 
 
 @check.command(name="dead-letters")
 @_groups("A group; several are possible.", required=True)
-@_limits("--new", checks.DEAD_LETTERS, "Dead letters.")
+@_limits("--new", DEAD_LETTERS, "Dead letters.")
 @_state_file("Keep the counts here, and judge only what is new since the last check.")
 @check_options
 async def dead_letters(
@@ -323,6 +360,8 @@ async def dead_letters(
 
     The first check with a state file counts nothing as new.
     """
+    from rocketrio.admin.diagnosis import checks
+
     ever = {group: await admin.dead_letters(group).ever() for group in groups}
     before = _exchanged(state_file, ever)
     if before is not None:
@@ -333,13 +372,19 @@ async def dead_letters(
 
 @check.command()
 @click.option("--topic", type=TOPIC, required=True, help="The topic that gets the message.")
-@_limits("--milliseconds", checks.ROUNDTRIP_MS, "The time that it takes.", "limits")
+@_limits("--milliseconds", ROUNDTRIP_MS, "The time that it takes.", "limits")
 @functools.partial(check_options, effect=sends)
 async def roundtrip(admin: Admin, topic: str, limits: Limits) -> CheckResult:
     """Send a message, and read it again where it was stored; no group is needed.
 
     Every check stores one message in the topic, so use a topic for checks alone.
     """
+    import trio
+
+    from rocketrio.admin.diagnosis import checks
+    from rocketrio.producing.produce import open_producer
+    from rocketrio_protocol.message import Message
+
     async with open_producer(client=admin.client) as producer:
         await producer.send(Message(topic, ROUNDTRIP_BODY))  # Connects, and learns the route.
         began = trio.current_time()
@@ -348,13 +393,15 @@ async def roundtrip(admin: Admin, topic: str, limits: Limits) -> CheckResult:
             await admin.view_message(sent.offset_message_id)
             return checks.check_roundtrip(topic, (trio.current_time() - began) * 1000, limits)
     text = f"a message through {topic} took more than {TIMEOUT:g} s"
-    return CheckResult("roundtrip", Status.CRITICAL, text)
+    return checks.CheckResult("roundtrip", Status.CRITICAL, text)
 
 
 # ---------------------------------------------------------------------------------------- output
 
 
 def _shown(result: CheckResult, form: Form) -> str:
+    from rocketrio.admin.diagnosis import checks
+
     if form == "nagios":
         return checks.nagios_line(result)
     if form == "text":

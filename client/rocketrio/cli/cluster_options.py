@@ -26,6 +26,7 @@ from rocketrio.cluster.variables import (
     TLS_CA_FILE_VARIABLE,
     TLS_VARIABLE,
 )
+from rocketrio.limits import ADMIN_TIMEOUT, API_TIMEOUT
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.log_lines import printable
 
@@ -111,7 +112,8 @@ def client_options(function: Callable[..., None]) -> Callable[..., None]:
     @_cluster_option(
         "--per-broker",
         type=Duration(),
-        help="How long a server may take to answer a question.  [default: 3s, or 5s]",
+        help="How long a server may take to answer a question.  "
+        f"[default: {API_TIMEOUT:g}s, or {ADMIN_TIMEOUT:g}s]",
     )
     @_cluster_option("-v", "--verbose", count=True, help="Log to standard error; twice for more.")
     @functools.wraps(function)

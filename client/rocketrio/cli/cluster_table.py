@@ -39,6 +39,7 @@ STATUS: Final = (
     Column("role", drawn=Drawn("role", lambda one: one.role)),
     Column("address", drawn=Drawn("address", lambda one: one.address)),
     Column("state", place=1, drawn=Drawn("state", lambda one: _state(one.state))),
+    hidden("state_id"),
     hidden("min_physical_offset"),
     Column(
         "max_physical_offset",

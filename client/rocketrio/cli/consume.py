@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from rocketrio.consuming.consumer import Consumer
-    from rocketrio.consuming.fetch import StartFrom
+    from rocketrio.consuming.consumer_options import StartFrom
     from rocketrio_protocol.message import MessageExt, MessageQueue
 
 

@@ -14,7 +14,6 @@ from rocketrio.cli.call import Call, local, reads_files
 from rocketrio.cli.columns import Column
 from rocketrio.cli.commands import CallableT, Group
 from rocketrio.cli.contexts import (
-    COLORS,
     Context,
     Contexts,
     contexts_path,
@@ -40,7 +39,6 @@ class _ContextName(click.ParamType[str]):
 
 
 _NAME_TYPE: Final = _ContextName()
-_FILE: Final = click.Path(dir_okay=False, resolve_path=True)
 
 
 @click.group(
@@ -62,37 +60,18 @@ def context() -> None:
     """
 
 
-def _fields(function: CallableT) -> CallableT:
-    """Add an option for each field of a context."""
-    options: list[Callable[[CallableT], CallableT]] = [
-        click.option("--namesrv", help="Name servers, several separated by semicolons."),
-        click.option("--namespace", help="The namespace of all topics and groups."),
-        click.option("--access-key", metavar="KEY", help="The account."),
-        click.option("--secret-file", type=_FILE, help="A file that holds its secret key."),
-        click.option(
-            "--secret-command",
-            metavar="COMMAND",
-            help="A command that prints the secret key, as 'pass show rocketmq'.",
-        ),
-        click.option("--credentials-file", type=_FILE, help="A file with accessKey and secretKey."),
-        click.option("--tls/--no-tls", default=None, help="Whether to connect with TLS."),
-        click.option("--tls-authority-file", type=_FILE, help="The authority of the servers."),
-        click.option("--tls-certificate-file", type=_FILE, help="The certificate to show them."),
-        click.option("--tls-key-file", type=_FILE, help="Its key."),
-        click.option(
-            "--protected/--not-protected", default=None, help="Whether changes need a confirmation."
-        ),
-        click.option("--color", type=click.Choice(COLORS), help="The color of its name."),
-        click.option("--description", help="What it is."),
-    ]
-    for option in reversed(options):
-        function = option(function)
+def _settings(function: CallableT) -> CallableT:
+    """Add the option of each setting of a context; None if it is not given."""
+    for field in reversed(attrs.fields(Context)):
+        off, option = field.metadata["off"], field.metadata["option"]
+        name = f"--{field.name.replace('_', '-')}"
+        function = click.option(f"{name}/{off}" if off else name, default=None, **option)(function)
     return function
 
 
 @context.command()
 @click.argument("name", type=_NAME_TYPE)
-@_fields
+@_settings
 @click.option("--use", "selects", is_flag=True, help="Select it.")
 @local
 def add(name: str, selects: bool, **fields: Any) -> None:
@@ -114,7 +93,7 @@ def add(name: str, selects: bool, **fields: Any) -> None:
 
 @context.command()
 @click.argument("name", type=_NAME_TYPE)
-@_fields
+@_settings
 @local
 def edit(name: str, **fields: Any) -> None:
     """Change the given settings of the context NAME; an empty text removes one.

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import click
 
 from rocketrio.arguments import similar_name
 from rocketrio.cluster.variables import CONTEXT_VARIABLE, DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE
@@ -44,25 +45,48 @@ _FILE_SIZE_MAX: Final = 1 << 20
 _SECRET_SIZE_MAX: Final = 4096
 
 
+def _setting(
+    help: str,  # noqa: A002 - as click has it
+    default: Any = "",
+    *,
+    off: str = "",
+    is_secret: bool = False,
+    **option: Any,
+) -> Any:
+    """Declare a setting and its option of `rocketrio context add`; `off` is the option for False."""
+    return attrs.field(
+        default=default,
+        repr=not is_secret,
+        metadata={"off": off, "option": {"help": help, **option}},
+    )
+
+
+_FILE: Final = click.Path(dir_okay=False, resolve_path=True)
+
+
 @attrs.frozen(kw_only=True)
 class Context:
     """One cluster, and how a user reaches it."""
 
-    namesrv: str
-    namespace: str = ""
-    access_key: str = ""
-    secret_file: str = ""
-    secret_command: str = attrs.field(default="", repr=False)
-    """A command whose output is the secret; it runs without a shell."""
-    credentials_file: str = ""
-    tls: bool = False
-    tls_authority_file: str = ""
-    tls_certificate_file: str = ""
-    tls_key_file: str = ""
-    protected: bool = False
+    namesrv: str = _setting("Name servers, several separated by semicolons.", attrs.NOTHING)
+    namespace: str = _setting("The namespace of all topics and groups.")
+    access_key: str = _setting("The account.", metavar="KEY")
+    secret_file: str = _setting("A file that holds its secret key.", type=_FILE)
+    secret_command: str = _setting(
+        "A command that prints the secret key, as 'pass show rocketmq'.",
+        metavar="COMMAND",
+        is_secret=True,
+    )
+    """It runs without a shell."""
+    credentials_file: str = _setting("A file with accessKey and secretKey.", type=_FILE)
+    tls: bool = _setting("Whether to connect with TLS.", False, off="--no-tls")
+    tls_authority_file: str = _setting("The authority of the servers.", type=_FILE)
+    tls_certificate_file: str = _setting("The certificate to show them.", type=_FILE)
+    tls_key_file: str = _setting("Its key.", type=_FILE)
+    protected: bool = _setting("Whether changes need a confirmation.", False, off="--not-protected")
     """Whether commands that change the cluster ask for the context's name."""
-    color: str = ""
-    description: str = ""
+    color: str = _setting("The color of its name.", type=click.Choice(COLORS))
+    description: str = _setting("What it is.")
 
     def __attrs_post_init__(self) -> None:
         from rocketrio.cluster.name_servers import name_server_addresses

@@ -4,27 +4,19 @@ Exit codes: 0 nothing is wrong, 1 warnings, 2 errors, 3 nothing was found but so
 more samples. Wrong usage has 3 too, because 2 would be read as errors.
 """
 
+from __future__ import annotations
+
 import io
 import logging
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
-import trio
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
-from rocketrio.admin.diagnosis import CODES, Diagnosis, diagnosis_of
-from rocketrio.admin.diagnosis.bundle import bundle_of, write_bundle
-from rocketrio.admin.diagnosis.rule import Finding, Severity, link_of
-from rocketrio.admin.diagnosis.snapshot import Snapshot
-from rocketrio.admin.events import BrokerEvent
-from rocketrio.admin.lag import LagWindow
 from rocketrio.cli.call import Call, reads
 from rocketrio.cli.commands import Command
 from rocketrio.cli.numbers import Whole
@@ -33,8 +25,18 @@ from rocketrio.cli.refining import refined, seconds_of, window_options
 from rocketrio.cli.shell import DONE_IN_PART, fail
 from rocketrio.cli.types import GROUP, TOPIC
 from rocketrio.counts import plural
+from rocketrio.thresholds import Severity
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import LineFormatter, printable
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+    from rocketrio.admin.diagnosis import Diagnosis
+    from rocketrio.admin.diagnosis.rule import Finding
+    from rocketrio.admin.diagnosis.snapshot import Snapshot
+    from rocketrio.admin.events import BrokerEvent
+    from rocketrio.admin.lag import LagWindow
 
 _EXIT: Final = {None: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 _COLORS: Final = {Severity.WARNING: "yellow", Severity.ERROR: "red"}
@@ -122,6 +124,12 @@ async def doctor(
       rocketrio doctor --group billing --json
       rocketrio doctor --bundle case.tar.gz
     """
+    import trio
+
+    from rocketrio.admin.diagnosis import CODES, diagnosis_of
+    from rocketrio.admin.diagnosis.bundle import bundle_of, write_bundle
+    from rocketrio.admin.diagnosis.rule import link_of
+
     if as_list:
         rows = [
             {"code": code, "meaning": what, "link": link_of(code)} for code, what in CODES.items()
@@ -213,6 +221,8 @@ def _without(found: Diagnosis, ignored: Sequence[str]) -> Diagnosis:
 
 
 def _show(found: Diagnosis, output: Output) -> None:
+    from rich.console import Group
+
     def document(rows: list[Any]) -> Any:
         return {
             "findings": rows,
@@ -228,6 +238,9 @@ def _show(found: Diagnosis, output: Output) -> None:
 
 
 def _people(found: Diagnosis) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
     return Group(*_lines(found.findings), *map(Text, _notes(found)))
 
 
@@ -247,6 +260,9 @@ _COLUMNS: Final = tuple(name for name in _ROW if name != "seconds")
 
 
 def _lines(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
     for one in findings:
         yield Text.assemble(
             (f"{one.severity.value:<8}", _COLORS[one.severity]),

@@ -10,11 +10,10 @@ import click
 from rocketrio.cli.call import Call, reads_alone
 from rocketrio.cli.commands import Command
 from rocketrio.cli.numbers import Duration
+from rocketrio.limits import EXPORTER_NAMES
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.log_lines import LogFormat
 
-NAMES: Final = ("native", "exporter", "own")
-"""As `rocketrio.exporter.names`, which is imported only to serve."""
 _LEAST_PERIOD: Final = 5.0
 
 
@@ -45,7 +44,7 @@ class _Pattern(click.ParamType[str]):
 )
 @click.option(
     "--names",
-    default=",".join(NAMES),
+    default=",".join(EXPORTER_NAMES),
     show_default=True,
     help="Whose names to use: of Apache's brokers, of rocketmq-exporter, of rocketrio.",
 )
@@ -94,8 +93,8 @@ def exporter(
     from rocketrio_protocol.extras import how_to_install
 
     chosen = [name.strip() for name in names.split(",")]
-    if unknown := sorted(set(chosen) - set(NAMES)):
-        raise click.UsageError(f"--names {unknown[0]} is none of {', '.join(NAMES)}")
+    if unknown := sorted(set(chosen) - set(EXPORTER_NAMES)):
+        raise click.UsageError(f"--names {unknown[0]} is none of {', '.join(EXPORTER_NAMES)}")
 
     async def work() -> None:
         try:

@@ -112,6 +112,7 @@ class Account:
             return False
         async with self._asking:
             is_recent = trio.current_time() - self._asked_at < PROVIDER_PAUSE
+            # In the lock: while this request waited another one may have brought the answer.
             if self.credentials == refused and not is_recent:
                 await self._ask(self.provider)
         return self.credentials != refused

@@ -12,6 +12,7 @@ import attrs
 
 from rocketrio.cluster.connections import Caller
 from rocketrio.consuming.pull_result import PullResult, PullStatus
+from rocketrio.limits import API_TIMEOUT
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
     HeartbeatData,
@@ -40,8 +41,6 @@ from rocketrio_protocol.headers import AnsweredBy, AnsweredWith, Header, Request
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import check
 
-API_TIMEOUT: Final = 3.0
-"""Seconds that an ordinary call may take (mqClientApiTimeout)."""
 OFFSET_TIMEOUT: Final = 3.0
 """Seconds that an offset request may take (Java's: 5): a consumer's last commit then has time for another replica."""
 LOWER_BOUNDARY: Final = "LOWER"

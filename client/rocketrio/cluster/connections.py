@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from rocketrio.cluster.account import Account
+from rocketrio.limits import ADMIN_TIMEOUT
 from rocketrio_protocol.codes import RequestCode, code_name
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest
@@ -30,7 +31,7 @@ _TOPIC: Final = re.compile(r"[Tt]opic:([^\s,]+)")
 _RESOURCE: Final = re.compile(r"has no permission to access (.+?) from ")
 """What the account lacks a right on, in the words of rocketrio's brokers and of RocketMQ 5."""
 
-QUESTION_TIMEOUT_MAX: Final = 5.0
+QUESTION_TIMEOUT_MAX: Final = ADMIN_TIMEOUT
 """The longest timeout of a request that a server can answer at once; what takes longer on purpose has a longer one."""
 TIMEOUTS_IN_A_ROW: Final = 2
 """Consecutive requests without an answer after which a connection counts as dead."""
@@ -87,10 +88,12 @@ class Connections:
                 answer = await channel.call(request, body, timeout=timeout, now=now)
         except RequestTimeoutError:
             count = self._timeouts[addr] = self._timeouts.get(addr, 0) + 1
+            # Not at the first: a busy server answers late, and closing the connection removes a group's member.
             if count >= TIMEOUTS_IN_A_ROW:
                 del self._timeouts[addr]
                 self.pool.drop(addr)
             raise
+        # Any answer counts: only timeouts in a row mean that the other end has gone.
         if self._timeouts:
             self._timeouts.pop(addr, None)
         if answer.code and refusal_class(answer.code, answer.remark) is not None:
@@ -113,6 +116,7 @@ class Connections:
             is_renewed = False
             with trio.move_on_at(until):
                 is_renewed = await account.renewed(credentials)
+            # Only with other credentials: the same ones would be refused again.
             if is_renewed:
                 left = until - trio.current_time()
                 answer = await self.pool.call(addr, request, body, timeout=left)

@@ -154,6 +154,7 @@ class HeartbeatService:
 
     def targets(self) -> list[str]:
         """Return the addresses that the next heartbeat goes to."""
+        # Slaves only need to know readers: a producer never sends to one.
         if self.consumers:
             return self.routing.addresses()
         return self.routing.addresses(masters_only=True) if self.producers else []
@@ -174,6 +175,7 @@ class HeartbeatService:
     async def _send(self, addr: str, silent: list[str]) -> None:
         try:
             async with self._turns.setdefault(addr, trio.Lock()):
+                # Read in its turn, as `data()` below: a goodbye that came first has removed the last group.
                 if not self.consumers and not self.producers:
                     return
                 granted = await self.api.heartbeat(
@@ -225,6 +227,7 @@ class HeartbeatService:
     ) -> None:
         try:
             async with turn:
+                # In its turn, too: a new consumer of the group may have sent its heartbeat first.
                 is_back = consumer_group in self.consumers or producer_group in self.producers
                 if is_back or not self.is_connected(addr):
                     return

@@ -17,6 +17,7 @@ import trio
 from rocketrio.arguments import list_of
 from rocketrio.cluster.connections import Caller
 from rocketrio.cluster.variables import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE
+from rocketrio.limits import API_TIMEOUT
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, TopicList, TopicRouteData
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -45,7 +46,6 @@ from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import name_server_addrs, split_addr
 
-NAME_SERVER_TIMEOUT: Final = 3.0  # mqClientApiTimeout
 NEXT_AFTER: Final = 1.0
 """Seconds for one name server while there is another one to ask, so that a send has time for both."""
 
@@ -74,7 +74,7 @@ class NameServers:
 
     pool: Caller
     addresses: tuple[str, ...]
-    timeout: float = NAME_SERVER_TIMEOUT
+    timeout: float = API_TIMEOUT
     _first: int = 0
 
     async def call(self, header: RequestHeader, body: bytes = b"") -> RemotingCommand:
@@ -104,6 +104,8 @@ class NameServers:
                 return route
             if answer.code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
                 self._check(answer, "the name server gave no route", self.addresses[index], topic)
+            # Not yet the answer: a name server that restarted knows nothing for
+            # up to 30 s, and the others may know the topic.
             unknown = True
         if unknown:
             return None
@@ -213,6 +215,7 @@ class NameServers:
         address = self.addresses[index]
         count = len(self.addresses)
         is_last = len(failures) == count - 1
+        # A dead one must leave time for the next within the time of one send.
         timeout = self.timeout if is_last else min(self.timeout, NEXT_AFTER)
         answer, is_answered = None, False
         try:

@@ -73,6 +73,7 @@ class Namespace:
         if not self.name or not name or _is_of_all(name):
             return name
         prefix, rest = _parts(name)
+        # Wrapped already: names come from users, who know the short one, and from brokers' answers.
         if rest.startswith(self.name + SEPARATOR):
             return name
         return f"{prefix}{self.name}{SEPARATOR}{rest}"

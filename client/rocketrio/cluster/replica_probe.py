@@ -62,6 +62,7 @@ class ReplicaProbes:
             rest = max(0.0, started + REPLICA_PROBE_TIMEOUT - sent_at)
             end = await client.api.queue_end(found.addr, queue, timeout=rest)
         except NotReachableError:
+            # It is in no further round then: `live` omits it until its own prober has an answer.
             client.mark_unreachable(found.addr, spent=trio.current_time() - started)
             client.probes.failed(found.addr, queue)
             return

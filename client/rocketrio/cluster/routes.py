@@ -51,6 +51,7 @@ class TopicRoutes:
     async def refresh(self, topic: str, *, max_age: float = 0.0) -> bool:
         """Refresh as `ClientInstance.refresh_topic_route`."""
         asked_at = trio.current_time()
+        # With thousands of queues each failure asks for a route: all share the answer of the first, and its error.
         while (other := self._refreshing.get(topic)) is not None:
             await other.over.wait()
             if other.error is not None:
@@ -86,6 +87,7 @@ class TopicRoutes:
         except Error as error:
             if not known:
                 raise
+            # A known route may still be right: without name servers a cluster must go on.
             logger.warning("route kept topic=%s error=%s", topic, error.what)
             return False
         self._refreshed_at[topic] = trio.current_time()

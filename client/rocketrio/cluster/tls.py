@@ -52,6 +52,7 @@ def given_tls(
         word = environ.get(TLS_VARIABLE)
         if word is not None and word.lower() not in _WORDS:
             raise ConfigError(f"{TLS_VARIABLE} is {word!r}, neither true nor false")
+        # A file of authorities alone asks for TLS: ignored, all would be sent in the open.
         given = authority_file is not None if word is None else _WORDS[word.lower()]
     return TlsOptions(authority_file) if given else None
 

@@ -125,6 +125,7 @@ def allocate_sticky(
         return []
     share, longer_shares = divmod(len(queues), len(client_ids))
     members = [_hash(member) for member in client_ids]
+    # Equal ranks are decided by the indexes: every member must find the same owner.
     ranked = sorted(
         (_mixed(member ^ queue), member_index, queue_index)
         for queue_index, queue in enumerate(map(_queue_hash, queues))

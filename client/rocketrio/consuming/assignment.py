@@ -74,6 +74,8 @@ class Assignment:
 
     async def _run(self, fetcher: QueueFetcher) -> None:
         with fetcher.scope:
+            # Before it asks where to begin: the commit of its own former turn is
+            # still on its way, and must not come after that.
             while (release := self._releasing.get(fetcher.process_queue.queue)) is not None:
                 await release.wait()
             if self.locks is not None:
@@ -87,6 +89,7 @@ class Assignment:
         else:
             done = self.hand_out.done_offset(process_queue)
             self.hand_out.lost(process_queue)
+            # Without the lock another member works on the queue, and may be further: its own commits count.
             if self.auto_commit and done is not None and not process_queue.is_lost:
                 self.offsets.update_offset(queue, done)
             self.offsets.lose(queue)  # The next owner may be further by now.
@@ -103,6 +106,7 @@ class Assignment:
             if self.locks is not None and self.locks.is_locked(queue):
                 self._finishing[queue] = process_queue
                 with trio.move_on_after(FINISH_LIMIT):
+                    # The lock keeps other members away until then: the message in work comes before all of theirs.
                     await process_queue.finished()
                 self._count_finished(queue)
             if self.auto_commit:
@@ -113,6 +117,7 @@ class Assignment:
         self.offsets.remove_offset(queue)
         if self.locks is not None:
             await self.locks.unlock([queue])
+        # Last: what waits for it may take the queue over again, committed and unlocked.
         self._releasing.pop(queue).set()
 
     def _count_finished(self, queue: MessageQueue) -> None:
@@ -159,6 +164,7 @@ class Assignment:
             if queue not in self.queues:
                 raise ConfigError(f"{queue} is not assigned to this consumer of group {self.group}")
             check_offset(queue, offset)
+        # Not committed, but reported: the caller must learn that these messages come again.
         lost = [queue for queue in offsets if self.queues[queue].is_lost]
         owned = {queue: offset for queue, offset in offsets.items() if queue not in lost}
         for queue, offset in owned.items():

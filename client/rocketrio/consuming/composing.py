@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from math import inf
 from typing import Final
@@ -18,8 +19,8 @@ from rocketrio.cluster.heartbeat import BROADCASTING, CLUSTERING, ConsumerMember
 from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.consumer import Consumer
-from rocketrio.consuming.consumer_options import ConsumerOptions
-from rocketrio.consuming.fetch import STARTS_AT_ONCE, QueueFetcher, consume_from_where
+from rocketrio.consuming.consumer_options import ConsumerOptions, StartFrom
+from rocketrio.consuming.fetch import STARTS_AT_ONCE, QueueFetcher
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.local_offset_store import (
     LocalFileOffsetStore,
@@ -118,12 +119,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             pulls,
             offsets,
             options.subscriptions.get(queue.topic, ALL),  # ALL: the retry topic.
-            options.start_from,
+            options,
             hand_out,
             starts,
-            commits_with_pulls=options.auto_commit,
-            is_shared=member is not None and not options.is_broadcasting,
-            max_messages=options.prefetch.batch_size,
         )
 
     async with background_nursery() as nursery:
@@ -293,10 +291,18 @@ def _membership(client: ClientInstance, options: ConsumerOptions) -> ConsumerMem
         subscriptions[retry_topic(options.group)] = ALL
     return ConsumerMembership(
         options.group,
-        consume_from_where(options.start_from),
+        _consume_from_where(options.start_from),
         {
             topic: subscription.data(topic, sub_version=now_ms)
             for topic, subscription in subscriptions.items()
         },
         message_model=BROADCASTING if options.is_broadcasting else CLUSTERING,
     )
+
+
+def _consume_from_where(start_from: StartFrom) -> str:
+    """Return the name that heartbeats use for `start_from`."""
+    if start_from == "earliest":
+        return "CONSUME_FROM_FIRST_OFFSET"
+    is_time = isinstance(start_from, datetime)
+    return "CONSUME_FROM_TIMESTAMP" if is_time else "CONSUME_FROM_LAST_OFFSET"

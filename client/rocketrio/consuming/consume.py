@@ -20,11 +20,11 @@ from rocketrio.consuming.consumer_options import (
     ConsumerOptions,
     Mode,
     Prefetch,
+    StartFrom,
     Tags,
     Where,
     read_subscriptions,
 )
-from rocketrio.consuming.fetch import StartFrom
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.routing import ReadFrom, ReadPolicy
 from rocketrio_protocol.message import MessageQueue

@@ -379,6 +379,7 @@ class Consumer(Live):
         """
         process_queue = self._process_queue(queue)
         check_offset(queue, offset)
+        # First what was pulled, and no await up to the end: no message of the former position comes after the move.
         self._hand_out.lost(process_queue)
         self._assigned.offsets.reset_offset(queue, offset)
         self._assigned.seek(queue, offset)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
+from attrs.validators import optional
 
-from rocketrio.arguments import flag, instance, list_of, seconds, text, whole_number
+from rocketrio.arguments import checked, flag, instance, list_of, seconds, text, whole_number
 from rocketrio.callables import plain_function
 from rocketrio.consuming.allocate import AllocateStrategy
-from rocketrio.consuming.fetch import StartFrom
 from rocketrio.consuming.process_queue import (
     PULL_THRESHOLD_FOR_QUEUE,
     PULL_THRESHOLD_SIZE_FOR_QUEUE,
@@ -34,7 +34,14 @@ Where: TypeAlias = str | Mapping[str, str] | None
 
 Mode: TypeAlias = Literal["clustering", "broadcasting"]
 
+StartFrom: TypeAlias = Literal["earliest", "latest", "end"] | datetime
+"""Where a group begins on a queue on which it never committed; "latest" is RocketMQ's rule, "end" is exact."""
+
 AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
+
+
+def _count(default: int) -> Any:
+    return attrs.field(default=default, validator=checked(whole_number, least=1))
 
 
 @attrs.frozen(kw_only=True)
@@ -44,89 +51,90 @@ class Prefetch:
     A queue is pulled again while it holds fewer messages and bytes than its limits, so it may exceed them by one pull.
     """
 
-    batch_size: int = PULL_BATCH_SIZE
+    batch_size: int = _count(PULL_BATCH_SIZE)
     """Messages that one pull asks for; brokers give at most 32, or 256 KiB, by default."""
-    queue_messages: int = PULL_THRESHOLD_FOR_QUEUE
+    queue_messages: int = _count(PULL_THRESHOLD_FOR_QUEUE)
     """Messages of one queue that were not handed out yet (pullThresholdForQueue)."""
-    queue_bytes: int = PULL_THRESHOLD_SIZE_FOR_QUEUE
+    queue_bytes: int = _count(PULL_THRESHOLD_SIZE_FOR_QUEUE)
     """Bytes of these messages (pullThresholdSizeForQueue)."""
-    total_bytes: int = PULL_THRESHOLD_SIZE
+    total_bytes: int = _count(PULL_THRESHOLD_SIZE)
     """Bytes over all queues; one more message per queue is held if messages are large."""
-
-    def __attrs_post_init__(self) -> None:
-        for name in ("batch_size", "queue_messages", "queue_bytes", "total_bytes"):
-            whole_number(name, getattr(self, name), least=1)
 
 
 @attrs.frozen(kw_only=True)
 class ConsumerOptions:
     """A consumer's options. Raises ConfigError for contradictory or invalid ones."""
 
-    group: str
+    group: str = attrs.field(validator=checked(text))
     subscriptions: Mapping[str, Subscription]
     """The subscription of each topic, in the caller's order."""
     queues: Sequence[MessageQueue] | None
     """Read exactly these queues, without becoming a member of the group."""
-    mode: Mode
-    orderly: bool
+    mode: Mode = attrs.field()
+    orderly: bool = attrs.field(validator=checked(flag))
     offsets_path: Path | None
     """The file for offsets when broadcasting; None for Java's place."""
-    ignore_unreadable_offsets: bool
+    ignore_unreadable_offsets: bool = attrs.field(validator=checked(flag))
     """Whether a member that broadcasts begins at `start_from` if its file cannot be read."""
-    max_reconsume_times: int | None
+    max_reconsume_times: int | None = attrs.field(
+        validator=optional(checked(whole_number, least=0))
+    )
     """None for RocketMQ's rule."""
     delay_levels: tuple[timedelta, ...] = attrs.field(converter=check_levels)
     """The delays that the brokers' delay levels stand for."""
-    start_from: StartFrom
-    wait_for_topic: float | None
+    start_from: StartFrom = attrs.field()
+    wait_for_topic: float | None = attrs.field(validator=optional(checked(seconds)))
     """Seconds; None for the time in which a broker registers a topic that a send has just created."""
-    auto_commit: bool
-    auto_commit_interval: float
-    prefetch: Prefetch
+    auto_commit: bool = attrs.field(validator=checked(flag))
+    auto_commit_interval: float = attrs.field(validator=checked(seconds))
+    prefetch: Prefetch = attrs.field()
     policy: ReadPolicy
-    strategy: AllocateStrategy
+    strategy: AllocateStrategy = attrs.field(validator=checked(plain_function))
 
-    def __attrs_post_init__(self) -> None:
-        text("group", self.group)
-        problem = group_name_problem(self.group)
-        for topic in self.subscriptions:
-            problem = problem or topic_name_problem(topic)
-        if problem is not None:
-            raise ConfigError(problem)
+    @mode.validator
+    def _check_mode(self, _: object, mode: Mode) -> None:
+        if mode not in ("clustering", "broadcasting"):
+            raise ConfigError(f"{mode=} is neither 'clustering' nor 'broadcasting'")
+
+    @start_from.validator
+    def _check_start(self, _: object, start: StartFrom) -> None:
         # A mistyped word that was taken for another one would skip messages.
-        start = self.start_from
         is_time = isinstance(start, datetime) and start.tzinfo is not None
         if not is_time and not (isinstance(start, str) and start in ("earliest", "latest", "end")):
             raise ConfigError(
                 f"start_from={start!r} is neither 'earliest', 'latest', 'end' nor a datetime with a time zone"
             )
-        if self.wait_for_topic is not None:
-            seconds("wait_for_topic", self.wait_for_topic)
-        plain_function("strategy", self.strategy)
-        flag("orderly", self.orderly)
-        flag("auto_commit", self.auto_commit)
-        seconds("auto_commit_interval", self.auto_commit_interval)
-        instance(Prefetch, "prefetch", self.prefetch, hint="`Prefetch(queue_messages=100)`")
-        if self.mode not in ("clustering", "broadcasting"):
-            raise ConfigError(f"mode={self.mode!r} is neither 'clustering' nor 'broadcasting'")
+
+    @prefetch.validator
+    def _check_prefetch(self, _: object, prefetch: Prefetch) -> None:
+        instance(Prefetch, "prefetch", prefetch, hint="`Prefetch(queue_messages=100)`")
+
+    def __attrs_post_init__(self) -> None:
+        problem = group_name_problem(self.group)
+        for topic in self.subscriptions:
+            problem = problem or topic_name_problem(topic)
+        if problem is not None:
+            raise ConfigError(problem)
         if self.is_broadcasting and (self.queues is not None or self.orderly):
             raise ConfigError("a consumer that broadcasts has no queues= and no orderly=")
         if self.orderly and self.queues is not None:
             raise ConfigError("orderly= is for members of a group; with queues= order is as it is")
         if self.offsets_path is not None and not self.is_broadcasting:
             raise ConfigError("offsets_path= is for mode='broadcasting'; others commit to brokers")
-        flag("ignore_unreadable_offsets", self.ignore_unreadable_offsets)
         if self.ignore_unreadable_offsets and not self.is_broadcasting:
             raise ConfigError(
                 "ignore_unreadable_offsets= is for mode='broadcasting', which has a file"
             )
-        if self.max_reconsume_times is not None:
-            whole_number("max_reconsume_times", self.max_reconsume_times, least=0)
 
     @property
     def is_broadcasting(self) -> bool:
         """Whether every member gets every message."""
         return self.mode == "broadcasting"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other members of the group may get the queues that this one has."""
+        return self.queues is None and not self.is_broadcasting
 
 
 def read_subscriptions(

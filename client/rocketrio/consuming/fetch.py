@@ -19,17 +19,18 @@ continues from its own position, however far other members have come.
 
 import logging
 from datetime import datetime
-from typing import Final, Literal, NoReturn, TypeAlias
+from typing import Final, NoReturn
 
 import attrs
 import trio
 
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND
+from rocketrio.consuming.consumer_options import ConsumerOptions, StartFrom
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.offsets import OffsetStore, PullCommit, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
+from rocketrio.consuming.pull import SUSPEND_TIMEOUT, PullAPIWrapper
 from rocketrio.consuming.pull_pace import PullPace
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import Subscription
@@ -59,18 +60,7 @@ stops or is full."""
 NO_PROGRESS_PAUSE: Final = 1.0
 """Seconds to wait after an answer without messages and without progress; a lagging slave gives such answers."""
 
-StartFrom: TypeAlias = Literal["earliest", "latest", "end"] | datetime
-"""Where a group begins on a queue on which it never committed; "latest" is RocketMQ's rule, "end" is exact."""
-
 logger = logging.getLogger("rocketrio.consumer")
-
-
-def consume_from_where(start_from: StartFrom) -> str:
-    """Return the name that heartbeats use for `start_from`."""
-    if start_from == "earliest":
-        return "CONSUME_FROM_FIRST_OFFSET"
-    is_time = isinstance(start_from, datetime)
-    return "CONSUME_FROM_TIMESTAMP" if is_time else "CONSUME_FROM_LAST_OFFSET"
 
 
 @attrs.define(eq=False)
@@ -81,16 +71,11 @@ class QueueFetcher:
     wrapper: PullAPIWrapper
     offsets: OffsetStore
     subscription: Subscription
-    start_from: StartFrom
+    options: ConsumerOptions
     hand_out: HandOut
     """Learns synchronously what there is to hand out, and that pulled messages are forgotten."""
     starts: trio.Semaphore
     """Shared by all queues of the consumer."""
-    commits_with_pulls: bool = True
-    """Whether pulls carry the offset before which all messages are done."""
-    is_shared: bool = True
-    """Whether other members of the group may get the queue."""
-    max_messages: int = PULL_BATCH_SIZE
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     """Cancelled when the queue is lost."""
     _pull_scope: trio.CancelScope | None = None
@@ -147,17 +132,17 @@ class QueueFetcher:
 
     async def start_offset(self) -> StoredOffset:
         """Return the committed offset, or the one that `start_from` selects. Raises Error while no broker knows it."""
-        queue = self.process_queue.queue
+        queue, start_from = self.process_queue.queue, self.options.start_from
         # RocketMQ's rule for "latest": a young queue, which may be new to every group, is read from its beginning.
-        stored = await self.offsets.read_offset(queue, zero_if_young=self.start_from == "latest")
+        stored = await self.offsets.read_offset(queue, zero_if_young=start_from == "latest")
         if stored.offset is not NOT_FOUND:
             return stored
-        if self.start_from != "earliest" and stored.is_from_slave:
+        if start_from != "earliest" and stored.is_from_slave:
             raise NotReachableError(
                 f"the master of {queue} cannot be reached, and only it knows where its end is",
                 topic=queue.topic,
             )
-        offset = await self._from_scratch(queue, self.start_from)
+        offset = await self._from_scratch(queue, start_from)
         logger.info(
             "group has no offset yet queue=%s group=%s offset=%d", queue, self.wrapper.group, offset
         )
@@ -182,8 +167,9 @@ class QueueFetcher:
 
     async def _beginning(self, queue: MessageQueue) -> int:
         """Return where this member begins in a topic that was created again while it ran."""
-        is_time = isinstance(self.start_from, datetime)
-        return await self._from_scratch(queue, self.start_from if is_time else "earliest")
+        start_from = self.options.start_from
+        is_time = isinstance(start_from, datetime)
+        return await self._from_scratch(queue, start_from if is_time else "earliest")
 
     async def _continuation(self, queue: MessageQueue) -> StoredOffset:
         """Return where to continue after a deletion; NOT_FOUND stands for the own position, with a new claim."""
@@ -298,10 +284,10 @@ class QueueFetcher:
             result = await self.wrapper.pull_kernel(
                 process_queue.queue,
                 offset,
-                max_messages=self.max_messages,
+                max_messages=self.options.prefetch.batch_size,
                 max_bytes=max_bytes,
                 subscription=self.subscription,
-                commit=self._commit_with_pull if self.commits_with_pulls else None,
+                commit=self._commit_with_pull if self.options.auto_commit else None,
                 epoch=log_epoch,
                 suspend_timeout=suspend_timeout,
             )
@@ -347,7 +333,7 @@ class QueueFetcher:
 
     def _pull_got_no_answer(self) -> None:
         # A locked queue belongs to no other member; the expiry of the lock is handled elsewhere.
-        if self.is_shared and not self.process_queue.needs_lock:
+        if self.options.is_shared and not self.process_queue.needs_lock:
             self.process_queue.may_be_behind = True
 
     async def _room(self) -> tuple[int, int]:

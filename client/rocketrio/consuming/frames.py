@@ -100,6 +100,8 @@ async def _receive(
     hand_out.want_columns()
     table = table_of(hand_out.peek(max_messages), columns)
     frame = convert(table)
+    # Only now, when nothing can fail any more: a message that cannot be decoded
+    # stays with the consumer, and so do the others.
     hand_out.pass_over(table.num_rows)
     return frame
 

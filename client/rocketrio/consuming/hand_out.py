@@ -137,6 +137,7 @@ class HandOut(Live):
             self._open_chunk()
         if type(self._messages) is not list:
             self._make_messages()
+        # From here to the return no await: a message that is taken is returned.
         index = self._index
         self._index = index + 1
         room = max(1, CHECKPOINT_EVERY - self._since_checkpoint)
@@ -148,6 +149,8 @@ class HandOut(Live):
 
     async def _wait_message(self) -> None:
         """Settle what was handed out, let other tasks run, and wait until there is a message."""
+        # To receive again marks as done what was received before; a cancel below
+        # comes after that, and before the next message.
         self.check_free()
         self.settle()
         self._is_receiving = True
@@ -226,6 +229,7 @@ class HandOut(Live):
         """Take available messages synchronously, as far as their decompressed bodies fit the limit."""
         batch = list(chain.from_iterable(self.peek(max_messages)))
         if self.may_inflate:
+            # The rest stays as it is stored: a few bytes may become gigabytes, and the caller holds them all at once.
             del batch[fitting(batch) :]
             self._inflated = batch.copy()
         self.pass_over(len(batch))
@@ -304,6 +308,7 @@ class HandOut(Live):
     def close(self) -> None:
         """Hand out nothing more; a waiting receive ends with ClosedError."""
         self.is_closed = True
+        # `__anext__` compares with it alone: without this it would go on through the messages that it has.
         self._limit = self._index
         self._arrival.set()
         self.closing.set()

@@ -7,7 +7,7 @@
 After Java's table comes a rocketrio table with the log epochs of the offsets (`rocketrioEpochs`), if brokers reported
 them: a member that starts again also goes back if the log became shorter meanwhile.
 
-Invariant: a stored offset never goes back unless it is reset.
+Invariant: a stored offset never goes back unless it is reset, or the log became shorter.
 Invariant: the file, and folders made for it, are readable by this user only; no client id leads out of the first
 folder.
 Invariant: a reader always finds one whole table: a new one is written beside it and then renamed.
@@ -137,6 +137,7 @@ class LocalFileOffsetStore:
         # The same offset may count messages of another log, or of a topic that was created again.
         if self._table != self._stored or self._epochs != self._stored_epochs:
             table, epochs = dict(self._table), dict(self._epochs)
+            # The copies are taken before, and noted after: a write that fails is tried again with the next commit.
             self.file.write(table, epochs)
             self._stored, self._stored_epochs = table, epochs
 
@@ -181,6 +182,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _open_for_us(path: str, flags: int) -> int:
+    # Through a link that another user has put there this would write to any file of this user.
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -240,6 +242,7 @@ class OffsetFile:
             _make_folder(self.path.parent)
             with open(fresh, "wb", opener=_open_for_us) as file:
                 file.write(fastjson.dumps(kept))
+            # The former table becomes the backup first: between the two renames a reader finds that one.
             if self.path.exists():
                 os.replace(self.path, self._backup)
             os.replace(fresh, self.path)

@@ -205,6 +205,7 @@ class ProcessQueue:
     def start(self, offset: int) -> None:
         """Begin at `offset`, or move there: pulled messages are dropped."""
         self._forget()
+        # Handlers still have these: what becomes of them must not move the offsets of the new position.
         for work in self.unfinished:
             work.is_stale = True
         self.in_work.clear()
@@ -223,6 +224,7 @@ class ProcessQueue:
         self.budget.forget(self)
 
     def _forget(self) -> None:
+        # A pull that is under way was sent for the former position: its answer must not be taken for this one's.
         self.epoch += 1
         self.counts.forgotten += self.waiting_count(self.position)
         for chunk in self.chunks:
@@ -234,6 +236,7 @@ class ProcessQueue:
         self.message_count = self.size = 0
 
     def _release(self, chunk: PulledChunk) -> None:
+        # Once: a chunk is released by its last handler, or by a move of the queue, whichever comes first.
         if chunk.is_held:
             chunk.is_held = False
             self.budget.give(chunk.size)
@@ -370,6 +373,7 @@ class ProcessQueue:
         waits = len(in_work) >= CONSUME_MAX_SPAN or self.is_dropped
         while in_work and in_work[0].work is None:
             in_work.popleft()
+        # The lowest unfinished one, whatever is done after it: committed further, it would be lost with this process.
         self.done_offset = in_work[0].offset if in_work else self.position
         if waits:
             self.room.wake()
@@ -379,6 +383,7 @@ class ProcessQueue:
         self._release(work.chunk)
         work.is_stale = True
         self.in_work.clear()
+        # As if it had never been handed out: nothing of it is committed, and the next owner begins with it.
         self.position = self.done_offset
         self.room.wake()
 

@@ -111,6 +111,7 @@ class PullAPIWrapper:
                 choice = self.nodes.choose(queue, offset, now=0.0)
             else:
                 choice = await self._choose_probed(queue, offset, self._probes)
+            # Each address once, and one fresh route: a call that fails must end, so that its caller can pause.
             if choice is None or choice.found.addr in tried:
                 if is_fresh:
                     raise failure or self._no_replica(queue)
@@ -126,6 +127,7 @@ class PullAPIWrapper:
                 max_messages,
                 max_bytes,
                 subscription,
+                # Apache's slaves ignore it (PullMessageProcessor): it would count as sent, and be stored nowhere.
                 None if commit is None or found.is_slave else commit(found.addr),
                 self._hold(choice, suspend_timeout),
                 epoch,
@@ -280,6 +282,7 @@ class PullAPIWrapper:
             elif error.stale_route:
                 await client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
             raise
+        # Only slaves report it: this former master is one, and its log may end differently from that of the new master.
         if result.level_age is not None and not found.is_slave:
             await self._check_still_master(found, queue)
         client.routing.update_pull_from_which_node(

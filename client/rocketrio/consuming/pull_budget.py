@@ -47,7 +47,10 @@ class PullBudget:
         """
         size = min(PULL_MAX_BYTES, max(1, self.limit // 4))
         reserved = size if is_lagging else 0
+        # In turn: of many queues those with small pulls would otherwise always
+        # find room, and one with a large pull never.
         is_next = not self._waiting or next(iter(self._waiting)) is holder
+        # With nothing held a pull is always allowed: a limit that is smaller than a message would stop the consumer.
         if not is_next or (self.used and self.used + max(1, reserved) > self.limit * 3 // 4):
             self._waiting.setdefault(holder)
             return None

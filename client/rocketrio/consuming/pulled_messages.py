@@ -31,6 +31,7 @@ class PulledMessages(Sequence[MessageExt]):
     def of(cls, body: Body, broker_name: str) -> Self:
         """Wrap all messages of a pull. Raises RemoteProtocolError if the bytes are not a sequence of messages."""
         starts = record_starts(body)
+        # Here the pull can still fail and be repeated; later the user's loop would meet the malformed message.
         check_magics(body, starts)
         return cls(body, broker_name, starts, len(body), any_compressed(body, starts))
 

@@ -122,6 +122,7 @@ class ConsumerLocks:
     def _stop(self, process_queue: ProcessQueue) -> None:
         """Hand out nothing more of a queue until its lock is granted again."""
         process_queue.is_locked = False
+        # Another member may have had the queue: when the lock comes back, the group's offset is asked for first.
         process_queue.may_be_behind = True
         self.lost(process_queue)
 
@@ -142,6 +143,8 @@ class ConsumerLocks:
             for broker_name, of_one_broker in _by_broker(queues).items():
                 held = [queue for queue in of_one_broker if self.is_locked(queue)]
                 others = [queue for queue in of_one_broker if queue not in held]
+                # In two requests: a new master gives a queue that it does not know
+                # only to a member that says that it has it.
                 for asked, holds in ((held, True), (others, False)):
                     if asked:
                         nursery.start_soon(self._ask_broker, broker_name, asked, holds)
@@ -159,6 +162,7 @@ class ConsumerLocks:
                 "queues not locked broker=%s group=%s error=%s", broker_name, self.group, error
             )
             return  # Locks that were granted remain until they expire.
+        # Its broker may have restarted since it answered, and give the lock to another member.
         if connection.closed:
             return
         if connection not in self._watched:
@@ -170,6 +174,7 @@ class ConsumerLocks:
             if process_queue is None:
                 continue  # The queue was released meanwhile.
             if queue in locked:
+                # From the question, not from the answer: the lock must end here before it ends at the broker.
                 self._until[queue] = process_queue.locked_until = asked_at + LOCK_LIFETIME
                 self._connections[queue] = connection
                 self._granted.wake()

@@ -151,6 +151,8 @@ class RebalanceService:
                     continue  # No message was handed back yet.
                 errors[topic] = error
         self._log(errors)
+        # Topics with an error are not in it, and keep their queues: given up without
+        # a new owner, these would be read by no member.
         self.assign(mine)
         self._report(shares)
         return not errors
@@ -195,6 +197,8 @@ class RebalanceService:
         if self.member.message_model == BROADCASTING:
             return [client.client_id], queues
         members = await self._member_ids(topic)
+        # A broker that has restarted knows only members whose heartbeat has come:
+        # by its list the first one would get all queues.
         if client.client_id not in members:
             await client.heartbeat.send_all()
             client.heartbeat.check_accepted()
@@ -205,6 +209,7 @@ class RebalanceService:
                 topic=topic,
                 remedy="Heartbeats do not arrive; see the log",
             )
+        # Sorted, because each member computes its share alone and all must have the same list.
         members = sorted(set(members))
         return members, self.strategy(client.client_id, members, queues)
 

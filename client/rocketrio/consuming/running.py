@@ -187,6 +187,7 @@ class HandlerRun:
                     finally:
                         self._scope.cancel()
         finally:
+            # However it ends: messages that are not done go back, and are handed out first by what receives next.
             self.hand_out.end_run(owned())
             self.ended.set()
 
@@ -238,6 +239,7 @@ class HandlerRun:
     ) -> tuple[Unit, Exception] | None:
         """Handle one unit after the other; return the first failed one and its exception, or None at the end."""
         failure: Exception | None = None
+        # Only the handler runs in it: what follows is not cancelled because the handler's time is over.
         with worker.new_scope() as scope:
             failure = await self._handle_until_failure(worker, units)
         unit = worker.unit
@@ -269,6 +271,8 @@ class HandlerRun:
                 await handler(unit.given)
             except Exception as failure:
                 return failure
+            # No await since the handler has returned: a cancel in between would
+            # deliver again what the handler has finished.
             unit.done()
             had_inflated = bool(worker.inflated)
             self._finish_unit(worker)

@@ -101,6 +101,7 @@ class SendBack:
             logger.info(
                 "not handed back to its broker message_id=%s error=%s", message.message_id, error
             )
+            # Also after a lost answer: it may then come twice, which is better than not at all.
             await self._to_any_broker(message, delay_level)
         if retry_topic(self.member.group) not in self.client.routing.topic_route_table:
             self.member.rebalance_now.wake()  # The topic exists by now.
@@ -144,6 +145,8 @@ class SendBack:
                 answer = await self.client.api.pool.call(
                     addr, header, message.stored_body, timeout=SEND_BACK_TIMEOUT
                 )
+                # Raises unless the broker has stored it: a message that counts as handed
+                # back is committed here, and lost if it was not.
                 read_send_result(answer, MessageQueue(topic, name, header.queue_id), (), addr=addr)
             except Error as error:
                 failure = error

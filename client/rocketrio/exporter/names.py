@@ -15,8 +15,6 @@ from rocketrio_protocol import broker_metrics
 from rocketrio_protocol.broker_metrics import VERDICT, node_labels
 from rocketrio_protocol.exposition import Family, label_text
 
-NAMES: Final = ("native", "exporter", "own")
-
 UP: Final = Family(
     "rocketrio_exporter_up", "gauge", "Whether the broker answered in the last round."
 )

@@ -60,6 +60,7 @@ def with_context(message: Message, context: Context, inject: Inject) -> Message:
         return message
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context=context)
+    # The message's own come last, so that a `baggage` which the program has set stays.
     properties = {**carrier, **message.properties}
     if _size(message, properties) > MAX_PROPERTIES_SIZE - _OWN_ROOM:
         return message

@@ -46,6 +46,7 @@ def level_for(delay: timedelta, levels: Sequence[timedelta] = DELAY_LEVELS) -> i
             f"a delay of {delay} is longer than the brokers' longest, {longest}",
             remedy="Delay it again when it arrives, or keep it elsewhere until its time is near",
         )
+    # By length, and not the first level that is long enough: a broker's list need not rise.
     fitting = [(length, level) for level, length in enumerate(levels, 1) if length >= delay]
     return min(fitting)[1]
 

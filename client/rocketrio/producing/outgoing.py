@@ -110,6 +110,7 @@ def encode_single(
         _check_flag(message)
     if len(body) > compress_over:
         compressed = compress(body)
+        # A body that is no smaller would only cost each reader time.
         if len(compressed) < len(body):
             body, sys_flag = compressed, _COMPRESSED
     return Outgoing(message.topic, body, properties, sys_flag, message.flag, (unique_id,))
@@ -194,6 +195,7 @@ def encode_messages(
     outgoing = batch_outgoing(
         first.topic, entries, tuple(unique_ids), wait_store_ok=first.wait_store_ok
     )
+    # Apache's brokers limit the batch as a whole (MessageExtBatchEncoder), and not only each message.
     if len(outgoing.body) > max_message_size:
         raise LocalProtocolError(
             f"the batch has {len(outgoing.body)} bytes, more than the limit of {max_message_size}",
@@ -254,6 +256,7 @@ def _check_sizes(message: Message, properties: str, max_message_size: int) -> No
             topic=message.topic,
             remedy="Send a smaller body, or store it elsewhere and send where it is",
         )
+    # Shorter ones fit whatever their characters: encoding them to count their bytes would cost each message.
     if len(properties) > _SURELY_SHORT:
         try:
             size = len(properties.encode())

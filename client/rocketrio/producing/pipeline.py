@@ -126,6 +126,7 @@ class Line:
 
     def put_back(self, items: Sequence[WaitingMessage]) -> None:
         """Put messages that were not stored back at the front."""
+        # In front and in their order: later messages of the line must not overtake them.
         self.waiting.extendleft(reversed(items))
         self.size += sum(item.size for item in items)
         self.special_count += sum(item.is_special for item in items)
@@ -378,6 +379,8 @@ class SendPipeline(Live):
             if self._linger and not self._waiting_tasks and not line.is_full(self._batch_size):
                 with trio.move_on_after(self._linger):
                     await line.lingering.park()
+            # The worker's next batch is taken when this one is answered: two requests
+            # of one queue could be stored in reverse order.
             items = line.take(self._batch_size)
             if items:
                 await self._send(topic, worker, items, is_unkeyed=line is topic.unkeyed_line)
@@ -422,6 +425,8 @@ class SendPipeline(Live):
                 messages = [item.message for item in items]
                 result = await observed_attempt(sender, worker.queue, messages, outgoing)
         except Error as error:
+            # Messages with a key have one queue: sent again after later ones,
+            # or elsewhere, they would lose their order.
             if is_unkeyed and is_worth_another_broker(error) and items[0].attempts < sender.retries:
                 logger.info("send tries again queue=%s error=%s", worker.queue, error)
                 for item in items:
@@ -435,5 +440,6 @@ class SendPipeline(Live):
             self._failures += [SendFailure(item.given, error) for item in items]
         else:
             self._stored[result.status] += len(items)
+        # After they are counted: when none is pending, `flush` returns and the failures are complete.
         self._pending -= len(items)
         self._progress.unpark_all()

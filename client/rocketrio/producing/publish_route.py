@@ -157,7 +157,9 @@ class PublishRoutes:
                 remedy="Start a master, or check the permissions of topic and brokers",
             )
         known = self._topics.get(topic)
+        # Producers begin at different queues: begun at the first one, all would fill it.
         turn = self.client.rng.randrange(len(any_of)) if known is None else known.turn
+        # Not `any_of`, which changes when a master goes: a key would move, and its messages be read in another order.
         by_key = ordered_publish_queues(topic, route, queue_limit=limit)
         until = None if limit is None else trio.current_time() + TEMPLATE_MAX_AGE
         made = self._topics[topic] = _TopicQueues(route, any_of, by_key, turn, until)

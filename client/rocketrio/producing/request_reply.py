@@ -132,11 +132,13 @@ async def request(
         sharding_key=sharding_key,
         conversation_id=correlation_id,
     )
+    # Before the request is sent: the reply may come before the answer to the send.
     with client.shared(Replies).expecting(correlation_id) as expected:
         with observing(sender, call) as sending:
             outgoing = sender.encode(sending.messages[0])
             sending.encoded(outgoing.message_ids)
             with trio.move_on_at(deadline):
+                # Any master may have to push the reply, and can push only to a client that it knows.
                 await client.announce_producer(sender.group)
             left = max(deadline - trio.current_time(), 0.0)
             sent = await sender.send(outgoing, sharding_key, queue, left)

@@ -69,6 +69,7 @@ class SendRequest:
         """
         outgoing, queue = self.outgoing, self.queue
         body = outgoing.body
+        # What is unusual goes the general way: here only the bytes of the usual request have to be equal to those.
         is_large = len(body) > FRAME_SIZE_LIMIT - _SIZE_LEFT_TO_HEADER
         if is_large or len(queue.broker_name) > _KEPT_NAME_SIZE:
             return self._encoded(opaque, signer)

@@ -128,6 +128,8 @@ class MessageSender:
             timeout = self.timeout
         if queue is not None or sharding_key is not None:
             chosen = await self._chosen(outgoing.topic, sharding_key, queue, timeout)
+            # One queue, and no retry elsewhere: the messages of a key would
+            # be read in another order than they were sent.
             spent = trio.current_time() - started
             return await self.send_to(chosen, outgoing, timeout - spent)
         routes = self.routes
@@ -148,6 +150,8 @@ class MessageSender:
                 return await self.send_to(target, outgoing, remaining, addr=addr, now=now)
             except (BrokerError, NotReachableError, RouteNotFoundError) as error:
                 is_last = attempt == self.retries or trio.current_time() >= started + timeout
+                # Also after a lost answer, so that the message may be stored
+                # twice: only a confirmation counts as stored.
                 if is_last or not is_worth_another_broker(error):
                     raise
                 logger.info("send tries again queue=%s error=%s", target, error)
@@ -201,6 +205,7 @@ class MessageSender:
             if self._slow_brokers is not None:
                 now = trio.current_time()
                 self._slow_brokers.answered(queue.broker_name, latency=now - started, now=now)
+            # Raises for every answer that does not confirm that the message is stored.
             result = read_send_result(answer, queue, outgoing.message_ids, addr=addr)
             if self.traces is not None:
                 spent = trio.current_time() - started

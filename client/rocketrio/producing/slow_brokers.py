@@ -83,4 +83,5 @@ class SlowBrokers:
 
     def first_to_recover(self, queues: Iterable[MessageQueue]) -> MessageQueue:
         """Return the queue whose broker's pause ends first, the first of equals; all brokers must be slow."""
+        # Also with all brokers slow a message must go somewhere.
         return min(queues, key=lambda queue: self._until.get(queue.broker_name, 0.0))

@@ -116,6 +116,8 @@ async def transaction(
             sent = await sender.send(outgoing, sharding_key, queue, timeout)
             sending.stored(sent)
             open_one = Transaction(message, sent, half=half)
+            # Stored, but not flushed or not at a slave: if the broker is lost now,
+            # the work would be done and its message gone.
             if sent.status is not SendStatus.SEND_OK:
                 await _give_up(sender, open_one)
         async with _decided(sender, open_one):
@@ -139,6 +141,7 @@ async def _decided(sender: MessageSender, open_one: Transaction) -> AsyncGenerat
     except BaseException:
         open_one.state = None  # A cancel: it is unknown how far the work got.
         raise
+    # Only here, where the block has ended without an exception: a cancel in it leaves the outcome to the check.
     if open_one.state is None:
         open_one.state = TransactionState.COMMIT
     await _end(sender, open_one)

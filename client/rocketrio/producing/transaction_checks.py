@@ -118,9 +118,11 @@ class TransactionChecks:
             return
         message = self._namespace.message(messages[0])
         message_id = message.message_id
+        # Its work is under way here: the application's check would find nothing yet, and say rollback.
         if message_id in self._in_work:
             logger.info("check of a transaction that is under way message=%r", message)
             return
+        # One check at a time for each message; a further question only replaces what is answered.
         if message_id not in group.newest:
             try:
                 group.to_check.send_nowait(message_id)
@@ -183,6 +185,7 @@ async def _answer_all(
         )
         with checking:
             state = await _checked(check, asked)
+        # The latest one: while it was checked the broker may have copied the half message, and asked about the copy.
         question = newest.pop(message_id)
         if state is TransactionState.UNKNOWN:
             continue

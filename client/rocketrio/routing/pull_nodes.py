@@ -60,6 +60,7 @@ class PullCounts:
     def add(self, choice: PullChoice) -> None:
         """Count one more pull."""
         if choice.reason is not self.last.reason:
+            # Summed up only when the reason changes: usually it never does.
             self._before = self.by_reason
             self._in_a_row = 0
         self.last = choice
@@ -181,6 +182,7 @@ class PullNodes:
             reason = PullReason.NOT_THERE_YET
         else:
             reason = PullReason.BEGINS_LATER
+        # No slave at all: a reader that has set a bound rather waits for the master than reads older messages.
         if self.policy.is_bounded:
             return self._only_master(queue, reason)
         found = self.router.find_broker_address_in_subscribe(queue.broker_name, MASTER_ID)

@@ -57,6 +57,7 @@ def ordered_publish_queues(
 ) -> list[MessageQueue]:
     """Return the queues over which messages with a key are spread; the list does not change with the masters."""
     if route.order_topic_conf:
+        # By name and not in the order of the text, which may be written differently for the same queues.
         return sorted(_ordered_by_config(topic, route.order_topic_conf))
     return _queues(
         topic,
@@ -75,6 +76,7 @@ def _limited(data: QueueData, limit: int | None) -> int:
 
 def _queues(topic: str, counts: list[tuple[QueueData, int]]) -> list[MessageQueue]:
     _check_count(topic, [count for _, count in counts])
+    # Sorted: members divide the list by index, and producers choose from it by a key's hash.
     return sorted(
         MessageQueue(topic, data.broker_name, queue_id)
         for data, count in counts

@@ -60,6 +60,7 @@ class ReplicaViews:
         if broker_id == MASTER_ID:
             return 0
         master, view = self.by_id.get(MASTER_ID), self._fresh(broker_id, now)
+        # Unknown, and not 0: a bound would pass a slave of which nothing is known.
         if master is None or view is None:
             return None
         if view.max_offset >= master.max_offset:
@@ -87,6 +88,7 @@ class ReplicaViews:
 
     def _fresh(self, broker_id: int, now: float) -> ReplicaView | None:
         view = self.by_id.get(broker_id)
+        # Not its last known value: a slave that is silent may be any distance behind by now.
         return None if view is None or now - view.seen_at > VIEW_MAX_AGE else view
 
 

@@ -52,6 +52,7 @@ class Router:
     def update_topic_route(self, topic: str, route: TopicRouteData) -> bool:
         """Take over a fresh route; return whether it differs from the previous one."""
         for broker in route.broker_datas:
+            # Even if the topic's route is the same: another topic's older answer may have put other addresses here.
             self.broker_addr_table[broker.broker_name] = dict(broker.broker_addrs)
         if self.topic_route_table.get(topic) == route:
             return False
@@ -115,6 +116,7 @@ class Router:
             return None
         chosen = min(
             addrs,
+            # A defined order, and no chance: all queues of a broker move to the same replica.
             key=lambda id_: (self.is_avoided(addrs[id_]), id_ != broker_id, id_ != MASTER_ID, id_),
         )
         return FindBrokerResult(addrs[chosen], chosen)

@@ -13,84 +13,68 @@ import attrs
 
 from rocketrio.cluster.account import file_provider
 from rocketrio.cluster.name_servers import name_server_addresses
-from rocketrio.cluster.variables import NAME_SERVERS_VARIABLE
+from rocketrio.cluster.variables import (
+    ACCESS_KEY_VARIABLE,
+    CREDENTIALS_FILE_VARIABLE,
+    DEFAULT_NAME_SERVER,
+    NAME_SERVERS_VARIABLE,
+    SECRET_KEY_VARIABLE,
+    TLS_CA_FILE_VARIABLE,
+    TLS_VARIABLE,
+)
 from rocketrio.connect import ClientOptions
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_kinds import FILE, SECRET, TEXT, TRUTH, words, words_of
-from rocketrio.spark.options import Option, declared, fields_of, option
+from rocketrio.spark.option_kinds import FILE, SECRET, SERVERS, TEXT
+from rocketrio.spark.options import declared, option, values_of
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.tls_files import TlsOptions
 
 _ACCOUNT: Final = ("accessKey", "secretKey", "securityToken", "credentialsFile")
 
-NAME_SERVER: Final = Option(
-    "nameServer",
-    words(words_of, ";"),
-    "host:port, several separated by semicolons",
-    "`NAMESRV_ADDR`, else `127.0.0.1:9876`",
-    argument="name_servers",
-)
+
+@attrs.frozen
+class Servers:
+    """The name servers, which reads and writes declare at their beginning."""
+
+    name_servers: tuple[str, ...] = option(
+        "nameServer",
+        (),
+        SERVERS,
+        argument="name_servers",
+        shown=f"`{NAME_SERVERS_VARIABLE}`, else `{DEFAULT_NAME_SERVER}`",
+    )
+    """host:port, several separated by semicolons"""
 
 
 @attrs.frozen
 class ClusterAccess:
     """An account and TLS, as they travel from the driver to executors; what is not given, the environment says."""
 
-    access_key: str | None = option(
-        "accessKey",
-        TEXT,
-        None,
-        "the account that signs requests",
-        default_shown="`ROCKETRIO_ACCESS_KEY`",
-    )
-    secret_key: str | None = option(
-        "secretKey",
-        SECRET,
-        None,
-        "its secret, which travels with the query; `credentialsFile` avoids that",
-        default_shown="`ROCKETRIO_SECRET_KEY`",
-    )
-    security_token: str | None = option(
-        "securityToken", SECRET, None, "the token that accompanies temporary keys of a cloud"
-    )
+    access_key: str | None = option("accessKey", None, TEXT, shown=f"`{ACCESS_KEY_VARIABLE}`")
+    """the account that signs requests"""
+    secret_key: str | None = option("secretKey", None, SECRET, shown=f"`{SECRET_KEY_VARIABLE}`")
+    """its secret, which travels with the query; `credentialsFile` avoids that"""
+    security_token: str | None = option("securityToken", None, SECRET)
+    """the token that accompanies temporary keys of a cloud"""
     credentials_file: str | None = option(
-        "credentialsFile",
-        FILE,
-        None,
-        "a file with `accessKey` and `secretKey` instead, at the same path on the driver and all executors",
-        default_shown="`ROCKETRIO_CREDENTIALS_FILE`",
+        "credentialsFile", None, FILE, shown=f"`{CREDENTIALS_FILE_VARIABLE}`"
     )
-    tls: bool | None = option(
-        "tls",
-        TRUTH,
-        None,
-        "`true`: connections use TLS; the next options mean it too; driver and executors read their files",
-        default_shown="`ROCKETRIO_TLS`, else `false`",
-    )
-    """None means the environment."""
+    """a file with `accessKey` and `secretKey` instead, at the same path on the driver and all executors"""
+    tls: bool | None = option("tls", None, shown=f"`{TLS_VARIABLE}`, else `false`")
+    """`true`: connections use TLS; the next options mean it too; driver and executors read their files"""
     tls_ca_file: str | None = option(
-        "tls.caFile",
-        FILE,
-        None,
-        "the authority that signs the certificates of servers",
-        default_shown="`ROCKETRIO_TLS_CA_FILE`, else this machine's",
+        "tls.caFile", None, FILE, shown=f"`{TLS_CA_FILE_VARIABLE}`, else this machine's"
     )
-    tls_cert_file: str | None = option(
-        "tls.certFile", FILE, None, "the client's own certificate, for servers that ask for one"
-    )
-    tls_key_file: str | None = option(
-        "tls.keyFile", FILE, None, "its key, if it is in another file"
-    )
-    tls_key_password_file: str | None = option(
-        "tls.keyPasswordFile", FILE, None, "a file with the password of the key"
-    )
-    tls_check_host_name: bool = option(
-        "tls.checkHostName",
-        TRUTH,
-        True,
-        "`false`: a certificate may name another host, if the authority has signed it",
-    )
+    """the authority that signs the certificates of servers"""
+    tls_cert_file: str | None = option("tls.certFile", None, FILE)
+    """the client's own certificate, for servers that ask for one"""
+    tls_key_file: str | None = option("tls.keyFile", None, FILE)
+    """its key, if it is in another file"""
+    tls_key_password_file: str | None = option("tls.keyPasswordFile", None, FILE)
+    """a file with the password of the key"""
+    tls_check_host_name: bool = option("tls.checkHostName", True)
+    """`false`: a certificate may name another host, if the authority has signed it"""
 
     def client_options(self, name_servers: tuple[str, ...]) -> ClientOptions:
         """Return the arguments of `open_client`."""
@@ -113,9 +97,8 @@ class ClusterAccess:
             check_host_name=self.tls_check_host_name,
             key_password_file=self.tls_key_password_file,
         )
-        return (
-            True if chosen == TlsOptions() else chosen
-        )  # With True the environment may name the authority.
+        # With True the environment may name the authority.
+        return True if chosen == TlsOptions() else chosen
 
 
 OF_THE_ENVIRONMENT: Final = ClusterAccess()
@@ -143,7 +126,7 @@ def access_of(texts: Mapping[str, str]) -> ClusterAccess:
         if not text:
             raise OptionError(f"{name} is blank; leave it out")
     _check_account(given)
-    fields = fields_of(ClusterAccess, given)
+    fields = values_of(ClusterAccess, given)
     if others := [name for name in given if name.startswith("tls.")]:
         if not fields.setdefault("tls", True):  # An option about TLS means that it is used.
             raise OptionError(f"{others[0]} has no effect with tls=false")

@@ -1,9 +1,10 @@
-"""`option` and `from_options`: declare the options of the Spark source at the fields that they set, once.
+"""`option` and `made_of`: declare the options of the Spark source at the fields that they set, once.
 
-    pull_timeout: float = option("pullTimeoutMs", duration(1), 10.0, "how long a pull may take")
+    pull_timeout: float = option("pullTimeoutMs", 10.0, duration(1))
+    \"\"\"how long a pull may take\"\"\"
 
 The parser, the arguments of `from_rocketmq`, the errors for unknown names and the tables of the documentation are
-derived from it; the types in `arguments.py` are compared with it.
+derived from it; the text below the field is the option's help. The types in `arguments.py` are compared with it.
 
 Names are Kafka's if the meaning is the same; letter case does not matter. Spark would not report an ignored typo, so
 every unknown name is refused with a list of the known ones.
@@ -11,12 +12,13 @@ every unknown name is refused with a list of the known ones.
 
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, Final
 
 import attrs
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_kinds import OptionKind, shown, suggestion
+from rocketrio.spark.option_kinds import OptionKind, kind_of, shown, suggestion
 
 DEFAULT_GROUP: Final = "rocketrio-spark"
 """The group named in pulls, because brokers require one; nothing is committed for it."""
@@ -26,66 +28,90 @@ STREAMING_READ: Final = "a streaming read (spark.readStream)"
 WRITE: Final = "a write (df.write, df.writeStream)"
 
 
-def _argument(option: "Option") -> str:
-    """Return the option's name in snake_case; `pullTimeoutMs` is in seconds as an argument, and `pull_timeout`."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", option.name.removesuffix("Ms"))
-    return words.replace(".", "_").lower()
-
-
 @attrs.frozen
 class Option:
     """One option, a row of the table in the documentation."""
 
     name: str
     kind: OptionKind
-    help: str
-    default: str = ""
+    default: str
     """The default as a user would write it; empty if the option has none."""
-    argument: str = attrs.field(default=attrs.Factory(_argument, takes_self=True))
+    argument: str
     """The name as an argument of `from_rocketmq`; empty for an option that has none."""
-    batch_only: bool = False
+    batch_only: bool
     """Whether a stream has no such option."""
 
 
 def option(
     name: str,
-    kind: OptionKind,
     default: Any,
-    help: str,  # noqa: A002 - as in Option
+    kind: OptionKind | None = None,
     *,
-    default_shown: str | None = None,
+    argument: str | None = None,
+    shown: str | None = None,
     batch_only: bool = False,
 ) -> Any:
-    """Declare a field that one option sets; the kind shows the default, unless `default_shown` does."""
-    in_table = kind.shown(default) if default_shown is None else default_shown
-    declared = Option(name, kind, help, in_table, batch_only=batch_only)
+    """Declare a field that an option sets.
+
+    Without a `kind` the field's type says it, see `kind_of`. Without an `argument` its name is the option's in
+    snake_case; `pullTimeoutMs` is in seconds as an argument, and `pull_timeout`. `shown` is the default as the
+    documentation has it, if the field's own does not say it.
+    """
+    if argument is None:
+        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Ms"))
+        argument = snake.replace(".", "_").lower()
     return attrs.field(
         default=default,
-        repr=not kind.is_secret,
-        metadata={"options": (declared,), "is_parsed": True},
+        repr=kind is None or not kind.is_secret,
+        metadata={
+            "name": name,
+            "kind": kind,
+            "default": _as_written(default) if shown is None else shown,
+            "argument": argument,
+            "batch_only": batch_only,
+        },
     )
 
 
-def from_options(default: Any, *options: Option) -> Any:
-    """Declare a field that the parser of its class sets, from several options or from one that depends on others."""
-    return attrs.field(default=default, metadata={"options": options})
+def made_of(cls: type, default: Any) -> Any:
+    """Declare a field that the parser makes of the options of another class."""
+    return attrs.field(default=default, metadata={"made_of": cls})
 
 
+@cache
 def declared(cls: type) -> Mapping[str, Option]:
     """Return the options of a class by their names, in the order of its fields."""
-    fields = attrs.fields(cls)
-    return {one.name: one for field in fields for one in field.metadata.get("options", ())}
-
-
-def fields_of(cls: type, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of those fields whose `option` is given. Raises OptionError."""
-    values = {}
+    found: dict[str, Option] = {}
     for field in attrs.fields(cls):
-        if field.metadata.get("is_parsed"):
-            (one,) = field.metadata["options"]
-            if one.name in texts:
-                values[field.name] = one.kind.parse(texts[one.name], one.name)
+        given = field.metadata
+        if "made_of" in given:
+            found |= declared(given["made_of"])
+        elif "name" in given:
+            found[given["name"]] = Option(**{**given, "kind": given["kind"] or kind_of(field.type)})
+    return found
+
+
+def values_of(cls: type, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of those fields whose own option is given. Raises OptionError."""
+    options, values = declared(cls), {}
+    for field in attrs.fields(cls):
+        name = field.metadata.get("name")
+        if name in texts:
+            values[field.name] = options[name].kind.parse(texts[name], name)
     return values
+
+
+def _as_written(default: Any) -> str:
+    match default:
+        case bool():
+            return f"`{str(default).lower()}`"
+        case int():
+            return str(default)
+        case float():  # Seconds, which options write in milliseconds.
+            return str(round(default * 1000))
+        case str():
+            return f"`{default}`"
+    return ""
 
 
 _NOT_YET: Final[Mapping[str, str]] = {
@@ -121,39 +147,31 @@ def known_texts(
         lower = key.lower()
         if lower in others:
             raise OptionError(f"{key} is an option of {others[lower]}, not of {what}")
-        if lower in names:
-            texts[names[lower]] = text
-            continue
-        _refuse_not_yet(key)
-        _refuse_tables_and_files(lower, text)
-        if lower in _KAFKA_WORDS and _KAFKA_WORDS[lower] in known:
-            raise OptionError(f"{key} is an option for Kafka; here it is {_KAFKA_WORDS[lower]}")
-        if lower.startswith("kafka."):
-            raise OptionError(f"{key} is an option for Kafka's client; leave it out here")
-        near = suggestion(key, tuple(known))
-        listed = ", ".join(known)
-        raise OptionError(
-            f"unknown option {key!r}{near} {what[0].upper()}{what[1:]} knows: {listed}"
-        )
+        if lower not in names:
+            raise OptionError(_unknown(key, text, known, what))
+        texts[names[lower]] = text
     return texts
 
 
-def _refuse_tables_and_files(name: str, text: str) -> None:
-    """Raise OptionError for options that Spark adds itself if a topic is used like a file or a table."""
-    if name == "path":
-        raise OptionError(
+def _unknown(key: str, text: str, known: Collection[str], what: str) -> str:
+    """Return what is wrong with a name that is no option; only a path is quoted, others may be secrets."""
+    lower = key.lower()
+    if lower in _NOT_YET:
+        return f"{key}: not supported yet: {_NOT_YET[lower]}"
+    # Spark adds these two if a topic is used like a file or a table.
+    if lower == "path":
+        return (
             f"path={shown(text)}: RocketMQ topics are not paths; call load() or save() without a path,"
             " and name topics by an option, as .option('topic', ...)"
         )
-    if name.startswith("option."):
-        raise OptionError(
+    if lower.startswith("option."):
+        return (
             "CREATE TABLE: Spark would give the table's reader none of these options;"
             " CREATE TEMPORARY VIEW ... USING rocketmq OPTIONS (...) keeps them"
         )
-
-
-def _refuse_not_yet(key: str) -> None:
-    """Raise OptionError for a planned option. Its value is never shown, because it may be a secret."""
-    missing = _NOT_YET.get(key.lower())
-    if missing is not None:
-        raise OptionError(f"{key}: not supported yet: {missing}")
+    if _KAFKA_WORDS.get(lower) in known:
+        return f"{key} is an option for Kafka; here it is {_KAFKA_WORDS[lower]}"
+    if lower.startswith("kafka."):
+        return f"{key} is an option for Kafka's client; leave it out here"
+    near, listed = suggestion(key, tuple(known)), ", ".join(known)
+    return f"unknown option {key!r}{near} {what[0].upper()}{what[1:]} knows: {listed}"

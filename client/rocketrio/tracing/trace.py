@@ -231,6 +231,7 @@ class Traces:
     async def flush(self) -> None:
         """Send the waiting records; return when they, and those under way, are sent or dropped."""
         async with self._sending:
+            # Counted once: records that come during the sends must not keep this from ending.
             for _ in range(-(-len(self._waiting) // BATCH_RECORDS)):
                 await self._send_some()
 

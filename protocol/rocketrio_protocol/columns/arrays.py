@@ -38,6 +38,7 @@ def text_array(values: Sequence[str | bytes | None], kind: Any) -> Any:
     pieces = [value.encode() if isinstance(value, str) else value or b"" for value in values]
     offsets = np.zeros(len(pieces) + 1, np.int64)
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+    # Arrow's offsets have 32 bits: more bytes would wrap around to wrong places.
     if offsets[-1] > MAX_BYTES:
         raise LocalProtocolError(
             f"{offsets[-1]} bytes are too many for one column; decode smaller chunks"

@@ -97,6 +97,8 @@ def open_block(chunk: Any, starts: Int64s, *, inflate: bool, budget: InflateBudg
         store_extra = IPV6_EXTRA * ((sys_flag & STORE_HOST_IPV6) != 0)
         after_born_host = after_born_host + born_extra
         body_starts = body_starts + born_extra + store_extra
+        # Each length is checked before the next one is read with it: a wrong one
+        # would read another record, or beyond the chunk.
         _require(body_starts + MIN_TAIL_SIZE <= ends, starts, "its hosts do not fit")
         body_sizes = _numbers(chunk, ">i4", body_starts - BEFORE_BODY["body_size"])
     long_topics = bool(version_2.any())

@@ -222,6 +222,7 @@ def _unpacked(host: int) -> tuple[str, int]:
 
 
 def _body(block: RecordBlock) -> Any:
+    # Message by message, so that the budget is asked before each body.
     if block.inflate and (block.sys_flag & COMPRESSED).any():
         return _one_by_one("body")(block)
     return gather(block.chunk, block.body_starts, block.body_sizes, pa.binary())

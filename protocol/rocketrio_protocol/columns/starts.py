@@ -38,6 +38,7 @@ def record_starts(chunk: Any) -> Int64s:
         return np.empty(0, np.int64)
     if limit >= RECORD_OVERHEAD:
         (first,) = _SIZE.unpack_from(chunk, 0)
+        # Equal sizes alone are no proof: the comparison below reads the size of each record.
         if first >= RECORD_OVERHEAD and limit % first == 0:
             sizes: npt.NDArray[np.int32] = np.ndarray(
                 (limit // first,), ">i4", chunk, strides=(first,)
@@ -58,6 +59,7 @@ def _walk(chunk: Any, limit: int) -> list[int]:
         if size < RECORD_OVERHEAD:
             raise refused(position, f"its size is {size}")
         position += size
+    # A record that is cut off, or bytes after the last one, are not messages: read as such, they would be made up.
     if position != limit:
         raise refused(starts[-1] if starts else 0, f"it exceeds the {limit} bytes of the chunk")
     return starts

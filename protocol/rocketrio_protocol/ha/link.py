@@ -123,6 +123,7 @@ class LinkKeys:
 
 def derive_keys(secret: bytes, hellos: bytes) -> LinkKeys:
     """Derive the keys of the connection that begins with these hellos, the master's first."""
+    # Of both hellos: a proof is good for these two names, addresses and nonces, and for no other connection.
     salt = hashlib.sha256(hellos).digest()
 
     def key(purpose: bytes) -> bytes:
@@ -198,6 +199,7 @@ class _Tags:
 
     def next(self, body: Body) -> bytes:
         tag = self._begun.copy()
+        # With its number: a frame that is repeated, left out or moved has a wrong tag.
         tag.update(_PLACE.pack(self._count, len(body)))
         tag.update(body)
         self._count += 1
@@ -235,6 +237,7 @@ class FrameOpener:
             raise _forged()
         if len(data) < size + FRAME_OVERHEAD:
             return None
+        # A view until the tag is right: nothing of it was handed on, or copied for a size that was only claimed.
         body, tag = data[_SIZE.size : _SIZE.size + size], data[_SIZE.size + size :][:_TAG_SIZE]
         if not hmac.compare_digest(self._tags.next(body), tag):
             raise _forged()

@@ -59,6 +59,7 @@ class ReportDecoder:
         """Return the newest report that `data` completes, or None. Raises RemoteProtocolError for a negative offset."""
         gathered = self._pending + bytes(data)
         whole = len(gathered) - len(gathered) % REPORT_SIZE
+        # A report may be cut anywhere; its beginning waits for the rest.
         self._pending = gathered[whole:]
         if not whole:
             return None
@@ -136,6 +137,7 @@ class TransferDecoder:
         if self._confirms:
             (self._confirmed,) = _CONFIRMED.unpack_from(self._header, TRANSFER_HEADER_SIZE)
         self._header = b""
+        # Bodies are handed on as they arrive: the size is only a number, and is checked as such.
         if offset < 0 or not 0 <= size <= TRANSFER_SIZE_LIMIT or offset > LARGEST_OFFSET - size:
             raise RemoteProtocolError(
                 f"A transfer claims {size} bytes for the physical offset {offset}; "

@@ -74,6 +74,7 @@ def decode_batch(
                 position, len(entries), f"it goes beyond the {size_limit} bytes of the batch"
             ) from None
         end = body_end + 2 + properties_size
+        # Each length is checked against the sum: what one entry has too much, the next one would lack.
         if properties_size < 0 or end - position != size:
             raise _refused(
                 position,

@@ -95,11 +95,13 @@ def decompress(stored: bytes | memoryview, kind: int, *, max_size: int = MAX_BOD
         raise RemoteProtocolError(f"a body has the unknown compression type {kind} in sysFlag")
     name = CompressionType(kind or CompressionType.ZLIB).name
     try:
+        # One byte more than allowed shows that it is too long; what the stream claims to hold is not believed.
         body: bytes = decompressor.decompress(stored, room + 1)
     except errors as error:
         raise _damaged(name, stored, str(error)) from error
     if len(body) > max_size:
         raise _too_large(name, max_size)
+    # A body that is cut off decompresses without an error: only the end of the stream shows that it is whole.
     if not decompressor.eof:
         raise _damaged(name, stored, "it is cut off")
     return body

@@ -108,6 +108,7 @@ class RecordShape:
             flag,
             queue_offset,
             physical_offset,
+            # By the lengths that are written: readers find all later fields by these bits.
             sys_flag & ~HOSTS_IPV6_MASK | self.host_bits,
             born_time_ms,
             born_host,

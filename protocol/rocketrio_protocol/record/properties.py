@@ -181,8 +181,10 @@ def decimal_value(text: str | None) -> int | None:
 
 def stored_value(stored: bytes, label: bytes) -> bytes:
     """Return the stored value after a label, which is the encoded name and 0x01; b"" if there is none."""
+    # From the end, because the last value counts; a batch repeats names.
     found = stored.rfind(label)
     while found >= 0:
+        # The label may be the end of a longer name.
         if not found or stored[found - 1] == _PROPERTY_NUMBER:
             start = found + len(label)
             end = stored.find(_PROPERTY_BYTE, start)

@@ -418,6 +418,7 @@ class Channel:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
+                    # Each direction alone: a bug in one ends this connection, and not the nursery of all.
                     nursery.start_soon(self._contained, self._write)
                     await self._contained(partial(self._read, received))
                     nursery.cancel_scope.cancel()
@@ -565,6 +566,8 @@ class Channel:
                     if connection.out_size or self._queued_answer_size:
                         self._send_now()
                     if self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
+                        # What a peer does not read waits here: processed, its requests
+                        # would fill the memory with answers.
                         self._backlog = requests[done:]
                         break
                 dispatch(self, request)
@@ -584,6 +587,7 @@ class Channel:
     def _send_now(self) -> None:
         """Send queued bytes as far as the transport accepts them; leave the rest to the writer."""
         connection = self._connection
+        # The writer has a part of a frame on its way, and sends what is queued after it.
         if self._sending_size:
             if self._room is not None:
                 self._note_unsent()
@@ -599,6 +603,7 @@ class Channel:
                 self.end_by_fault(fault)
                 return
             if sent < len(data):
+                # In front of all that is queued: the peer has the beginning of this frame, and must get its rest next.
                 connection.put_back(memoryview(data)[sent:])
                 self._wake_writer()
                 return
@@ -642,6 +647,7 @@ class Channel:
                 if self._waiter_count:
                     self._sent.unpark_all()
                 continue
+            # From here to its end these bytes belong to the writer: nothing else may be sent in the middle of a frame.
             self._sending_size = len(data)
             self._sending_answer_size = min(self._queued_answer_size, len(data))
             self._queued_answer_size -= self._sending_answer_size
@@ -697,6 +703,7 @@ class Channel:
         """Mark the connection closed and fail everything that waits; nothing is queued afterwards."""
         if self.closed:
             return
+        # First: a task that is woken below must find that nothing can be queued any more.
         self.closed = True
         log.debug("closed peer=%s reason=%s", self.remote_addr, self._reason or "cancelled")
         self._sweeper.discard(self)
@@ -721,6 +728,7 @@ class Channel:
 def _expire_calls(response_table: dict[int, PendingCall], now: float, remote_addr: str) -> float:
     """Fail the calls whose deadline has passed; return the next deadline."""
     for opaque in [opaque for opaque, call in response_table.items() if call.deadline <= now]:
+        # Removed by what completes it, and only once: a task that is woken twice would end the program.
         call = response_table.pop(opaque)
         call.fail(
             RequestTimeoutError(

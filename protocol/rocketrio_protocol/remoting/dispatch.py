@@ -63,6 +63,7 @@ class Dispatcher:
             if not (answer is None or isinstance(answer, RemotingCommand | Coroutine)):
                 raise TypeError(f"{processor!r} returned {answer!r}, which is not an answer")
         except Exception as fault:
+            # The one place where code of others is surrounded: without an answer the caller would wait for its timeout.
             answer = _failure(channel, request, fault)
         if answer is None:
             return
@@ -78,6 +79,7 @@ class Dispatcher:
         self, channel: Channel, request: RemotingCommand, work: Coroutine[Any, Any, Answer]
     ) -> None:
         waiting = self._waiting_of.get(channel, 0)
+        # As many as remain free: one connection alone gets half of all, and leaves room for the next.
         if waiting >= WAITING_REQUESTS_LIMIT - self.waiting_count:
             work.close()
             refusal = request.response(
@@ -107,6 +109,7 @@ class Dispatcher:
         except Exception as fault:
             answer = _failure(channel, request, fault)
         finally:
+            # Also after a cancel: a place that is not given back is lost until the server ends.
             self.waiting_count -= 1
             self._waiting_of[channel] -= 1
             if not self._waiting_of[channel]:

@@ -98,6 +98,7 @@ class _Visitor:
         self._pages = pages
         self._turn = turn
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_SIZE_LIMIT)
+        # For the whole request: a client that sends or reads a byte a second would keep its place for ever.
         self._scope = trio.CancelScope(deadline=self.last_received + REQUEST_TIMEOUT)
 
     def close(self, reason: str) -> None:
@@ -153,6 +154,7 @@ class _Visitor:
     async def _answer(
         self, make: MakePage, *, is_packed: bool = False, is_head: bool = False
     ) -> None:
+        # One page at a time: each is made in steps, and many at once would hold many pages in memory.
         async with self._turn:
             try:
                 page = make()

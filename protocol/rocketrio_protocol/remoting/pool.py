@@ -184,6 +184,8 @@ class ChannelPool:
         dialling = self._dialling.get(addr)
         if dialling is None:
             dialling = self._dialling[addr] = _Dialling()
+            # In the pool's nursery and not in the caller's task: a caller that is
+            # cancelled must not end the dial of the others.
             self._nursery.start_soon(self._connect, addr, dialling)
         with trio.move_on_after(max(timeout, 0.0)):
             await dialling.over.wait()
@@ -224,6 +226,7 @@ class ChannelPool:
                 broker_addr=addr,
             )
         finally:
+            # After the channel is in the table: what is woken, or comes now, finds it and dials no second one.
             del self._dialling[addr]
             dialling.over.set()
         if dialling.channel is not None:
@@ -247,5 +250,6 @@ class ChannelPool:
         )
 
     def _ended(self, addr: str, channel: Channel) -> None:
+        # A newer connection may be there already.
         if self._channels.get(addr) is channel:
             del self._channels[addr]

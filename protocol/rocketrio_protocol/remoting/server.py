@@ -145,6 +145,8 @@ class _Server:
                 newcomer = self._newcomers.next()
                 if newcomer is None:
                     break
+                # Its place goes to the channel, or to the arrival, that is made
+                # of it in this step: no other newcomer gets it.
                 self._places.leave(newcomer)
                 try:
                     if not newcomer.is_turned_away:
@@ -169,6 +171,7 @@ class _Server:
         try:
             opened = await tls.open(arrival, self._buffer)
         except Exception as fault:
+            # A bug in a handshake ends this arrival alone.
             self._faults.note(arrival.remote_addr, fault)
             opened = None
         finally:

@@ -79,6 +79,7 @@ class SharedMemory:
         if size:
             self._held[member] = size
         while self.total > self._limit:
+            # The largest and not the newest: otherwise the host that fills the memory first would shut all others out.
             largest = max(self._held, key=self._held.__getitem__)
             held = self._held.pop(largest)
             self.total -= held

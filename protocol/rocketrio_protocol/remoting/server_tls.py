@@ -58,6 +58,7 @@ class Arrival:
 
     async def turn(self, do: Callable[[], None]) -> None:
         """Compute in a turn of the connection's host."""
+        # It waits for this end and not for its peer: such an arrival must not give its place up.
         self.last_received = inf
         await self._reactor.turn(self._host, do)
         self.last_received = trio.current_time()
@@ -132,6 +133,7 @@ class ServerTls:
         if not size:
             return None
         received = bytes(buffer[:size])
+        # Before anything is decoded: Java's enforcing server executes the plain request of the first packet.
         if received[0] != TLS_HANDSHAKE:
             if not self._is_enforcing:
                 return transport, received

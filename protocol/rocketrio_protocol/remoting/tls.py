@@ -180,6 +180,8 @@ class TlsTransport:
         if self._unsent or self._encrypted_size:  # The latter alone if a read has flushed the rest.
             if not self._flush():
                 return 0
+            # These bytes of the caller were encrypted before, and count as sent
+            # only now: encrypted again they would come twice.
             taken, self._encrypted_size = self._encrypted_size, 0
         with memoryview(data) as view:
             while taken < total:

@@ -80,6 +80,7 @@ class TlsIdentity:
         key_file = self.key_file or self.certificate_file
         what = f"the key in {key_file}"
         try:
+            # Before it is used: a key that others could read may be known, and must be replaced.
             check_private(key_file, what, key_file)
         except OSError as error:
             raise ConfigError(f"{what} cannot be read: {error.strerror}") from error

@@ -2,10 +2,10 @@
 
 import itertools
 import logging
-from typing import Any
 
 import pytest
 import trio
+from tests.support.failing_disk import FailingDisk
 from tests.support.replication import (
     FILE_SIZE,
     HEADER,
@@ -25,7 +25,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.history import FIRST_ADDRESS
-from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
 
@@ -267,15 +266,7 @@ async def test_full_disk_is_reported_and_tried_again(
 ) -> None:
     log = await some_log(5)
 
-    class FullDisk(MemoryDisk):
-        is_log_full = True
-
-        def open(self, path: Any, *, create: bool = False) -> Any:
-            if self.is_log_full and "commitlog" in str(path):
-                raise OSError(28, "No space left on device")
-            return super().open(path, create=create)
-
-    disk = FullDisk()
+    disk = FailingDisk("create", "*commitlog*")
     async with followed(disk=disk) as (theirs, ours):
         peer = await theirs.accept()
         await peer.send_transfer(0, log)
@@ -283,7 +274,7 @@ async def test_full_disk_is_reported_and_tried_again(
         assert "cannot take what the master sends: [Errno 28] No space left" in caplog.text
         assert "Make room" in caplog.text
         assert ours.store.max_physical_offset == 0
-        disk.is_log_full = False
+        disk.fails_at = ""
         peer = await theirs.accept()
         assert await peer.read_report() == 0
         await peer.send_transfer(0, log)
@@ -296,19 +287,11 @@ async def test_full_disk_is_one_warning_and_ever_longer_pauses(
     """What is here already is compared well each time; that is no progress."""
     caplog.set_level(logging.INFO)
 
-    class FullDisk(MemoryDisk):
-        is_full = False
-
-        def open(self, path: Any, *, create: bool = False) -> Any:
-            if self.is_full and create and "commitlog" in str(path):
-                raise OSError(28, "No space left on device")
-            return super().open(path, create=create)
-
-    disk = FullDisk()
+    disk = FailingDisk(where="*commitlog*")
     network = MemoryNetwork()
     async with master(network=network) as leader, slave(network, disk=disk) as ours:
         await ours.wait_end(fill(leader.store, 10))
-        disk.is_full = True
+        disk.fails_at = "create"
         fill(leader.store, 300)
         await trio.sleep(1)
         assert 0 < ours.store.max_physical_offset < leader.store.max_physical_offset
@@ -317,7 +300,7 @@ async def test_full_disk_is_one_warning_and_ever_longer_pauses(
         assert "replication continues" not in caplog.text
         assert "Make room" in (ours.client.statistics().last_problem or "")
         assert leader.service.accepted.value < 20
-        disk.is_full = False
+        disk.fails_at = ""
         await ours.wait_end(leader.store.max_physical_offset)
         assert caplog.text.count("replication continues") == 1
 

@@ -6,10 +6,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import trio
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.connection_limits import (
     ARRIVALS_LIMIT,
     ARRIVALS_OF_HOST_LIMIT,
-    SLAVES_LIMIT,
     HAPlace,
     HAPlaces,
 )

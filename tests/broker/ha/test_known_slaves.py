@@ -10,11 +10,11 @@ import trio
 from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.known_slaves import (
     CONNECTED_WITHIN,
     REFRESH_PERIOD,
     SETTLE_TIME,
-    SLAVES_LIMIT,
     KnownSlaves,
 )
 from rocketrio_broker.ha.peers import Peers

@@ -6,7 +6,8 @@ from tests.support.caller import Caller, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_broker.ha.live_slaves import NAMES_LIMIT, LiveSlaves
+from rocketrio_broker.ha.config import SLAVES_LIMIT
+from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.registration import (
     RegisterBrokerBody,
@@ -100,10 +101,10 @@ def test_listed_slave_that_introduced_itself_and_left_is_not_taken_for_a_neighbo
 
 def test_table_of_names_has_a_limit() -> None:
     slaves = LiveSlaves()
-    slaves.watch([FakeConnection(f"10.0.0.11:{id_}") for id_ in range(1, NAMES_LIMIT + 2)])
-    for id_ in range(1, NAMES_LIMIT + 2):
+    slaves.watch([FakeConnection(f"10.0.0.11:{id_}") for id_ in range(1, SLAVES_LIMIT + 2)])
+    for id_ in range(1, SLAVES_LIMIT + 2):
         slaves.introduce(id_, f"10.0.0.11:{id_}")
-    assert NAMES_LIMIT + 1 in ids(slaves)
+    assert SLAVES_LIMIT + 1 in ids(slaves)
     assert 1 not in ids(slaves)
 
 
@@ -112,7 +113,7 @@ def test_report_at_the_client_port_counts_for_a_connected_slave_that_reports_not
     slaves = LiveSlaves()
     slaves.watch([nameless, named])
     slaves.introduce(2, named.addr)
-    for number in range(NAMES_LIMIT):
+    for number in range(SLAVES_LIMIT):
         slaves.note_reported(1000 + number, f"10.0.0.66:{number}")
     slaves.note_reported(3, named.addr)
     slaves.note_reported(2, "10.0.0.66:5000")

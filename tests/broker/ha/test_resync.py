@@ -7,6 +7,7 @@ import attrs
 import pytest
 import trio
 from tests.support.clocks import SettableClock
+from tests.support.failing_disk import FailingDisk
 from tests.support.replication import (
     FILE_SIZE,
     OTHER_SLAVE,
@@ -206,13 +207,7 @@ async def test_common_part_is_searched_further_back(
 async def test_tail_that_finds_no_room_is_not_cut(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class FullDisk(MemoryDisk):
-        def make_directory(self, path: object) -> None:
-            if "cut" in str(path):
-                raise OSError(28, "No space left on device")
-            super().make_directory(path)  # type: ignore[arg-type]
-
-    disk = FullDisk()
+    disk = FailingDisk("make_directory", "*cut*")
     disk.files.update((await disk_with(100, 200)).files)
     disk.directories.update((await disk_with(100, 200)).directories)
     async with meeting(await disk_with(100, 60), disk, CUT) as (_, follower, _):

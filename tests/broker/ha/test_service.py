@@ -5,7 +5,8 @@ import trio
 from tests.support.replication import MASTER_HA, OTHER_SLAVE, SLAVE, master
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha.connection_limits import ARRIVALS_OF_HOST_LIMIT, SLAVES_LIMIT
+from rocketrio_broker.ha.config import SLAVES_LIMIT
+from rocketrio_broker.ha.connection_limits import ARRIVALS_OF_HOST_LIMIT
 
 
 async def test_statistics_name_each_slave_and_its_backlog(autojump_clock: MockClock) -> None:

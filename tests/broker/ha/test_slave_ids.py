@@ -3,8 +3,9 @@
 import trio
 from trio.testing import MockClock
 
+from rocketrio_broker.ha.config import SLAVES_LIMIT
 from rocketrio_broker.ha.peers import Peers
-from rocketrio_broker.ha.slave_ids import GIVEN_LIMIT, SlaveIds
+from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.command import RemotingCommand
@@ -88,5 +89,5 @@ async def test_two_at_once_get_two(autojump_clock: MockClock) -> None:
 
 async def test_given_ids_are_remembered_up_to_a_limit(autojump_clock: MockClock) -> None:
     one = ids({0: "m:1"})
-    for number in range(2 * GIVEN_LIMIT):
-        assert await one.give(f"a:{number}") <= GIVEN_LIMIT + 1
+    for number in range(2 * SLAVES_LIMIT):
+        assert await one.give(f"a:{number}") <= SLAVES_LIMIT + 1

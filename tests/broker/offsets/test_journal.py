@@ -7,8 +7,7 @@ from tests.broker.builders import read
 
 from rocketrio_broker.offsets.journal import Entry, OffsetJournal
 from rocketrio_broker.offsets.version import Generation, Version
-from rocketrio_broker.store.disk import Buffer
-from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 FOLDER = Path("/data/config")
 KEY = ("T", "G")
@@ -111,14 +110,10 @@ def test_load_skips_a_damaged_line_and_keeps_those_around_it(
     assert "lines=1 of=3" in caplog.text
 
 
-def test_full_disk_is_logged_once_and_ends_nothing(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(file: MemoryOpenFile, data: Buffer, offset: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    journal = opened(MemoryDisk())
-    monkeypatch.setattr(MemoryOpenFile, "pwrite", full)
+def test_full_disk_is_logged_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    journal = opened(disk)
+    disk.is_full = True
     for offset in (1, 2):
         journal.append(KEY, 0, Version(offset))
     assert caplog.text.count("commits not in the offset journal") == 1

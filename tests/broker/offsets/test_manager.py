@@ -8,6 +8,7 @@ import trio
 from tests.broker.builders import read, versioned
 from tests.golden.exchanges import exchanges_of
 from tests.golden.golden import VERSIONS, unpack_store
+from tests.support.failing_disk import FailingDisk
 
 from rocketrio_broker.offsets.deleted_topics import DeletedTopics
 from rocketrio_broker.offsets.journal import OffsetJournal
@@ -161,21 +162,13 @@ def test_the_answer_to_43_is_written_as_java_writes_it() -> None:
 
 
 async def test_a_full_disk_delays_the_file_and_ends_nothing(autojump_clock: trio.abc.Clock) -> None:
-    class FullDisk(MemoryDisk):
-        full = True
-
-        def rename(self, old: Path, new: Path) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().rename(old, new)
-
-    disk = FullDisk()
+    disk = FailingDisk("rename")
     offsets = manager(disk)
     async with trio.open_nursery() as nursery:
         offsets.commit_offset("G", "T", 0, 5)
         await nursery.start(offsets.run)
         await trio.sleep(12)
-        disk.full = False
+        disk.fails_at = ""
         await trio.sleep(5)
         again = manager(disk)
         again.load()
@@ -353,21 +346,13 @@ def test_file_with_the_offsets_of_the_snapshot_was_not_changed(
 
 
 def test_rocketrio_file_that_could_not_be_written_for_long_is_recognized() -> None:
-    class FullDisk(MemoryDisk):
-        full = False
-
-        def rename(self, old: Path, new: Path) -> None:
-            if self.full and new == FILE:
-                raise OSError(28, "No space left on device")
-            super().rename(old, new)
-
-    disk = FullDisk()
+    disk = FailingDisk(where=str(FILE))
     offsets = manager(disk)
     for offset in range(40):
         offsets.commit_offset("G", "T", 0, offset)
         with suppress(ConfigFileError):
             offsets.persist()
-        disk.full = offset >= 9
+        disk.fails_at = "rename" if offset >= 9 else ""
     assert b"{0:9" in read(disk, FILE)
     again = loaded(disk)
     assert again.query_offset("G", "T", 0) == 39

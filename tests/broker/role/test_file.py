@@ -5,6 +5,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from tests.support.failing_disk import FailingDisk
 from tests.support.faulty_disk import FaultyDisk
 
 from rocketrio_broker.role.file import FILE_NAME, PendingHandOver, RoleAndId, RoleFile
@@ -46,6 +47,19 @@ async def test_changed_settings_override_the_held_role(caplog: pytest.LogCapture
     assert "settings=slave 5 before=sync-master 0 held=slave 3" in caplog.text
 
 
+async def test_settings_of_the_last_order_leave_what_came_after_it() -> None:
+    disk = MemoryDisk()
+    file = role_file(disk)
+    await file.hold(SLAVE, is_order=True)  # And the operator writes it into the settings.
+    await file.hold(MASTER, taken="t1")  # A hand-over.
+    started = role_file(disk, SLAVE)
+    assert (started.apply(SLAVE), started.taken) == (MASTER, "t1")
+    later = attrs.evolve(MASTER, role="slave", broker_id=4)
+    await started.hold(later)
+    assert role_file(disk, SLAVE).apply(SLAVE) == later
+    assert role_file(disk, MASTER).apply(MASTER) == MASTER  # Changed again, without an order.
+
+
 async def test_hand_over_that_was_not_over_is_known_at_the_next_start() -> None:
     disk = MemoryDisk()
     pending = PendingHandOver("10.0.0.11:10911", "t1", RoleAndId.of(MASTER))
@@ -67,13 +81,31 @@ async def test_unreadable_or_impossible_content_is_ignored(content: bytes) -> No
     assert role_file(disk).apply(MASTER) == MASTER
 
 
-class FullDisk(MemoryDisk):
-    def rename(self, old: Path, new: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
 async def test_role_that_cannot_be_written_is_not_held() -> None:
-    file = role_file(FullDisk())
+    file = role_file(FailingDisk("rename"))
     with pytest.raises(ConfigFileError):
         await file.hold(SLAVE)
     assert file.apply(MASTER) == MASTER
+
+
+class UnsyncedOnce(MemoryDisk):
+    """A disk that fails the next sync of a folder, after the file has its new content."""
+
+    fails = False
+
+    def sync_directory(self, path: Path) -> None:
+        if self.fails:
+            self.fails = False
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync_directory(path)
+
+
+async def test_role_is_written_again_after_a_sync_that_failed() -> None:
+    disk = UnsyncedOnce()
+    file = role_file(disk)
+    await file.hold(MASTER, taken="t1")
+    disk.fails = True
+    with pytest.raises(ConfigFileError):
+        await file.hold(SLAVE, taken="t1")
+    await file.hold(MASTER, taken="t1")
+    assert role_file(disk).apply(MASTER) == MASTER

@@ -1,8 +1,7 @@
-from pathlib import Path
-
 import attrs
 import pytest
 from tests.support.clocks import SettableClock
+from tests.support.failing_disk import FailingDisk
 from tests.support.stores import SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.message_store import MessageStore
@@ -172,23 +171,15 @@ async def test_slave_and_full_disk_refuse() -> None:
 
 
 async def test_no_space_for_the_next_file_refuses_and_recovers() -> None:
-    class FullDisk(MemoryDisk):
-        full = False
-
-        def rename(self, old: Path, new: Path) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().rename(old, new)
-
-    disk = FullDisk()
+    disk = FailingDisk()
     async with opened(disk) as store:
         stored(store.append(put_of(bytes(15_000))))
-        disk.full = True
+        disk.fails_at = "rename"
         refused = store.append(put_of(bytes(15_000)))
         assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED
         assert "No space" in refused.remark
         stored(store.append(put_of(bytes(100))))
-        disk.full = False
+        disk.fails_at = ""
         stored(store.append(put_of(bytes(15_000))))
         assert len(read_all(store, "orders")) == 3
 
@@ -196,22 +187,14 @@ async def test_no_space_for_the_next_file_refuses_and_recovers() -> None:
 async def test_full_disk_is_logged_at_intervals_and_shown_while_it_lasts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class FullDisk(MemoryDisk):
-        full = False
-
-        def rename(self, old: Path, new: Path) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().rename(old, new)
-
     def lines(event: str) -> int:
         return caplog.text.count(f" {event} refused=")
 
-    disk, clock = FullDisk(), SettableClock()
+    disk, clock = FailingDisk(), SettableClock()
     async with opened(disk, clock=clock) as store:
         stored(store.append(put_of(bytes(15_000))))
         assert store.problems() == []
-        disk.full = True
+        disk.fails_at = "rename"
         for _ in range(1000):
             store.append(put_of(bytes(15_000)))
         assert lines("no room") == 1
@@ -226,7 +209,7 @@ async def test_full_disk_is_logged_at_intervals_and_shown_while_it_lasts(
         for _ in range(1000):
             store.append(put_of(bytes(15_000)))
         assert lines("no room") == 2
-        disk.full = False
+        disk.fails_at = ""
         stored(store.append(put_of(bytes(15_000))))
         assert lines("room again") == 2
         assert store.problems() == []

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from tests.support.failing_disk import FailingDisk
 from tests.support.records import plain_record
 
 from rocketrio_broker.store.commit_log import CommitLog
@@ -116,16 +117,11 @@ def test_truncate_to_the_beginning_continues_at_the_same_address() -> None:
 
 
 def test_full_disk_leaves_the_log_as_it_was() -> None:
-    class FullDisk(MemoryDisk):
-        def rename(self, old: Path, new: Path) -> None:
-            if len(log.files.files) == 1:
-                raise OSError(28, "No space left on device")
-            super().rename(old, new)
-
-    disk = FullDisk()
+    disk = FailingDisk()
     log = made(disk)
     log.claim(4000)
     log.append(bytes(4000))
+    disk.fails_at = "rename"
     with pytest.raises(OSError, match="No space"):
         log.claim(500)
     assert log.max_offset == 4000

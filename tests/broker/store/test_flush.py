@@ -4,6 +4,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from tests.support.failing_disk import FailingDisk
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.stores import ROOT, SMALL, opened, put_of, read_all, stored
 
@@ -65,22 +66,14 @@ async def test_a_long_tail_is_written_at_once() -> None:
 
 
 async def test_full_disk_for_queue_entries_is_survived(autojump_clock: trio.abc.Clock) -> None:
-    class FullDisk(MemoryDisk):
-        full = False
-
-        def make_directory(self, path: object) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().make_directory(path)  # type: ignore[arg-type]
-
-    disk = FullDisk()
+    disk = FailingDisk()
     async with opened(disk) as store:
-        disk.full = True
+        disk.fails_at = "make_directory"
         stored(store.append(put_of()))
         await trio.sleep(65)
         assert store.get_message("orders", 0, 0, 32).message_count == 1
         assert queue_bytes(disk) == 0
-        disk.full = False
+        disk.fails_at = ""
         await trio.sleep(1.5)
         assert queue_bytes(disk) > 0
 

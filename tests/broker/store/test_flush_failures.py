@@ -1,48 +1,15 @@
 """Disks that refuse a write or a sync: what waits for the next round, and what ends the store."""
 
-from pathlib import Path
-
 import attrs
 import pytest
 import trio
+from tests.support.failing_disk import FailingDisk
 from tests.support.stores import ROOT, SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.checkpoint import read_checkpoint
-from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.errors import NotClosedError, NotOpenedError, SyncFailedError
-from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 CHECKPOINT = ROOT / "checkpoint"
-
-
-class FailingDisk(MemoryDisk):
-    """Fails at one kind of operation, for paths with a word in them."""
-
-    fails_at = ""
-    word = ""
-
-    def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        return _Failing(super().open(path, create=create), self, path)  # type: ignore[return-value]
-
-    def may(self, what: str, path: Path) -> None:
-        if what == self.fails_at and self.word in str(path):
-            raise OSError(28, "No space left on device")
-
-
-class _Failing:
-    def __init__(self, file: DiskFile, disk: FailingDisk, path: Path) -> None:
-        self._file, self._disk, self._path = file, disk, path
-
-    def pwrite(self, data: bytes, offset: int) -> None:
-        self._disk.may("pwrite", self._path)
-        self._file.pwrite(data, offset)
-
-    def fdatasync(self) -> None:
-        self._disk.may("fdatasync", self._path)
-        self._file.fdatasync()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +24,7 @@ async def test_full_disk_during_a_checkpoint_delays_it(
     async with opened(disk, config) as store:
         end = stored(store.append(put_of())).end_offset
         stored(store.append(put_of(queue_id=1)))
-        disk.fails_at, disk.word = fails_at, word
+        disk.fails_at, disk.where = fails_at, f"*{word}*"
         await trio.sleep(60)
         assert store.writable
         assert len(read_all(store, "orders")) == 1
@@ -78,7 +45,7 @@ async def test_queue_that_cannot_be_written_holds_no_other_up(
     async with opened(disk) as store:
         for topic in ("a-bad-one", "orders"):
             stored(store.append(put_of(topic=topic)))
-        disk.fails_at, disk.word = "pwrite", "a-bad-one"
+        disk.fails_at, disk.where = "pwrite", "*a-bad-one*"
         await trio.sleep(62)
         assert [bool(queue.unwritten_size) for queue in store.queue_table] == [True, False]
         disk.fails_at = ""
@@ -96,7 +63,7 @@ async def test_sync_that_fails_ends_the_store_and_leaves_it_as_crashed(
     async def run() -> None:
         async with opened(disk, config) as store:
             stored(store.append(put_of(properties=b"KEYS\1k")))
-            disk.fails_at, disk.word = "fdatasync", word
+            disk.fails_at, disk.where = "fdatasync", f"*{word}*"
             await trio.sleep_forever()
 
     with pytest.raises(SyncFailedError, match=r"a sync failed: .*No space.*recovery finds"):
@@ -115,7 +82,7 @@ async def test_stop_on_a_full_disk_is_reported_and_loses_nothing(
     async def run() -> None:
         async with opened(disk) as store:
             stored(store.append(put_of()))
-            disk.fails_at, disk.word = "pwrite", "consumequeue"
+            disk.fails_at, disk.where = "pwrite", "*consumequeue*"
 
     with pytest.raises(NotClosedError, match=r"/data was not closed: .*No space"):
         await run()

@@ -1,69 +1,16 @@
 """Files of the log on a disk that has no room for them."""
 
-from pathlib import Path
-
 import pytest
+from tests.support.failing_disk import FailingDisk
 from tests.support.stores import ROOT, SMALL
 
-from rocketrio_broker.store.disk import Buffer, DiskFile
+from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
-from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryOpenFile
+from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 FOLDER = ROOT / "commitlog"
 SIZE = SMALL.mapped_file_size_commit_log
-STEPS = ("open", "truncate", "reserve", "fdatasync", "rename")
-
-
-class FailingFile(MemoryOpenFile):
-    __slots__ = ("_disk", "is_open")
-
-    def __init__(self, disk: "FailingDisk", file: DiskFile) -> None:
-        assert isinstance(file, MemoryOpenFile)
-        super().__init__(file.file, disk)
-        self._disk = disk
-        self._disk.open_count += 1
-        self.is_open = True
-
-    def truncate(self, size: int) -> None:
-        if size:
-            self._disk.may("truncate")
-        super().truncate(size)
-
-    def reserve(self, offset: int, size: int) -> None:
-        # As posix_fallocate on a full disk: what there is, is taken.
-        super().pwrite(bytes(1), offset)
-        self._disk.may("reserve")
-        super().reserve(offset, size)
-
-    def fdatasync(self) -> None:
-        self._disk.may("fdatasync")
-
-    def close(self) -> None:
-        if self.is_open:
-            self._disk.open_count -= 1
-        self.is_open = False
-
-
-class FailingDisk(MemoryDisk):
-    """Fails at one kind of operation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fails_at = ""
-        self.open_count = 0
-
-    def may(self, what: str) -> None:
-        if what == self.fails_at:
-            raise OSError(28, "No space left on device")
-
-    def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        if create:
-            self.may("open")
-        return FailingFile(self, super().open(path, create=create))
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.may("rename")
-        super().rename(old, new)
+STEPS = ("create", "truncate", "reserve", "fdatasync", "rename")
 
 
 def made(disk: MemoryDisk) -> MappedFileQueue:

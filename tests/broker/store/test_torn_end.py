@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 from tests.golden.golden import unpack_store
+from tests.support.failing_disk import FailingDisk
 from tests.support.stores import APACHE, ROOT, SMALL, crash, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_broker.store.errors import NotOpenedError
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
@@ -126,25 +128,16 @@ async def test_half_message_with_torn_properties_is_cut() -> None:
         assert offsets(store) == (first_end, 1)
 
 
-async def test_nothing_is_cut_where_it_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rocketrio_broker.store.errors import NotOpenedError
-
-    disk = MemoryDisk()
+async def test_nothing_is_cut_where_it_cannot_be_kept() -> None:
+    disk = FailingDisk()
     records = await written(disk, PROPERTIES, PROPERTIES)
     end = sum(map(len, records))
     damage(disk, bytes(17), end - 17)
-    with monkeypatch.context() as patch:
-        make = disk.make_directory
-
-        def full(path: Path) -> None:
-            if path.name == "cut":
-                raise OSError(28, "No space left on device")
-            make(path)
-
-        patch.setattr(disk, "make_directory", full)
-        with pytest.raises(NotOpenedError, match="No space left"):
-            async with opened(disk):
-                pytest.fail("opened, and threw the torn record away")
+    disk.fails_at, disk.where = "make_directory", "*/cut"
+    with pytest.raises(NotOpenedError, match="No space left"):
+        async with opened(disk):
+            pytest.fail("opened, and threw the torn record away")
+    disk.fails_at = ""
     async with opened(disk):
         (kept,) = cut_files(disk).values()
         assert kept == records[-1][:-17]

@@ -29,6 +29,20 @@ def test_disk_stays_as_it_was_when_the_plug_was_pulled() -> None:
     assert memory.open(FOLDER / "kept").pread(100, 0) == b"before"
 
 
+def test_what_is_written_into_a_mapping_after_the_kill_is_in_no_file() -> None:
+    memory, switch = MemoryDisk(), KillSwitch()
+    disk = switch.disk(memory)
+    disk.make_directory(FOLDER)
+    file = disk.open(FOLDER / "index", create=True)
+    file.truncate(6)
+    mapping = file.map()
+    mapping[:6] = b"before"
+    switch.kill()
+    mapping[:6] = b"after!"
+    file.map()[:6] = b"later!"
+    assert memory.open(FOLDER / "index").pread(100, 0) == b"before"
+
+
 async def test_nothing_is_sent_or_dialled_after_the_kill(autojump_clock: MockClock) -> None:
     network, switch = MemoryNetwork(), KillSwitch()
     host = network.host("10.0.0.1")

@@ -1,5 +1,8 @@
 """Who follows whom and how far behind, put together from what each broker says."""
 
+import re
+from pathlib import Path
+
 import attrs
 import msgspec
 
@@ -8,10 +11,13 @@ from rocketrio.admin.cluster_status import (
     NO_WRITES,
     NOT_CONNECTED,
     NOT_REACHABLE,
+    REFUSED,
+    TAKES_WRITES,
     BrokerAnswers,
     BrokerDescription,
     cluster_status,
 )
+from rocketrio_broker.ha.client import HAClientState
 from rocketrio_protocol.ha.status import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
@@ -168,3 +174,43 @@ def test_master_followed_by_more_slaves_than_are_registered_has_a_problem() -> N
     assert problem(0.1, registered=2) is None
     assert problem(0.1, 12.0, registered=1) is None, "a connection that its slave has left"
     assert problem(None, None, registered=1) is None, "Apache's masters do not report it"
+
+
+def test_state_has_an_id_for_programs() -> None:
+    own = OwnStatus(role="sync-master", broker_id=0)
+    writing = BrokerAnswers(broker(0), HARuntimeInfo(master=True, rocketrio=own))
+    refusing = BrokerAnswers(
+        broker(0),
+        HARuntimeInfo(master=True, rocketrio=msgspec.structs.replace(own, refusal="disk full")),
+    )
+    connection = HAConnectionRuntimeInfo(addr="h:40000", slave_ack_offset=990, diff=10)
+    apaches = BrokerAnswers(broker(1, end=990))
+    states = {
+        one.state: one.state_id
+        for found in (
+            cluster_status([writing, *(slave_in(state) for state in HAClientState)]),
+            cluster_status([refusing, BrokerAnswers(broker(1), problem="no answer")]),
+            cluster_status([master_of(connection), apaches]),
+            cluster_status([master_of(), BrokerAnswers(broker(1), problem="no", is_refused=True)]),
+            cluster_status([master_of(), apaches]),
+        )
+        for one in found
+        if one.state is not None
+    }
+    assert states == {state.text: state.value for state in HAClientState} | {
+        TAKES_WRITES: "takes_writes",
+        NO_WRITES: "takes_no_writes",
+        NOT_REACHABLE: "not_reachable",
+        REFUSED: "access_refused",
+        CONNECTED: "connected",
+        NOT_CONNECTED: "not_connected",
+    }
+    page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    [named] = re.findall(r"Compare `state_id` in programs: (.+?)\n- ", page, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", named)) - {"state"} == set(states.values())
+
+
+def slave_in(state: HAClientState) -> BrokerAnswers:
+    client = HAClientRuntimeInfo(rocketrio_state=state.text, rocketrio_state_id=state.value)
+    number = 1 + list(HAClientState).index(state)
+    return BrokerAnswers(broker(number), HARuntimeInfo(ha_client_runtime_info=client))

@@ -24,10 +24,10 @@ from rocketrio import (
 from rocketrio.admin import GroupLag, LagReport, Owner
 from rocketrio.admin.diagnosis import diagnosis_of
 from rocketrio.admin.diagnosis.checks import check_lag
-from rocketrio.admin.diagnosis.rule import Status
 from rocketrio.admin.lag import LagWindow
 from rocketrio.admin.reset_plan import target_of
 from rocketrio.cluster.connections import Connections
+from rocketrio.thresholds import Status
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.stats import (
     Connection,

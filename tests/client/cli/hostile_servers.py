@@ -18,6 +18,8 @@ EVIL: Final = "EVIL"
 HOSTILE: Final = "\x1b]0;PWNED\x07\x1b[31m\r\nFORGED\u202e\u009b[bold]x[/bold]"
 Mode = Literal["names", "refuses"]
 RESPONSE = 1
+TLS_HANDSHAKE: Final = 0x16
+"""The first byte of a connection with TLS."""
 
 
 def _everywhere(value: Any, change: Callable[[str], str]) -> Any:
@@ -115,10 +117,10 @@ def _is_properties(body: bytes) -> bool:
 
 
 def _copy(source: socket.socket, sink: socket.socket, change: Callable[[bytes], bytes]) -> None:
-    # A client may also begin with TLS, which is no frame.
     with suppress(OSError, ValueError), closing(source), closing(sink):
         stream = source.makefile("rb")
-        while head := stream.read(4):
+        # A client may also begin with TLS, which is no frame; no frame is so long that it begins like this.
+        while (head := stream.read(4)) and head[0] != TLS_HANDSHAKE:
             frame = head + stream.read(int.from_bytes(head))
             sink.sendall(change(frame))
 

@@ -18,11 +18,11 @@ from tests.support.commands import LIMIT, ROCKETRIO, Run, in_cluster
 from rocketrio import Message, MessageQueue, open_admin, open_producer
 from rocketrio.admin import GroupLag, LagReport
 from rocketrio.admin.diagnosis.checks import check_lag
-from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.lag import LagWindow
 from rocketrio.cli import refining
 from rocketrio.cli.output import Output
 from rocketrio.cli.refining import refined, seconds_of
+from rocketrio.thresholds import Limits, Status
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.lag import Judgement, Verdict
 

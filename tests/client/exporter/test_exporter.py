@@ -28,10 +28,11 @@ from rocketrio.exporter.details import (
     TOPIC_SIZE,
     Answers,
 )
-from rocketrio.exporter.names import NAMES, page_of
+from rocketrio.exporter.names import page_of
 from rocketrio.exporter.offsets import Total
 from rocketrio.exporter.rounds import BrokerFound, Round, Rounds
 from rocketrio.exporter.service import Exporter
+from rocketrio.limits import EXPORTER_NAMES
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 from rocketrio_broker.offsets.version import Commit
 from rocketrio_protocol.bodies.running_info import ConsumeStatus
@@ -71,7 +72,7 @@ class Exported:
 @asynccontextmanager
 async def exporting(
     *,
-    names: tuple[str, ...] = NAMES,
+    names: tuple[str, ...] = EXPORTER_NAMES,
     include_groups: str = "",
     sizes: bool = False,
     members: bool = False,

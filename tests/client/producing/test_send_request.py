@@ -1,18 +1,18 @@
 """The bytes of a send mean what its header object does."""
 
 import pytest
+from tests.support.raw_frames import command_of
 
 from rocketrio.producing.outgoing import Outgoing, encode_messages, encode_single
 from rocketrio.producing.send_request import SendRequest
 from rocketrio_protocol.codes import SerializeType
-from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
 from rocketrio_protocol.credentials import Credentials
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, FrameDecoder
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.signature import Signer
 
@@ -22,11 +22,6 @@ NOW_MS = 1_700_000_000_123
 
 def request_of(outgoing: Outgoing, queue: MessageQueue = QUEUE) -> SendRequest:
     return SendRequest(outgoing, queue, "producers", NOW_MS)
-
-
-def decoded(frame: bytes) -> RemotingCommand:
-    (only,) = FrameDecoder().feed(frame)
-    return RemotingCommand.decode(only)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +38,11 @@ def test_single_message_frame_equals_its_encoded_header(message: Message) -> Non
     outgoing = encode_single(message, unique_id="ID")
     queue = MessageQueue(message.topic, "broker-a", 3)
     request = request_of(outgoing, queue)
-    command = decoded(request.json_frame(77))
+    command = command_of(request.json_frame(77))
     assert command.opaque == 77
     expected = request.command()
     expected.opaque = 77
-    assert command == decoded(expected.encode())
+    assert command == command_of(expected.encode())
     header = command.header(SendMessageRequestHeaderV2)
     assert header == outgoing.header(queue, group="producers", born_time_ms=NOW_MS)
     assert command.code == request.code == header.code
@@ -58,7 +53,7 @@ def test_batch_frame_equals_its_encoded_header() -> None:
     messages = [Message("orders", b"1"), Message("orders", b"2", keys="k")]
     outgoing = encode_messages(messages, unique_ids=["A", "B"])
     request = request_of(outgoing)
-    command = decoded(request.json_frame(1))
+    command = command_of(request.json_frame(1))
     header = command.header(SendBatchMessageRequestHeader)
     assert header == outgoing.header(QUEUE, group="producers", born_time_ms=NOW_MS)
     assert command.code == request.code == header.code
@@ -69,7 +64,7 @@ def test_other_encodings_are_made_of_the_same_fields() -> None:
     request = request_of(encode_single(Message("orders", b"body", keys="k"), unique_id="ID"))
     command = request.command()
     command.serialize_type = SerializeType.ROCKETMQ
-    assert decoded(command.encode()).ext_fields == decoded(request.json_frame(0)).ext_fields
+    assert command_of(command.encode()).ext_fields == command_of(request.json_frame(0)).ext_fields
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
@@ -83,11 +78,11 @@ def test_signed_frame_equals_its_encoded_signed_header(is_batch: bool, token: st
         else encode_single(message, unique_id="ID")
     )
     request = request_of(outgoing)
-    signed = decoded(request.json_frame(7, signer))
+    signed = command_of(request.json_frame(7, signer))
     command = request.command()
     assert signed.wire_fields() == signer.signed(command.ext_fields, command.body)
     outgoing.body = bytes(FRAME_SIZE_LIMIT - 1000)  # Too large for the short way.
-    assert decoded(request.json_frame(7, signer)).wire_fields() == (
+    assert command_of(request.json_frame(7, signer)).wire_fields() == (
         signer.signed(request.command().ext_fields, outgoing.body)
     )
 
@@ -100,7 +95,7 @@ def test_what_no_peer_takes_is_refused() -> None:
     outgoing = encode_single(Message("orders", b"x"), unique_id="ID")
     for size in (FRAME_SIZE_LIMIT - 200_000, FRAME_SIZE_LIMIT - 1000):
         outgoing.body = bytes(size)
-        assert decoded(request_of(outgoing).json_frame(0)).body == outgoing.body
+        assert command_of(request_of(outgoing).json_frame(0)).body == outgoing.body
     outgoing.body = bytes(FRAME_SIZE_LIMIT)
     with pytest.raises(LocalProtocolError, match="over the limit"):
         request_of(outgoing).json_frame(0)

@@ -33,6 +33,7 @@ from tests.cluster.histories.checker_standings import (
     writes_are_taken_by_those_that_may,
 )
 from tests.cluster.histories.events import (
+    AnsweredEarly,
     Event,
     HandedOver,
     LogsCompared,
@@ -141,7 +142,7 @@ def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
     """A former master waits for an operator, or for his rule, only if something was answered for what it has.
 
     Or if it may have been: a slave told it so; or the only slave has lost something since, and cannot say what it had;
-    or producers were answered without a slave. Of two slaves one may not have been asked. A stranger that does not
+    or something was answered without a slave. Of two slaves one may not have been asked. A stranger that does not
     identify itself may be an Apache slave.
     """
     mode = story.schedule.mode
@@ -160,12 +161,16 @@ def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
             for event in story.history.events
             if event.at <= wait.at and getattr(event, "broker", wait.broker) != wait.broker
         )
+        answered_early = any(
+            event.broker == wait.broker and event.at <= wait.at
+            for event in events_of(story, AnsweredEarly)
+        )
         is_unknown = "may have had it" in wait.why and "does not identify" not in wait.why
         is_wrong = (
             ("had acknowledged" in wait.why and not was_told)
             or (is_unknown and mode.slaves == 1 and not has_lost and not was_told)
             or ("before any slave" in wait.why and mode.role == "sync-master")
-            or ("not to wait" in wait.why and story.schedule.all_wait)
+            or ("before slaves had it" in wait.why and not answered_early)
         )
         if is_wrong:
             yield Violation("waits though nothing was acknowledged", "", wait)

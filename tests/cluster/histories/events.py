@@ -350,6 +350,13 @@ class Reported(Event):
 
 
 @attrs.frozen(kw_only=True)
+class AnsweredEarly(Event):
+    """A master answers success though slaves may not have the message: a send that does not wait, a deletion, ..."""
+
+    broker: int
+
+
+@attrs.frozen(kw_only=True)
 class LogsCompared(Event):
     """A broker has started, or begins to reign; another one runs whose log has an epoch in common with its own."""
 

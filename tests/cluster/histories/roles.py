@@ -7,9 +7,9 @@
 Each order goes with a change of the broker's own settings first, so that one that goes down comes back in the role it
 was given last; and it is repeated until the broker is in its role.
 
-Others change places by one command (`HandOver`), after which the brokers themselves say who leads, and settings that
-an order changed before are changed again; make a slave master while the master lives, which is to be refused (`Grab`);
-or decide which of two histories goes on (`Decision`).
+Others change places by one command (`HandOver`), after which the brokers themselves say who leads, whatever settings
+say that an order has changed before; make a slave master while the master lives, which is to be refused (`Grab`); or
+decide which of two histories goes on (`Decision`).
 
 Invariant: but for a grab no broker is made master before every other one is known not to be.
 """
@@ -39,6 +39,9 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.remoting.ports import split_addr
 
 ORDER_AGAIN_PAUSE: Final = 1.0
+ORDER_LIMIT: Final = 300.0
+"""Virtual seconds of orders to one broker. A name server lists a master that went silent for 120 s, and then all faults
+are over: a broker that is not in its role by now never will be."""
 LEVEL_LIMIT: Final = 8.0
 """Seconds a careful operator waits without a master until the other has all; then the first goes on."""
 FINDS_OUT_LIMIT: Final = 8.0
@@ -111,11 +114,7 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
 
 
 async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
-    """One command. That its outcome is not known is none of the operator's business: the brokers settle that.
-
-    Only the settings that an order has changed are: those of a broker that has taken over (`World.keep_role`).
-    Otherwise it would start in the role that they say, and the former master has stepped down for it.
-    """
+    """One command. That its outcome is not known is none of the operator's business: the brokers settle that."""
     old, new = world.master, world.member(change.to) if change.to else None
     to = None
     if new is not None and new.is_running and new.broker.config.is_slave:
@@ -130,8 +129,6 @@ async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
             world.number(split_addr(addr)[0]) for addr in (done.old_address, done.new_address)
         )
         world.history.add(HandedOver(at=now(), former=former, broker=broker))
-        for member in (world.cluster.members[former], world.cluster.members[broker]):
-            world.keep_role(member)
 
 
 async def _grab(world: World, admin: Admin, grab: Grab) -> None:
@@ -197,25 +194,34 @@ async def _has_all(world: World, new: Member) -> bool:
 
 
 async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool:
-    """Whether the broker is in the role, by this order or by its settings; not if another one leads meanwhile."""
+    """Whether the broker is in the role, by this order or by its settings; not if another one leads meanwhile.
+
+    Raises AssertionError if neither comes within `ORDER_LIMIT`.
+    """
     broker_id = next(world.new_ids) if role == "slave" else MASTER_ID
     before = member.config
     after = member.config = attrs.evolve(before, role=role, broker_id=broker_id)
-    world.edited.add(world.number(member.host))
-    while True:
-        try:
-            await admin.change_role(f"{member.host}:10911", role, broker_id)
-        except Error as error:
-            _note(world, f"{member.host} is not yet {role}: {error}")
-            if role != "slave" and world.has_master and world.master is not member:
-                member.config = before
-                return False
-        else:
-            if member.is_running:  # One that is starting answers too.
-                member.config = after
-                _note(world, f"{member.host} is {role}")
-                return True
-        await trio.sleep(ORDER_AGAIN_PAUSE)
+    reason = "no answer came"
+    with trio.move_on_after(ORDER_LIMIT):
+        while True:
+            try:
+                await admin.change_role(f"{member.host}:10911", role, broker_id)
+            except Error as error:
+                reason = str(error)
+                _note(world, f"{member.host} is not yet {role}: {reason}")
+                if role != "slave" and world.has_master and world.master is not member:
+                    member.config = before
+                    return False
+            else:
+                if member.is_running:  # One that is starting answers too.
+                    member.config = after
+                    _note(world, f"{member.host} is {role}")
+                    return True
+                reason = "it answered, and does not run yet"
+            await trio.sleep(ORDER_AGAIN_PAUSE)
+    raise AssertionError(
+        f"{member.host} did not become {role} in {ORDER_LIMIT:g} s of orders, one per second: {reason}"
+    )
 
 
 def _note(world: World, text: str) -> None:

@@ -181,7 +181,7 @@ class Schedule:
     uses: tuple[Use, ...] = ()
     """What is done beside the plain topic, see `uses/names.py`."""
     all_wait: bool = False
-    """Every send waits for slaves. After one that does not, nothing of its epoch is cut automatically."""
+    """Every send waits for slaves. After an answer that does not, nothing of its epoch is cut automatically."""
 
     def has_wrong_clock(self, begins: float, ends: float) -> bool:
         """Whether the clocks are ahead or behind at some moment of a time: then everything is due earlier or later."""

@@ -13,6 +13,7 @@ import attrs
 import trio
 from tests.cluster.histories.commits import note_commits
 from tests.cluster.histories.deterministic import run_deterministically
+from tests.cluster.histories.early_answers import note_early_answers
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
 from tests.cluster.histories.passing_topic import (
@@ -133,6 +134,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
         world = World(schedule, cluster, history)
         stack.enter_context(note_cuts(world))
         stack.enter_context(note_reports(world))
+        stack.enter_context(note_early_answers(world))
         stack.enter_context(note_commits(world))
         stack.enter_context(note_standings(world))
         rival = RivalMaster(world)

@@ -175,8 +175,6 @@ class World:
     """The master came back without any log while another broker has one: an operator decides which goes on."""
     new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
     """The ids for brokers that are made slaves. No id is given twice, because a hand-over exchanges two."""
-    edited: set[int] = attrs.Factory(set)
-    """Brokers whose settings an operator has changed."""
     folder: Path = attrs.Factory(new_folder)
     """For the files of its clients, which are real ones."""
     _hosts: dict[str, str] = attrs.Factory(dict)
@@ -548,12 +546,6 @@ class World:
         elif did_lead and not standing.leads:
             self.end_reign(member)
 
-    def keep_role(self, member: Member) -> None:
-        """If an operator has changed its settings, change them to the role it holds: they count at its next start."""
-        if self.number(member.host) in self.edited and member.is_running:
-            held = member.broker.config
-            member.config = attrs.evolve(member.config, role=held.role, broker_id=held.broker_id)
-
     def end_reign(self, member: Member) -> None:
         """If this broker was the master, it takes nothing more from now on."""
         number = self.number(member.host)
@@ -574,7 +566,6 @@ class World:
                 self.history.add(TwoMasters(at=now(), broker=number, other=self.number(other.host)))
         if self._reigning is not None:
             self.end_reign(self.cluster.members[self._reigning])
-        self.keep_role(member)  # One that has taken over is master, whenever it leads.
         before = self._told[number]
         is_empty = self._log_end(member)[0] == 0
         self.has_new_log = is_empty and any(end for _, end, _ in before.ends)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.golden import VERSIONS, unpack_store
-from tests.support.records import plain_fields, record_fields
+from tests.support.records import plain_fields, plain_record, record_fields
 
 from rocketrio_protocol.columns import decode as columns_module
 from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
@@ -142,7 +142,7 @@ def test_well_formed_properties_of_every_shape(
     ]
     _assert_equal_to_messages(
         b"".join(
-            encode_record(**plain_fields(properties=text.encode(), body=b"x" * place))
+            plain_record(properties=text.encode(), body=b"x" * place)
             for place, text in enumerate(strings)
         )
     )
@@ -152,9 +152,7 @@ def test_a_block_of_more_names_than_bits() -> None:
     texts = [
         "\x02".join(f"name-{(row * 5 + i) % 90}\x01{i}" for i in (0, 1, 2, 0)) for row in range(90)
     ]
-    _assert_equal_to_messages(
-        b"".join(encode_record(**plain_fields(properties=t.encode())) for t in texts)
-    )
+    _assert_equal_to_messages(b"".join(plain_record(properties=t.encode()) for t in texts))
 
 
 @pytest.mark.parametrize("one", [
@@ -174,14 +172,12 @@ def test_strings_of_one_length_with_something_odd(one: bytes, all_so: bool) -> N
     plain = b"A\x01b\x02KEYS\x01d\x02"
     for at in range(4):
         texts = [one if all_so or place == at else plain for place in range(4)]
-        _assert_equal_to_messages(
-            b"".join(encode_record(**plain_fields(properties=text)) for text in texts)
-        )
+        _assert_equal_to_messages(b"".join(plain_record(properties=text) for text in texts))
 
 
 def test_repeated_names_at_the_same_places_count_once() -> None:
     texts = [f"KEYS\x01{row}\x02A\x01a\x02KEYS\x01k{row}\x02A\x01b".encode() for row in range(20)]
-    chunk = b"".join(encode_record(**plain_fields(properties=text)) for text in texts)
+    chunk = b"".join(plain_record(properties=text) for text in texts)
     _assert_equal_to_messages(chunk)
     assert decode_columns(chunk, ["keys"])["keys"].to_pylist() == [f"k{n}" for n in range(20)]
 
@@ -191,8 +187,8 @@ def test_repeated_names_at_the_same_places_count_once() -> None:
 )
 def test_topics_alike_and_not(other: bytes) -> None:
     topics = [b"topic", b"topic", other, b"topic"]
-    _assert_equal_to_messages(b"".join(encode_record(**plain_fields(topic=t)) for t in topics))
-    _assert_equal_to_messages(encode_record(**plain_fields(topic=other)) * 3)
+    _assert_equal_to_messages(b"".join(plain_record(topic=t) for t in topics))
+    _assert_equal_to_messages(plain_record(topic=other) * 3)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -212,8 +208,8 @@ def test_few_messages_are_decoded_one_by_one_to_the_same_columns(
     monkeypatch.setattr(columns_module, "_FEW_MESSAGES", 64)
     hosts = {"born_host": pack_host("::1", 1), "topic": b"t" * 200}
     records = [
-        encode_record(**plain_fields()),
-        encode_record(**plain_fields(**hosts, properties=b"")),
+        plain_record(),
+        plain_record(**hosts, properties=b""),
     ]
     for count in (0, 1, 20, 40):
         _assert_equal_to_messages(b"".join(records) * count)
@@ -227,19 +223,19 @@ def test_mixed_rows_of_ipv6_long_topics_and_compressed_bodies() -> None:
         {"body": compress(b"inflated " * 50), "sys_flag": 0x301},
         {"properties": b""},
     ]
-    records = [encode_record(**plain_fields(queue_offset=at, **kinds[at % 5])) for at in range(50)]
+    records = [plain_record(queue_offset=at, **kinds[at % 5]) for at in range(50)]
     _assert_equal_to_messages(b"".join(records))
     _assert_equal_to_messages(b"".join(records), inflate=False)
 
 
 def test_any_kind_of_buffer_is_taken() -> None:
-    chunk = encode_record(**plain_fields()) * 3
+    chunk = plain_record() * 3
     for buffer in (bytearray(chunk), memoryview(chunk), memoryview(b"ab" + chunk)[2:]):
         assert decode_columns(buffer, ["body", "tags"])["body"].to_pylist() == [b"hello"] * 3
 
 
 def test_columns_outlive_their_chunk() -> None:
-    chunk = bytearray(encode_record(**plain_fields()) * 3)
+    chunk = bytearray(plain_record() * 3)
     decoded = decode_columns(chunk, COLUMN_TYPES)
     expected = {name: array.to_pylist() for name, array in decoded.items()}
     chunk[:] = bytes(len(chunk))
@@ -247,7 +243,7 @@ def test_columns_outlive_their_chunk() -> None:
 
 
 def test_only_wanted_columns_in_their_order() -> None:
-    chunk = encode_record(**plain_fields())
+    chunk = plain_record()
     assert list(decode_columns(chunk, ["body", "queue_id"])) == ["body", "queue_id"]
     with pytest.raises(
         LocalProtocolError, match="unknown column bodies; available: topic, queue_id"
@@ -256,9 +252,7 @@ def test_only_wanted_columns_in_their_order() -> None:
 
 
 def test_checksums_are_compared_when_asked() -> None:
-    chunk = encode_record(**plain_fields()) * 2 + encode_record(
-        **plain_fields(body_crc=1, queue_offset=77)
-    )
+    chunk = plain_record() * 2 + plain_record(body_crc=1, queue_offset=77)
     decode_columns(chunk, ["body"])
     with pytest.raises(RemoteProtocolError, match="orders queue 3 offset 77 does not match"):
         decode_columns(chunk, ["queue_id"], check_crc=True)
@@ -271,9 +265,7 @@ def test_times_beyond_what_a_datetime_can_hold_are_null(
     monkeypatch.setattr(columns_module, "_FEW_MESSAGES", few)
     beyond = (2**63 - 1, -(2**63), 2**53, LAST_TIME_MS + 1, FIRST_TIME_MS - 1)
     inside = (0, LAST_TIME_MS, FIRST_TIME_MS)
-    chunk = b"".join(
-        encode_record(**plain_fields(born_time_ms=t, store_time_ms=t)) for t in (*inside, *beyond)
-    )
+    chunk = b"".join(plain_record(born_time_ms=t, store_time_ms=t) for t in (*inside, *beyond))
     columns = decode_columns(chunk, ["born_time", "store_time"])
     for array in columns.values():
         assert array.to_pylist() == [*map(_timestamp, inside), *[None] * len(beyond)]
@@ -281,9 +273,7 @@ def test_times_beyond_what_a_datetime_can_hold_are_null(
 
 @pytest.mark.parametrize("equal_sizes", [True, False])
 def test_starts_are_found_for_equal_and_other_sizes(equal_sizes: bool) -> None:
-    records = [
-        encode_record(**plain_fields(body=b"x" * (5 if equal_sizes else at))) for at in range(20)
-    ]
+    records = [plain_record(body=b"x" * (5 if equal_sizes else at)) for at in range(20)]
     starts = record_starts(b"".join(records)).tolist()
     assert starts == [sum(map(len, records[:at])) for at in range(20)]
 
@@ -304,7 +294,7 @@ def test_damage_raises_only_protocol_errors(
 
 
 def test_hosts_that_do_not_fit_the_last_record_are_refused() -> None:
-    shortest = bytearray(encode_record(**plain_fields(body=b"", topic=b"", properties=b"")))
+    shortest = bytearray(plain_record(body=b"", topic=b"", properties=b""))
     shortest[39] = 0x30
     with pytest.raises(RemoteProtocolError, match="at byte 91: its hosts do not fit"):
         decode_columns(shortest[:39] + b"\0" + shortest[40:] + shortest, ["body"])
@@ -322,7 +312,7 @@ def test_hosts_that_do_not_fit_the_last_record_are_refused() -> None:
     ],
 )
 def test_damage_is_refused_with_its_place(at: int, value: int, why: str) -> None:
-    record = encode_record(**plain_fields())
+    record = plain_record()
     chunk = bytearray(record * 3)
     chunk[len(record) + at] = value
     with pytest.raises(RemoteProtocolError, match=f"at byte {len(record)}: .*") as caught:
@@ -334,7 +324,7 @@ def test_bodies_that_would_grow_too_large_together_are_refused_with_how_many_fit
     size = 50 * 1024 * 1024
     bomb = {"sys_flag": 1, "body": zlib.compress(bytes(size))}
     for before in (0, 30):
-        chunk = encode_record(**plain_fields()) * before + encode_record(**plain_fields(**bomb)) * 3
+        chunk = plain_record() * before + plain_record(**bomb) * 3
         with pytest.raises(TooMuchToInflateError) as caught:
             decode_columns(chunk, ["body"])
         assert caught.value.fitting == before + INFLATE_LIMIT // size

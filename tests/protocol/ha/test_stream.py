@@ -1,12 +1,12 @@
 """The replication stream: any split, hostile sizes, and the bytes of Apache's peers."""
 
-import itertools
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import RecordedFrame, recorded_frames
+from tests.support.raw_frames import split_at
 
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha.stream import (
@@ -30,11 +30,6 @@ def streams(run: str, *, from_slave: bool) -> list[bytes]:
     frames = [frame for frame in ha_frames(run) if frame.from_dialer == from_slave]
     connections = sorted({frame.connection for frame in frames})
     return [b"".join(f.data for f in frames if f.connection == number) for number in connections]
-
-
-def split(data: bytes, cuts: list[int]) -> list[bytes]:
-    points = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[start:end] for start, end in itertools.pairwise(points)]
 
 
 def laid_out(chunks: list[bytes]) -> tuple[dict[int, bytes], list[int]]:
@@ -101,7 +96,7 @@ def test_any_split_gives_the_same(transfers: list[tuple[int, bytes]], cuts: list
     )
     decoder = TransferDecoder()
     received: list[tuple[int, bytes]] = []
-    for chunk in split(stream, cuts):
+    for chunk in split_at(stream, cuts):
         for part in decoder.feed(chunk):
             if part.physical_offset > part.transfer_start:
                 offset, before = received.pop()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import VERSIONS, remoting_frames, unpack_store
-from tests.support.records import encoded_again, plain_fields, record_fields
+from tests.support.records import encoded_again, plain_record, record_fields
 
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import MessageExt, decode_messages
@@ -149,14 +149,14 @@ def _head(size: int, magic: int) -> bytes:
     ],
 )
 def test_bytes_that_are_not_a_message_are_refused_with_their_place(data: bytes, why: str) -> None:
-    record = encode_record(**plain_fields())
+    record = plain_record()
     with pytest.raises(RemoteProtocolError, match=f"at byte {len(record)}: .*") as caught:
         decode_messages(record + data)
     assert why.replace("99", str(len(record) + 99)) in str(caught.value)
 
 
 def test_a_chunk_that_lacks_its_last_byte_is_refused() -> None:
-    record = encode_record(**plain_fields())
+    record = plain_record()
     with pytest.raises(
         RemoteProtocolError, match=f"byte {len(record)}: its size {len(record)} exceeds"
     ):
@@ -184,8 +184,8 @@ def test_an_empty_chunk_has_no_messages() -> None:
         (_head(0, MAGIC_V1) + bytes(100), RecordStatus.CORRUPT, 0, "size of a record is 0"),
         (_head(1, 2) + bytes(100), RecordStatus.CORRUPT, 0, "magic is 0x00000002"),
         (_head(2**31 - 1, MAGIC_V2), RecordStatus.INCOMPLETE, 2**31 - 1, "8 are there"),
-        (encode_record(**plain_fields(body_crc=5)), RecordStatus.CORRUPT, 0, "CRC"),
-        (encode_record(**plain_fields())[:-1], RecordStatus.INCOMPLETE, 143, "142 are there"),
+        (plain_record(body_crc=5), RecordStatus.CORRUPT, 0, "CRC"),
+        (plain_record()[:-1], RecordStatus.INCOMPLETE, 143, "142 are there"),
     ],
 )
 def test_scanner_reports_what_it_finds(
@@ -201,7 +201,7 @@ def test_scanner_reports_what_it_finds(
     ("at", "problem"), [(84, "body length"), (93, "topic length"), (100, "do not add up")]
 )
 def test_inner_lengths_must_make_the_size(at: int, problem: str) -> None:
-    record = bytearray(encode_record(**plain_fields()))
+    record = bytearray(plain_record())
     record[at] = 0x70
     header = scan_record(record, 0, len(record))
     assert header.status is RecordStatus.CORRUPT
@@ -209,17 +209,13 @@ def test_inner_lengths_must_make_the_size(at: int, problem: str) -> None:
 
 
 def test_checksum_is_checked_only_when_asked() -> None:
-    record = encode_record(**plain_fields(body_crc=5))
+    record = plain_record(body_crc=5)
     assert scan_record(record, 0, len(record), check_crc=False).status is RecordStatus.RECORD
 
 
 def test_long_topics_make_version_two() -> None:
-    assert encode_record(**plain_fields(topic=b"t" * 127))[4:8] == (MAGIC_V1 & 0xFFFFFFFF).to_bytes(
-        4
-    )
-    assert encode_record(**plain_fields(topic=b"t" * 128))[4:8] == (MAGIC_V2 & 0xFFFFFFFF).to_bytes(
-        4
-    )
+    assert plain_record(topic=b"t" * 127)[4:8] == (MAGIC_V1 & 0xFFFFFFFF).to_bytes(4)
+    assert plain_record(topic=b"t" * 128)[4:8] == (MAGIC_V2 & 0xFFFFFFFF).to_bytes(4)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +228,7 @@ def test_long_topics_make_version_two() -> None:
 )
 def test_what_cannot_be_stored_is_refused(changes: dict[str, bytes], why: str) -> None:
     with pytest.raises(LocalProtocolError, match=why):
-        encode_record(**plain_fields(**changes))
+        plain_record(**changes)
 
 
 def test_padding_needs_room_for_its_head() -> None:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clocks import SettableClock
 
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.record.layout import pack_host
@@ -41,54 +42,46 @@ def test_split_message_ids_splits_at_commas() -> None:
     assert split_message_ids("") == []
 
 
-class _Clock:
-    def __init__(self, now_ms: int) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
-def _generator(clock: _Clock, ip: str = "10.1.2.3") -> UniqueIdGenerator:
+def _generator(clock: SettableClock, ip: str = "10.1.2.3") -> UniqueIdGenerator:
     return UniqueIdGenerator(
-        ip=ip, process_id=0x12345, wall_clock_ms=clock, instance_hash=0x89ABCDEF
+        ip=ip, process_id=0x12345, wall_clock_ms=clock.now_ms, instance_hash=0x89ABCDEF
     )
 
 
 def test_unique_id_is_laid_out_as_java_does() -> None:
     month_start = 1_764_547_200_000  # 2025-12-01T00:00:00Z
-    clock = _Clock(month_start + 0x1234)
+    clock = SettableClock(month_start + 0x1234)
     generator = _generator(clock)
     assert generator.next() == "0A010203" + "2345" + "89ABCDEF" + "00001234" + "0000"
-    clock.now_ms += 1
+    clock.now += 1
     assert generator.next() == "0A010203" + "2345" + "89ABCDEF" + "00001235" + "0001"
 
 
 def test_unique_id_of_an_ipv6_producer_has_56_digits() -> None:
-    assert len(_generator(_Clock(0), "2001:db8::1").next()) == 56
+    assert len(_generator(SettableClock(0), "2001:db8::1").next()) == 56
 
 
 # December; leap February
 @pytest.mark.parametrize("before_month_end", [1_767_225_599_999, 1_709_251_199_999])
 def test_time_starts_again_with_each_month(before_month_end: int) -> None:
-    clock = _Clock(before_month_end)
+    clock = SettableClock(before_month_end)
     generator = _generator(clock)
     assert generator.next()[20:28] > "8F000000"
-    clock.now_ms += 1
+    clock.now += 1
     assert generator.next()[20:28] == "00000000"
-    clock.now_ms -= 1
+    clock.now -= 1
     assert generator.next()[20:28] > "8F000000"
 
 
 def test_counter_makes_ids_of_one_millisecond_unique_and_wraps() -> None:
-    generator = _generator(_Clock(5))
+    generator = _generator(SettableClock(5))
     ids = [generator.next() for _ in range(65536)]
     assert len(set(ids)) == 65536
     assert generator.next() == ids[0]
 
 
 def test_ids_taken_together_are_those_that_come_one_by_one() -> None:
-    together, one_by_one = _generator(_Clock(5)), _generator(_Clock(5))
+    together, one_by_one = _generator(SettableClock(5)), _generator(SettableClock(5))
     for count in (3, 0, 65_500, 100):  # The counter wraps inside the last ones.
         assert together.take(count) == [one_by_one.next() for _ in range(count)]
     assert len(together.take(65_537)) == 65_537

@@ -1,7 +1,7 @@
 """The transports that every remoting test runs over, and a server to talk to."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 
 import attrs
 import trio
@@ -127,6 +127,15 @@ def network_of(kind: str) -> Network:
         return Network(dial_stream, listen_stream, "127.0.0.1:0")
     memory = MemoryNetwork()
     return Network(memory.host("10.0.0.9").dial, memory.host("10.0.0.1").listen, "10.0.0.1:0")
+
+
+async def read_to_end(transport: Transport, *, may_break: bool = False) -> bytes:
+    """Return all that a peer says until it closes the connection, or breaks it."""
+    received, buffer = bytearray(), memoryview(bytearray(4096))
+    with suppress(NotReachableError) if may_break else nullcontext():
+        while size := await transport.receive_into(buffer):
+            received += buffer[:size]
+    return bytes(received)
 
 
 def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:

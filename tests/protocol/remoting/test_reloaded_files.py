@@ -1,13 +1,13 @@
 """When changed files are used (`remoting/reloaded_files.py`)."""
 
 import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.support.tls import authority
+from tests.support.clocks import SettableClock
+from tests.support.tls import authority, write_files
 from trio.testing import MockClock
 
 from rocketrio_protocol.remoting.ports import SystemWallClock
@@ -18,16 +18,6 @@ from rocketrio_protocol.remoting.tls_files import ServerTlsFiles, TlsIdentity
 
 async def inline(work: Any, *arguments: Any) -> Any:
     return work(*arguments)
-
-
-def write_pair(folder: Path, *names: str) -> None:
-    """Write a new certificate, a new key, or both."""
-    issued = authority().issue_cert("10.0.0.1")
-    if "certificate" in names:
-        issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
-    if "key" in names:
-        (folder / "key.pem").touch(mode=0o600)
-        issued.private_key_pem.write_to_path(folder / "key.pem")
 
 
 def watched(folder: Path) -> ReloadedFiles[ssl.SSLContext]:
@@ -46,14 +36,14 @@ def watched(folder: Path) -> ReloadedFiles[ssl.SSLContext]:
 async def test_changed_certificate_is_used_within_the_period(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    write_pair(tmp_path, "certificate", "key")
+    write_files(tmp_path)
     files = watched(tmp_path)
     first = files.current
     async with background_nursery() as nursery:
         nursery.start_soon(files.run)
         await trio.sleep(3 * RELOAD_PERIOD)
         assert files.current is first
-        write_pair(tmp_path, "certificate", "key")
+        write_files(tmp_path)
         await trio.sleep(RELOAD_PERIOD)
         assert files.current is not first
 
@@ -61,7 +51,7 @@ async def test_changed_certificate_is_used_within_the_period(
 async def test_pair_that_does_not_match_yet_changes_nothing_and_is_logged_once(
     autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_pair(tmp_path, "certificate", "key")
+    write_files(tmp_path)
     files = watched(tmp_path)
     first = files.current
     issued = authority().issue_cert("10.0.0.1")
@@ -81,7 +71,7 @@ async def test_files_behind_a_link_that_changes_are_used(
 ) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
-        write_pair(tmp_path / name, "certificate", "key")
+        write_files(tmp_path / name)
     (tmp_path / "now").symlink_to("old")
     files = watched(tmp_path / "now")
     first = files.current
@@ -94,7 +84,7 @@ async def test_files_behind_a_link_that_changes_are_used(
 async def test_missing_file_keeps_the_former_certificate(
     autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_pair(tmp_path, "certificate", "key")
+    write_files(tmp_path)
     files = watched(tmp_path)
     first = files.current
     (tmp_path / "cert.pem").rename(tmp_path / "away.pem")
@@ -112,24 +102,16 @@ async def test_certificate_that_ends_soon_is_logged_each_day(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Clock:
-        def now_ms(self) -> int:
-            return now_ms
-
     monkeypatch.setattr("rocketrio_protocol.remoting.reloaded_files.RELOAD_PERIOD", 3600)
-    write_pair(tmp_path, "certificate", "key")
-    issued = authority().issue_cert("a", not_after=datetime.now(UTC) + timedelta(days=60))
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    start_ms = SystemWallClock().now_ms()
-    now_ms = start_ms
+    write_files(tmp_path, days=60)
+    clock = SettableClock(SystemWallClock().now_ms())
     files = watched(tmp_path)
-    files._wall_clock = Clock()
+    files._wall_clock = clock
     async with background_nursery() as nursery:
         nursery.start_soon(files.run)
         await trio.sleep(3.5 * 86_400)
         assert "ends soon" not in caplog.text
-        now_ms = start_ms + 40 * 86_400_000
+        clock.now += 40 * 86_400_000
         await trio.sleep(3 * 86_400)
     assert caplog.text.count("a certificate ends soon") == 3
     assert "days_left=19" in caplog.text

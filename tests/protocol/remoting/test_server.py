@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 import trio.testing
-from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
+from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, read_to_end, served
 from tests.support.raw_frames import is_answer
 from tests.support.waiting import eventually
 
@@ -22,17 +22,14 @@ from rocketrio_protocol.remoting.server_limits import ServerLimits
 SLOW = 11
 
 
-async def read_to_end(network: Network, addr: str, sent: bytes) -> bytes:
-    """What a peer answers to raw bytes until it closes the connection."""
+async def answers_to(network: Network, addr: str, sent: bytes) -> bytes:
+    """Return what a peer answers to raw bytes until it closes the connection."""
     transport = await network.dial(addr)
-    received, buffer = bytearray(), memoryview(bytearray(4096))
     try:
         await transport.send_all(sent)
-        while size := await transport.receive_into(buffer):
-            received += buffer[:size]
+        return await read_to_end(transport)
     finally:
         await transport.aclose()
-    return bytes(received)
 
 
 async def test_request_is_answered_with_its_fields_and_body(network: Network) -> None:
@@ -364,7 +361,7 @@ async def test_bad_bytes_end_their_connection_only_after_what_came_before(
         await pool.call(addr, RemotingCommand(ECHO))
         good = RemotingCommand(ECHO, opaque=5, body=b"good").encode()
         with trio.fail_after(60):
-            answered = await read_to_end(network, addr, good + b"GET / HTTP/1.1\r\n\r\n" + good)
+            answered = await answers_to(network, addr, good + b"GET / HTTP/1.1\r\n\r\n" + good)
         assert answered.count(b"good") == 1
         assert "bad bytes" in caplog.text
         assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
@@ -375,7 +372,7 @@ async def test_header_nested_too_deeply_ends_its_connection_only(network: Networ
     header = b'{"code":10,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
     async with served(network, {ECHO: echo}) as addr, open_channel_pool(network.dial) as pool:
         with trio.fail_after(60):
-            assert await read_to_end(network, addr, encode_frame(0, header)) == b""
+            assert await answers_to(network, addr, encode_frame(0, header)) == b""
         assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
 
 
@@ -388,7 +385,7 @@ async def test_server_reads_the_longest_header_of_a_send_and_refuses_a_longer_on
         assert (await pool.call(addr, send)).ext_fields == {"i": properties}
         send.ext_fields["n"] = "x" * REQUEST_HEADER_SIZE_LIMIT
         with trio.fail_after(60):
-            assert await read_to_end(network, addr, send.encode()[:8]) == b""
+            assert await answers_to(network, addr, send.encode()[:8]) == b""
         assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+import attrs
 import pytest
 import trio
 from hypothesis import given, settings
@@ -20,10 +21,10 @@ from tests.protocol.remoting.networks import (
     echo,
     network_of,
 )
-from tests.support.tls import authority, client_context, server_context
+from tests.support.tls import HOSTS, authority, client_context, server_context
+from tests.support.transports import Forwarding
 from trio.testing import MockClock
 
-from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error, NotReachableError, TlsError
 from rocketrio_protocol.frame import Body, encode_frame
@@ -45,57 +46,59 @@ from rocketrio_protocol.remoting.tls import (
 )
 from rocketrio_protocol.remoting.tls_files import new_context
 
-SERVER, CLIENT = "10.0.0.1", "10.0.0.9"
+SERVER = "10.0.0.1"
 
 
-class Narrow:
+@attrs.define(eq=False)
+class Narrow(Forwarding):
     """A transport that takes and gives few bytes at a time, as `sizes` says."""
 
-    def __init__(self, transport: Transport, sizes: Callable[[], int]) -> None:
-        self.local_addr, self.remote_addr = transport.local_addr, transport.remote_addr
-        self.inner = transport
-        self._sizes = sizes
+    sizes: Callable[[], int]
 
     async def receive_into(self, buffer: memoryview) -> int:
-        return await self.inner.receive_into(buffer[: max(1, self._sizes())])
+        return await self.inner.receive_into(buffer[: max(1, self.sizes())])
 
     def send_nowait(self, data: Body) -> int:
-        return self.inner.send_nowait(memoryview(data)[: self._sizes()])
-
-    async def send_all(self, data: Body) -> None:
-        await self.inner.send_all(data)
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
+        return self.inner.send_nowait(memoryview(data)[: self.sizes()])
 
 
-async def wires() -> tuple[Transport, Transport]:
-    """Return both ends of a plain connection in memory: the client's, the server's."""
-    network = MemoryNetwork()
-    listener = await network.host(SERVER).listen(f"{SERVER}:1")
-    return await network.host(CLIENT).dial(f"{SERVER}:1"), await listener.accept()
+async def wires(kind: str = "memory") -> tuple[Transport, Transport]:
+    """Return both ends of a plain connection: the client's, the server's."""
+    network = network_of(kind)
+    listener = await network.listen(network.listen_addr)
+    client = await network.dial(listener.addr)
+    server = await listener.accept()
+    listener.close()
+    return client, server
+
+
+async def secured(
+    here: Transport,
+    there: Transport,
+    client: ssl.SSLContext | None = None,
+    server: ssl.SSLContext | None = None,
+) -> tuple[TlsTransport, TlsTransport]:
+    """Shake hands over a plain connection; return the client's end and the server's."""
+    accepted: list[TlsTransport] = []
+
+    async def accept() -> None:
+        accepted.append(await accept_tls(there, server or server_context()))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept)
+        connected = await connect_tls(here, client or client_context(), SERVER)
+    return connected, accepted[0]
 
 
 @asynccontextmanager
 async def both_ends(
-    sizes: Callable[[], int] | None = None,
-    client: ssl.SSLContext | None = None,
-    server: ssl.SSLContext | None = None,
+    sizes: Callable[[], int] = lambda: 1 << 30, client: ssl.SSLContext | None = None
 ) -> AsyncGenerator[tuple[TlsTransport, TlsTransport]]:
     """Open both ends of a connection with TLS in memory."""
     here, there = await wires()
-    if sizes is not None:
-        here, there = Narrow(here, sizes), Narrow(there, sizes)
-    ends: dict[str, TlsTransport] = {}
-
-    async def accept() -> None:
-        ends["server"] = await accept_tls(there, server or server_context())
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(accept)
-        ends["client"] = await connect_tls(here, client or client_context(), SERVER)
-    yield ends["client"], ends["server"]
-    for end in ends.values():
+    ends = await secured(Narrow(here, sizes), Narrow(there, sizes), client)
+    yield ends
+    for end in ends:
         await end.aclose()
 
 
@@ -200,7 +203,7 @@ async def test_sent_bytes_are_reported_only_when_the_transport_below_has_them(
 async def test_bytes_that_a_read_flushed_are_not_encrypted_again(autojump_clock: MockClock) -> None:
     room = 1 << 30
 
-    async with both_ends(lambda: room, client=tls_1_2(client_context())) as (client, server):
+    async with both_ends(lambda: room, client=tls_1_2()) as (client, server):
         room = 0
         assert client.send_nowait(b"first") == 0
         room = 1 << 30
@@ -209,7 +212,8 @@ async def test_bytes_that_a_read_flushed_are_not_encrypted_again(autojump_clock:
         assert await read_exactly(server, 16) == b"first and second"
 
 
-def tls_1_2(context: ssl.SSLContext) -> ssl.SSLContext:
+def tls_1_2() -> ssl.SSLContext:
+    """Return what an older client uses."""
     older = new_context(ssl.PROTOCOL_TLS_CLIENT)
     authority().configure_trust(older)
     older.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -316,24 +320,10 @@ async def test_peer_that_reads_no_answer_to_its_key_updates_is_cut_off(
 
 async def polled_pair() -> tuple[PolledTlsTransport, Transport, TlsTransport]:
     """Return a server's end on a socket, and the client's plain and TLS end."""
-    listener = await listen_tcp("127.0.0.1:0")
-    ends: list[TlsTransport] = []
-
-    async def accept() -> None:
-        ends.append(await accept_tls(await listener.accept(), server_context()))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(accept)
-        plain = await dial_tcp(listener.addr)
-        client = await connect_tls(plain, client_context(), "127.0.0.1")
-    listener.close()
-    (server,) = ends
+    plain, there = await wires("tcp")
+    client, server = await secured(plain, there)
     assert isinstance(server, PolledTlsTransport)
     return server, plain, client
-
-
-async def wait_for_bytes(transport: PolledTlsTransport) -> None:
-    await trio.lowlevel.wait_readable(transport.fileno())
 
 
 async def wait_until_nothing_arrives(transport: PolledTlsTransport) -> None:
@@ -443,13 +433,12 @@ async def test_close_during_the_handshake_is_distinguished_from_a_refusal(
     assert raised.value.retryable
 
 
-class Ending(Narrow):
+@attrs.define(eq=False)
+class Ending(Forwarding):
     """A transport that ends after `left` received bytes, as if the peer had gone."""
 
-    def __init__(self, inner: Transport, left: int) -> None:
-        super().__init__(inner, lambda: 1 << 20)
-        self.left = left
-        self.received = 0
+    left: int
+    received: int = 0
 
     async def receive_into(self, buffer: memoryview) -> int:
         count = await self.inner.receive_into(buffer[: self.left]) if self.left else 0
@@ -501,9 +490,9 @@ async def _ended_after(left: int) -> tuple[int, bytes]:
 
 
 async def test_silent_server_ends_the_dial_after_its_timeout(autojump_clock: MockClock) -> None:
-    network = MemoryNetwork()
-    await network.host(SERVER).listen(f"{SERVER}:1")
-    dial = tls_dial(network.host(CLIENT).dial, client_context)
+    network = network_of("memory")
+    await network.listen(f"{SERVER}:1")
+    dial = tls_dial(network.dial, client_context)
     began = trio.current_time()
     with pytest.raises(NotReachableError, match="No TLS connection to"):
         await dial(f"{SERVER}:1", timeout=3)
@@ -512,8 +501,8 @@ async def test_silent_server_ends_the_dial_after_its_timeout(autojump_clock: Moc
 
 async def refused(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Error, Error]:
     """Return the errors of client and server."""
-    network = MemoryNetwork()
-    listener = await network.host(SERVER).listen(f"{SERVER}:1")
+    network = network_of("memory")
+    listener = await network.listen(f"{SERVER}:1")
     errors: list[Error] = []
 
     async def accept() -> None:
@@ -522,7 +511,7 @@ async def refused(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Error
         except Error as error:
             errors.append(error)
 
-    dial = tls_dial(network.host(CLIENT).dial, lambda: client, trusted="ca.pem is")
+    dial = tls_dial(network.dial, lambda: client, trusted="ca.pem is")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(accept)
         try:
@@ -569,13 +558,19 @@ async def test_certificate_of_an_unknown_authority_is_refused(autojump_clock: Mo
     assert "unknown ca" in str(told)
 
 
+def asking_context() -> ssl.SSLContext:
+    """Return what a server uses that asks for the client's certificate."""
+    asking = new_context(ssl.PROTOCOL_TLS_SERVER)
+    authority().issue_cert(*HOSTS).configure_cert(asking)
+    authority().configure_trust(asking)
+    asking.verify_mode = ssl.CERT_REQUIRED
+    return asking
+
+
 async def test_client_without_a_certificate_learns_that_it_needs_one(
     autojump_clock: MockClock,
 ) -> None:
-    asking = new_context(ssl.PROTOCOL_TLS_SERVER)
-    authority().issue_cert(SERVER).configure_cert(asking)
-    authority().configure_trust(asking)
-    asking.verify_mode = ssl.CERT_REQUIRED
+    asking = asking_context()
     error, told = await refused(asking, client_context())
     assert isinstance(error, TlsError)
     assert "certificate required" in str(error)
@@ -591,10 +586,7 @@ async def test_plain_server_is_named_as_such(autojump_clock: MockClock) -> None:
 
 
 async def test_call_fails_with_the_tls_error_that_ended_its_connection() -> None:
-    asking = new_context(ssl.PROTOCOL_TLS_SERVER)
-    authority().issue_cert("127.0.0.1").configure_cert(asking)
-    authority().configure_trust(asking)
-    asking.verify_mode = ssl.CERT_REQUIRED
+    asking = asking_context()
     listener = await listen_tcp("127.0.0.1:0")
 
     async def accept() -> None:

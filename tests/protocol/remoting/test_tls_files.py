@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 from tests.support.replication import write_private
-from tests.support.tls import authority
+from tests.support.tls import authority, write_files
 
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.remoting.tls_files import (
@@ -22,13 +22,8 @@ from rocketrio_protocol.remoting.tls_files import (
 
 @pytest.fixture
 def pair(tmp_path: Path) -> TlsIdentity:
-    """A certificate and its key, in two files."""
-    issued = authority().issue_cert("10.0.0.1")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    (tmp_path / "key.pem").touch(mode=0o600)
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    authority().cert_pem.write_to_path(tmp_path / "ca.pem")
-    return TlsIdentity(certificate_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem")
+    """Write a certificate and its key, in two files."""
+    return write_files(tmp_path).identity
 
 
 def test_server_and_client_contexts_check_what_is_configured(
@@ -79,20 +74,8 @@ def encrypted(pair: TlsIdentity) -> Path:
     assert pair.key_file is not None
     path = pair.key_file.with_name("encrypted.pem")
     path.touch(mode=0o600)
-    subprocess.run(
-        [
-            "openssl",
-            "pkey",
-            "-in",
-            pair.key_file,
-            "-aes256",
-            "-passout",
-            "pass:marker",
-            "-out",
-            path,
-        ],
-        check=True,
-    )
+    argv = ["openssl", "pkey", "-in", pair.key_file, "-aes256", "-passout", "pass:marker", "-out"]
+    subprocess.run([*argv, path], check=True)
     return path
 
 

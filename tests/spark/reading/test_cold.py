@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
-from tests.spark.pulls import Pulls, recorded_pulls
+from tests.spark.pulls import Pulls
 from tests.support.running_cluster import channel_pool
 from trio.testing import MockClock
 
@@ -20,11 +20,6 @@ COUNT = 1600
 STEP = 100
 SMALL_MEMORY = attrs.evolve(SMALL_STORE, access_message_in_memory_max_bytes=20_000)
 """Room for a tenth of the queue."""
-
-
-@pytest.fixture
-def pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
-    return recorded_pulls(monkeypatch)
 
 
 @asynccontextmanager

@@ -4,29 +4,23 @@ import logging
 import sys
 import zlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.support.records import plain_fields
+from tests.spark import in_memory
+from tests.support.records import plain_record
 
 from rocketrio.spark.errors import DecodeError
-from rocketrio.spark.reading.decoding import BlockDecoder
 from rocketrio.spark.reading.fetch import Block
 from rocketrio.spark.reading.offsets import QueueRange
-from rocketrio.spark.reading.options import parse_read_options
-from rocketrio.spark.reading.schema import arrow_schema, table_schema
 from rocketrio_protocol.record.compression import INFLATE_LIMIT
-from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.java_hash import tags_code
 
 FIRSTS = {"orders": {"a": 0, "b": 4}, "bills": {"b": 0}}
-
-
-def _decoder(**given: str) -> BlockDecoder:
-    options = parse_read_options({"nameServer": "h:1", "subscribe": "orders", **given})
-    return BlockDecoder(options, arrow_schema(table_schema(options)), FIRSTS)
+_decoder = partial(in_memory.decoder, FIRSTS)
 
 
 def _piece(broker: str, *records: bytes, topic: str = "orders", queue: int = 1) -> Any:
@@ -34,7 +28,7 @@ def _piece(broker: str, *records: bytes, topic: str = "orders", queue: int = 1) 
 
 
 def _record(offset: int = 0, **fields: Any) -> bytes:
-    return encode_record(**plain_fields(**{"queue_offset": offset} | fields))
+    return plain_record(**{"queue_offset": offset} | fields)
 
 
 def _tagged(*tags: str | None) -> bytes:

@@ -20,7 +20,7 @@ from tests.spark.in_memory import (
     read_options,
     task_of,
 )
-from tests.spark.pulls import recorded_pulls
+from tests.spark.pulls import Pulls
 from tests.support.clients import client_of, open_admin
 from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
@@ -239,9 +239,8 @@ async def test_a_task_finds_brokers_that_moved(autojump_clock: MockClock) -> Non
 
 @pytest.mark.parametrize("depth", [1, 3, 8])
 async def test_ranges_whose_turn_has_not_come_fetch_ahead_as_far_as_their_pulls_reach(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, depth: int
+    autojump_clock: MockClock, pulls: Pulls, depth: int
 ) -> None:
-    pulls = recorded_pulls(monkeypatch)
 
     class Full:
         """Spark takes nothing."""

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
-from tests.spark.in_memory import COUNT, loaded, read_options
+from tests.spark.in_memory import COUNT, batch_options, loaded, read_options
 from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
@@ -29,7 +29,6 @@ from rocketrio.consuming.subscription import ALL, Subscription
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.offsets import MAX_OFFSET, QueueRange
-from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.planning import plan_batch
 from rocketrio.spark.reading.pushdown import (
     FOLDERS_VARIABLE,
@@ -44,10 +43,6 @@ ALWAYS = Not(EqualNullSafe(("queue_offset",), -9))
 """What `ALWAYS_TRUE` is when Spark pushes it."""
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 T0_MS = 1_704_067_200_000
-
-
-def _options(**given: str) -> ReadOptions:
-    return parse_read_options({"nameServer": "h:1", "subscribe": "orders", **given})
 
 
 @pytest.mark.parametrize(
@@ -91,12 +86,12 @@ def _options(**given: str) -> ReadOptions:
     ],
 )
 def test_one_condition_becomes_a_narrowing(condition: Filter, narrowing: Narrowing) -> None:
-    assert push([condition], _options()) == narrowing
-    assert push([ALWAYS, condition], _options()) == narrowing
+    assert push([condition], batch_options()) == narrowing
+    assert push([ALWAYS, condition], batch_options()) == narrowing
 
 
 def test_spark_checks_every_condition_again() -> None:
-    options = _options()
+    options = batch_options()
     conditions: list[Filter] = [EqualTo(("queue_id",), 1), IsNotNull(("queue_id",)), ALWAYS]
     left = PushdownReader(options, table_schema(options)).pushFilters(conditions)
     # the same objects: Spark goes by identity
@@ -110,7 +105,7 @@ def test_several_conditions_become_one_narrowing() -> None:
         GreaterThan(("store_time",), T0), LessThan(("store_time",), T0 + timedelta(seconds=1)),
         In(("tags",), ("a", "b")), EqualTo(("tags",), "b"),
     ]  # fmt: skip
-    assert push(conditions, _options()) == Narrowing(
+    assert push(conditions, batch_options()) == Narrowing(
         start=4, end=7, queue_ids=frozenset((2,)), from_ms=T0_MS - 1, before_ms=T0_MS + 1002,
         tags=frozenset("b"),
     )  # fmt: skip
@@ -121,7 +116,7 @@ def test_kafkas_columns_have_their_own_names() -> None:
         EqualTo(("partition",), 3), GreaterThan(("offset",), 3), LessThan(("timestamp",), T0),
         IsNotNull(("key",)), IsNotNull(("value",)),
     ]  # fmt: skip
-    assert push(conditions, _options(schemaMode="kafka")) == Narrowing(
+    assert push(conditions, batch_options(schemaMode="kafka")) == Narrowing(
         partitions=frozenset((3,)), start=4, before_ms=T0_MS + 2
     )
 
@@ -166,7 +161,7 @@ def test_what_two_queries_leave_covers_both() -> None:
 
 
 def test_reader_without_remaining_ranges_sends_no_request() -> None:
-    options = _options(subExpression="a")
+    options = batch_options(subExpression="a")
     reader = PushdownReader(options, table_schema(options))
     assert len(list(reader.pushFilters([EqualTo(("tags",), "b")]))) == 1
     assert reader.partitions() == []
@@ -272,7 +267,7 @@ def test_where_nothing_can_be_noted_nothing_is_narrowed(
 
 
 def _pushed(load_id: str, *filters: Filter) -> PushdownReader:
-    options = parse_read_options({"nameServer": "h:1", "subscribe": "orders"})
+    options = batch_options()
     reader = PushdownReader(options, table_schema(options))
     reader.load_id = load_id
     reader.pushFilters(list(filters))

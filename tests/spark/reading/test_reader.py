@@ -7,28 +7,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructType
-from tests.support.records import plain_fields
-from tests.support.running_cluster import Running, cluster_fixture, numbered, numbered_orders
+from tests.spark.in_memory import batch_options, decoder
+from tests.support.records import plain_record, plain_records
+from tests.support.running_cluster import Running, cluster_fixture, full_topics, numbered
 
 from rocketrio.spark.errors import DecodeError, OffsetOutOfRangeError
 from rocketrio.spark.reading.decoding import BlockDecoder
 from rocketrio.spark.reading.fetch import Block
 from rocketrio.spark.reading.offsets import QueueRange
-from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.reading.schema import ALL_COLUMNS, arrow_schema, table_schema
-from rocketrio_protocol.record.encode import encode_record
 
 QUEUES, COUNT = 3, 400
-
-
-def _options(**given: str) -> ReadOptions:
-    return parse_read_options({"nameServer": "h:1", "subscribe": "orders", **given})
-
-
-def _decoder(**given: str) -> BlockDecoder:
-    options = _options(**given)
-    return BlockDecoder(options, arrow_schema(table_schema(options)))
 
 
 _PART = QueueRange("orders", "broker-a", 3, 0, 100)
@@ -37,9 +27,8 @@ _PART = QueueRange("orders", "broker-a", 3, 0, 100)
 def _block(*pieces: tuple[str, int]) -> Block:
     block = Block()
     for name, count in pieces:
-        records = (encode_record(**plain_fields(queue_offset=at)) for at in range(count))
         part = QueueRange("orders", name, 3, 0, count)
-        block.pieces.append((part, count, b"".join(records)))
+        block.pieces.append((part, count, plain_records(count)))
     return block
 
 
@@ -47,7 +36,7 @@ def _block(*pieces: tuple[str, int]) -> Block:
     "columns", [",".join(ALL_COLUMNS), "body", "broker_name", "queue_offset,broker_name"]
 )
 def test_batches_have_exactly_the_schema_that_spark_checks(columns: str) -> None:
-    options = _options(columns=columns)
+    options = batch_options(columns=columns)
     schema = arrow_schema(table_schema(options))
     batch = BlockDecoder(options, schema).decode(_block(("broker-a", 30)))
     assert batch.schema == schema
@@ -56,9 +45,7 @@ def test_batches_have_exactly_the_schema_that_spark_checks(columns: str) -> None
 
 
 def test_rows_of_several_brokers_keep_their_names() -> None:
-    batch = _decoder(columns="queue_offset,broker_name").decode(
-        _block(("a", 2), ("b", 1), ("a", 3))
-    )
+    batch = decoder(columns="queue_offset,broker_name").decode(_block(("a", 2), ("b", 1), ("a", 3)))
     assert batch.column(0).to_pylist() == [0, 1, 0, 0, 1, 2]
     assert batch.column(1).to_pylist() == ["a", "a", "b", "a", "a", "a"]
 
@@ -66,7 +53,7 @@ def test_rows_of_several_brokers_keep_their_names() -> None:
 def test_broker_names_follow_the_records_where_offsets_have_gaps() -> None:
     block = _block(("a", 2), ("b", 1))
     block.pieces = [(part, rows + 5, body) for part, rows, body in block.pieces]
-    assert _decoder(columns="broker_name").decode(block).column(0).to_pylist() == ["a", "a", "b"]
+    assert decoder(columns="broker_name").decode(block).column(0).to_pylist() == ["a", "a", "b"]
 
 
 def test_records_that_cannot_be_read_are_an_error_naming_the_broker() -> None:
@@ -74,37 +61,37 @@ def test_records_that_cannot_be_read_are_an_error_naming_the_broker() -> None:
     with pytest.raises(
         DecodeError, match=r"\[ROCKETMQ_DECODE\] messages of orders@broker-a:3 cannot be decoded"
     ):
-        _decoder().decode(block)
+        decoder().decode(block)
 
 
 def test_checksums_are_compared_when_asked() -> None:
-    block = Block([(_PART, 1, encode_record(**plain_fields(body_crc=1)))])
-    assert _decoder().decode(block).num_rows == 1
+    block = Block([(_PART, 1, plain_record(body_crc=1))])
+    assert decoder().decode(block).num_rows == 1
     with pytest.raises(DecodeError, match="does not match its checksum"):
-        _decoder(verifyCrc="true").decode(block)
+        decoder(verifyCrc="true").decode(block)
 
 
 def test_a_codec_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = encode_record(**plain_fields(sys_flag=0x101, body=b"LZ4 frame"))
+    record = plain_record(sys_flag=0x101, body=b"LZ4 frame")
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
     with pytest.raises(
         DecodeError, match=r"LZ4, whose package is not installed.*pip install .*\[codecs\]"
     ):
-        _decoder().decode(Block([(_PART, 1, record)]))
-    assert _decoder(decompress="false").decode(Block([(_PART, 1, record)])).num_rows == 1
+        decoder().decode(Block([(_PART, 1, record)]))
+    assert decoder(decompress="false").decode(Block([(_PART, 1, record)])).num_rows == 1
 
 
 @pytest.mark.parametrize("partition", [None, InputPartition(None)])
 def test_the_partition_spark_makes_of_none_is_empty(partition: InputPartition | None) -> None:
-    options = _options()
+    options = batch_options()
     assert list(RocketMQBatchReader(options, table_schema(options)).read(partition)) == []
 
 
-cluster = cluster_fixture(numbered_orders(QUEUES, COUNT))
+cluster = cluster_fixture(full_topics(orders=(QUEUES, COUNT)))
 
 
 def _reader(cluster: Running, **given: str) -> RocketMQBatchReader:
-    options = _options(nameServer=cluster.name_server, **given)
+    options = batch_options(nameServer=cluster.name_server, **given)
     return RocketMQBatchReader(options, table_schema(options))
 
 
@@ -146,7 +133,7 @@ def test_a_loss_fails_the_planning_unless_it_is_tolerated(cluster: Running) -> N
 
 @pytest.mark.real
 def test_a_users_schema_keeps_its_names(cluster: Running) -> None:
-    options = _options(nameServer=cluster.name_server)
+    options = batch_options(nameServer=cluster.name_server)
     reader = RocketMQBatchReader(options, StructType().add("BODY", BinaryType()))
     (partition,) = reader.partitions()
     assert {tuple(batch.schema.names) for batch in reader.read(partition)} == {("BODY",)}

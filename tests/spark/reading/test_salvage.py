@@ -5,19 +5,18 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.records import plain_fields
+from tests.support.records import plain_record
 
 from rocketrio.spark.reading.salvage import Salvaged, records_below, salvage
 from rocketrio_protocol.columns.decode import COLUMN_TYPES
 from rocketrio_protocol.record.compression import compress
-from rocketrio_protocol.record.encode import encode_record
 
 WANTED = ("queue_offset", "body", "topic", "tags")
 
 
 def _record(offset: int, **fields: object) -> bytes:
     given = {"queue_offset": offset, "body": b"body-%d" % offset, "properties": b"TAGS\x01a\x02"}
-    return encode_record(**plain_fields(**given | fields))
+    return plain_record(**given | fields)
 
 
 def _bad(offset: int, how: str) -> bytes:

@@ -2,10 +2,10 @@
 
 import pytest
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructType
+from tests.spark.in_memory import batch_options
 
 from rocketrio.consuming.frames import COLUMNS
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.schema import (
     ALL_COLUMNS,
     DEFAULT_COLUMNS,
@@ -17,12 +17,8 @@ from rocketrio.spark.reading.schema import (
 from rocketrio_protocol.columns.decode import COLUMN_TYPES
 
 
-def _options(**given: str) -> ReadOptions:
-    return parse_read_options({"nameServer": "h:1", "subscribe": "t", **given})
-
-
 def test_schema_without_options_has_the_default_columns() -> None:
-    schema = table_schema(_options())
+    schema = table_schema(batch_options())
     assert tuple(schema.names) == DEFAULT_COLUMNS == (
         "topic", "broker_name", "queue_id", "queue_offset", "keys", "tags", "body", "born_time",
         "store_time", "properties",
@@ -31,22 +27,24 @@ def test_schema_without_options_has_the_default_columns() -> None:
 
 
 def test_chosen_columns_in_their_order_and_any_letter_case() -> None:
-    assert table_schema(_options(columns="BODY,QUEUE_offset,message_id")).names == [
+    assert table_schema(batch_options(columns="BODY,QUEUE_offset,message_id")).names == [
         "body", "queue_offset", "message_id",
     ]  # fmt: skip
 
 
 def test_forms_of_the_properties() -> None:
-    assert table_schema(_options())["properties"].dataType == MapType(StringType(), StringType())
-    assert table_schema(_options(properties="string"))["properties"].dataType == StringType()
-    assert "properties" not in table_schema(_options(properties="none")).names
+    assert table_schema(batch_options())["properties"].dataType == MapType(
+        StringType(), StringType()
+    )
+    assert table_schema(batch_options(properties="string"))["properties"].dataType == StringType()
+    assert "properties" not in table_schema(batch_options(properties="none")).names
     with pytest.raises(OptionError, match="properties=none"):
-        table_schema(_options(properties="none", columns="properties"))
+        table_schema(batch_options(properties="none", columns="properties"))
 
 
 @pytest.mark.parametrize("form", ["map", "string"])
 def test_arrow_types_are_those_that_are_decoded(form: str) -> None:
-    options = _options(columns=",".join(ALL_COLUMNS), properties=form)
+    options = batch_options(columns=",".join(ALL_COLUMNS), properties=form)
     schema = arrow_schema(table_schema(options))
     for name, source in protocol_columns(schema.names, options).items():
         assert schema.field(name).type == COLUMN_TYPES[source], name
@@ -58,11 +56,11 @@ _PROPERTIES = StructType().add("properties", MapType(StringType(), StringType())
 
 
 def test_a_users_schema_chooses_columns() -> None:
-    check_schema(_BODY.add("queue_offset", LongType()), _options())
-    check_schema(StructType().add("BODY", BinaryType()), _options())
-    check_schema(_PROPERTIES, _options())
-    check_schema(StructType().add("properties", StringType()), _options(properties="string"))
-    check_schema(StructType().add("body", BinaryType()), _options(columns="body"))
+    check_schema(_BODY.add("queue_offset", LongType()), batch_options())
+    check_schema(StructType().add("BODY", BinaryType()), batch_options())
+    check_schema(_PROPERTIES, batch_options())
+    check_schema(StructType().add("properties", StringType()), batch_options(properties="string"))
+    check_schema(StructType().add("body", BinaryType()), batch_options(columns="body"))
 
 
 @pytest.mark.parametrize(
@@ -109,14 +107,14 @@ def test_a_users_schema_chooses_columns() -> None:
 )
 def test_schemas_that_cannot_be(schema: StructType, given: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError) as caught:
-        check_schema(schema, _options(**given))
+        check_schema(schema, batch_options(**given))
     assert why in str(caught.value)
 
 
 def test_columns_are_those_of_the_library() -> None:
     assert set(ALL_COLUMNS) == {*COLUMN_TYPES, "broker_name"} - {"properties_text"}
     assert set(DEFAULT_COLUMNS) == set(COLUMNS)
-    for name, source in protocol_columns(ALL_COLUMNS, _options()).items():
+    for name, source in protocol_columns(ALL_COLUMNS, batch_options()).items():
         assert name == source
 
 
@@ -136,36 +134,36 @@ def test_columns_are_those_of_the_library() -> None:
 )
 def test_a_former_name_of_a_column_is_refused_with_the_one_there_is(former: str, name: str) -> None:
     with pytest.raises(OptionError, match=f"{former!r} is not a column; did you mean {name}?"):
-        table_schema(_options(columns=f"body,{former}"))
+        table_schema(batch_options(columns=f"body,{former}"))
 
 
 def test_an_unknown_column_names_the_known_ones() -> None:
     with pytest.raises(
         OptionError, match=r"'offsets' is not a column.* Available: topic, broker_name"
     ):
-        table_schema(_options(columns="offsets"))
+        table_schema(batch_options(columns="offsets"))
     with pytest.raises(OptionError, match="'offset' is a column of schemaMode=kafka"):
-        table_schema(_options(columns="offset"))
+        table_schema(batch_options(columns="offset"))
 
 
 def test_a_ported_job_finds_the_columns_of_kafka() -> None:
-    schema = table_schema(_options(schemaMode="kafka"))
+    schema = table_schema(batch_options(schemaMode="kafka"))
     assert schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
         "timestampType:int>"
     )
-    schema = table_schema(_options(schemaMode="kafka", includeHeaders="true"))
+    schema = table_schema(batch_options(schemaMode="kafka", includeHeaders="true"))
     assert schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
 
 
 def test_with_columns_of_kafka_all_others_can_be_asked_for() -> None:
-    options = _options(schemaMode="kafka", columns="VALUE,broker_name,queue_id,properties")
+    options = batch_options(schemaMode="kafka", columns="VALUE,broker_name,queue_id,properties")
     assert table_schema(options).names == ["value", "broker_name", "queue_id", "properties"]
     assert protocol_columns(["value", "broker_name", "offset", "partition"], options) == {
         "value": "body",
         "offset": "queue_offset",
     }
-    check_schema(StructType().add("Value", BinaryType()), _options(schemaMode="kafka"))
+    check_schema(StructType().add("Value", BinaryType()), batch_options(schemaMode="kafka"))
 
 
 @pytest.mark.parametrize(
@@ -178,9 +176,9 @@ def test_with_columns_of_kafka_all_others_can_be_asked_for() -> None:
 )
 def test_columns_of_kafka_that_cannot_be(given: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError) as caught:
-        table_schema(_options(schemaMode="kafka", **given))
+        table_schema(batch_options(schemaMode="kafka", **given))
     assert why in str(caught.value)
 
 
 def test_types_are_sparks() -> None:
-    assert table_schema(_options())["queue_offset"].dataType == LongType()
+    assert table_schema(batch_options())["queue_offset"].dataType == LongType()

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
-from tests.spark.pulls import Pulls, recorded_pulls
+from tests.spark.pulls import Pulls
 from tests.support.running_cluster import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
@@ -19,11 +19,6 @@ from rocketrio.spark.reading.sources import Again, AskMaster, Lost, Take, Verdic
 from rocketrio_broker.embedded import EmbeddedCluster
 
 COUNT = 400
-
-
-@pytest.fixture
-def pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
-    return recorded_pulls(monkeypatch)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.spark.option_rows import option_rows
 
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.options import STREAMING_READ, WRITE
@@ -124,8 +125,5 @@ def test_options_of_a_write_are_refused_as_such() -> None:
 
 def test_the_documentation_has_every_option() -> None:
     text = (Path(__file__).parents[3] / "docs" / "spark-streaming.md").read_text()
-    for name, one in STREAM_OPTIONS.items():
-        cells = "|".join(
-            f" {cell} ".replace("  ", " ") for cell in (f"`{name}`", one.default, one.help)
-        )
-        assert f"|{cells}|" in text, name
+    for name, row in option_rows(STREAM_OPTIONS, "streaming").items():
+        assert row.replace("|  |", "| |") in text, name

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark.option_rows import option_rows
 
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.options import READ_OPTIONS
@@ -146,5 +147,5 @@ def test_a_stream_has_its_id_from_its_checkpoint() -> None:
 
 def test_the_documentation_has_every_option() -> None:
     text = (Path(__file__).parents[3] / "docs" / "spark-writing.md").read_text()
-    for name, row in WRITE_OPTIONS.items():
-        assert f"| `{name}` | {row.default} | {row.help} |" in text
+    for name, row in option_rows(WRITE_OPTIONS, "writing").items():
+        assert row in text, name

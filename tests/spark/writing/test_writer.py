@@ -7,26 +7,22 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from tests.spark.frames import load_frame
-from tests.support.running_cluster import Running, cluster_fixture, create_topic
+from tests.support.running_cluster import Running, cluster_fixture, full_topics
 from tests.support.waiting import wait_until
 
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.spark.errors import SchemaError
 from rocketrio.spark.repeats import drop_repeated_rows
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.remoting.pool import ChannelPool
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 QUEUES = 4
 
 
-async def fill(pool: ChannelPool, running: Running) -> None:
-    for topic in ("columns", "keyed", "aimed", "numbered", "kafka"):
-        await create_topic(pool, running.master, topic, QUEUES)
-
-
-cluster = cluster_fixture(fill)
+cluster = cluster_fixture(
+    full_topics(**dict.fromkeys(("columns", "keyed", "aimed", "numbered", "kafka"), (QUEUES, 0)))
+)
 
 
 def write(frame: DataFrame, cluster: Running, topic: str | None, **given: str) -> None:
@@ -34,12 +30,8 @@ def write(frame: DataFrame, cluster: Running, topic: str | None, **given: str) -
     frame.write.format("rocketmq").options(**options).mode("append").save()
 
 
-def read(spark: SparkSession, cluster: Running, topic: str, **given: str) -> DataFrame:
-    return load_frame(spark, cluster.name_server, topic, **given)
-
-
 def rows_of(spark: SparkSession, cluster: Running, topic: str, **given: str) -> list[Row]:
-    return read(spark, cluster, topic, **given).orderBy("queue_id", "queue_offset").collect()
+    return load_frame(spark, cluster, topic, **given).orderBy("queue_id", "queue_offset").collect()
 
 
 def test_writer_stores_every_column(spark: SparkSession, cluster: Running) -> None:
@@ -53,7 +45,7 @@ def test_writer_stores_every_column(spark: SparkSession, cluster: Running) -> No
     )
     write(frame, cluster, "columns")
     columns = "body,keys,tags,properties,flag,unique_key"
-    rows = read(spark, cluster, "columns", columns=columns).collect()
+    rows = load_frame(spark, cluster, "columns", columns=columns).collect()
     assert len({row.unique_key for row in rows}) == len(rows) == 1000
     by_flag = {row.flag: row for row in rows}
     row = by_flag[41]
@@ -72,7 +64,7 @@ def test_each_row_may_have_its_topic_unless_the_option_says_it(
         found = sorted(int(bytes(row.body)) for row in rows_of(spark, cluster, f"t{topic}"))
         assert found == list(range(topic, 60, 3))
     write(frame, cluster, "t-all")
-    assert read(spark, cluster, "t-all").count() == 60
+    assert load_frame(spark, cluster, "t-all").count() == 60
 
 
 def test_a_frame_of_kafkas_shape_is_written(spark: SparkSession, cluster: Running) -> None:
@@ -92,7 +84,7 @@ def test_a_frame_of_kafkas_shape_is_written(spark: SparkSession, cluster: Runnin
         (number % 4, f"k{number}", b"%d" % number) for number in range(8)
     }
     assert {row.properties["h"] for row in rows} == {"v"}
-    again = read(spark, cluster, "kafka", schemaMode="kafka", includeHeaders="true")
+    again = load_frame(spark, cluster, "kafka", schemaMode="kafka", includeHeaders="true")
     write(again, cluster, None)
     assert len(rows_of(spark, cluster, "kafka")) == 16
 
@@ -131,9 +123,9 @@ def test_rows_choose_their_queue(spark: SparkSession, cluster: Running) -> None:
 def test_a_delayed_row_comes_later(spark: SparkSession, cluster: Running) -> None:
     frame = spark.createDataFrame([("later", 1), ("now", 0)], "body string, delay_level int")
     write(frame.coalesce(1), cluster, "delayed")
-    wait_until(lambda: read(spark, cluster, "delayed").count() == 2, "stored")
+    wait_until(lambda: load_frame(spark, cluster, "delayed").count() == 2, "stored")
     born = "cast(born_time AS double) AS born", "cast(store_time AS double) AS stored"
-    found = read(spark, cluster, "delayed").selectExpr("cast(body AS string) AS body", *born)
+    found = load_frame(spark, cluster, "delayed").selectExpr("cast(body AS string) AS body", *born)
     waited = {row.body: row.stored - row.born for row in found.collect()}
     assert waited["later"] >= 0.9
     assert waited["now"] < waited["later"]
@@ -145,10 +137,10 @@ def test_what_was_read_is_written_back_as_it_is(spark: SparkSession, cluster: Ru
         "map('n', cast(id AS string)) AS properties",
     )  # fmt: skip
     write(frame, cluster, "original")
-    write(read(spark, cluster, "original").drop("queue_id", "broker_name"), cluster, "copy")
+    write(load_frame(spark, cluster, "original").drop("queue_id", "broker_name"), cluster, "copy")
     columns = ["body", "keys", "tags", "properties['n']"]
     found = [
-        sorted(read(spark, cluster, topic).selectExpr(*columns).collect())
+        sorted(load_frame(spark, cluster, topic).selectExpr(*columns).collect())
         for topic in ("original", "copy")
     ]
     assert found[0] == found[1]
@@ -164,7 +156,7 @@ def test_a_batch_that_is_run_again_under_its_id_repeats_itself(
     write(frame, cluster, "again", dedupProperties="true")
     write(frame, cluster, "again", dedupProperties="true")
     write(frame.limit(5), cluster, "again")
-    stored = read(spark, cluster, "again")
+    stored = load_frame(spark, cluster, "again")
     assert stored.count() == 2505
     once = stored.transform(drop_repeated_rows)
     assert once.columns == stored.columns
@@ -201,7 +193,7 @@ def test_sql_statement_writes_rows(spark: SparkSession, cluster: Running) -> Non
         "CREATE OR REPLACE TEMPORARY VIEW source AS SELECT cast(id AS string) AS body FROM range(7)"
     )
     write(spark.table("source"), cluster, "sql", nameServer=cluster.name_server)
-    assert read(spark, cluster, "sql").count() == 7
+    assert load_frame(spark, cluster, "sql").count() == 7
 
 
 @pytest.mark.parametrize(

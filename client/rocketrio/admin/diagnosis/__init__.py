@@ -1,7 +1,7 @@
 """What is wrong with a cluster: one snapshot, and one list of rules, of which each command selects some.
 
     snapshot.py    what was asked once
-    rule.py        what a rule is, and how its limits judge
+    rule.py        what a rule is, and what it finds
     brokers.py     rules about name servers, routes, brokers, replication, storage, settings
     groups.py      rules about groups
     checks.py      `rocketrio check`: some rules with limits of the caller, and the numbers behind them
@@ -19,8 +19,9 @@ import attrs
 
 from rocketrio.admin.cluster_status import UNKNOWN_STATES
 from rocketrio.admin.diagnosis import brokers, groups
-from rocketrio.admin.diagnosis.rule import DiagnosisRule, Finding, Severity, worst_first
+from rocketrio.admin.diagnosis.rule import DiagnosisRule, Finding, worst_first
 from rocketrio.admin.diagnosis.snapshot import GroupMembers, Snapshot
+from rocketrio.thresholds import Severity
 from rocketrio_protocol.lag import Verdict
 
 RULES: Final[Sequence[DiagnosisRule]] = (

@@ -17,9 +17,10 @@ from rocketrio.admin.cluster_status import (
     UNKNOWN_STATES,
     BrokerStatus,
 )
-from rocketrio.admin.diagnosis.rule import Case, Limits, Severity, rule
+from rocketrio.admin.diagnosis.rule import Case, rule
 from rocketrio.admin.diagnosis.snapshot import Snapshot, number_of
 from rocketrio.counts import counted
+from rocketrio.thresholds import DISK_PERCENT, SECONDS_BEHIND, Limits, Severity
 from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.errors import AccessRefusedError, ConfigError, Error
 from rocketrio_protocol.lag import duration
@@ -27,12 +28,8 @@ from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.remoting.ports import is_loopback, split_addr
 from rocketrio_protocol.times import age_ms
 
-SECONDS_BEHIND: Final = Limits(10, 60)
-"""How far behind a slave is a warning, and how far an error."""
 BYTES_BEHIND: Final = 256 << 20
 """A warning for a slave whose time is unknown: Apache's masters count it as away from here (haSlaveFallbehindMax)."""
-DISK_PERCENT: Final = Limits(75, 85)
-"""How full a disk is a warning, and how full an error: at 85 % brokers delete log files early, or refuse messages."""
 DISPATCH_BEHIND: Final = 64 << 20
 """Bytes of the log that queues do not have yet: readers do not see them."""
 FLUSH_BEHIND: Final = 256 << 20

@@ -2,7 +2,7 @@
 
 Each function takes a snapshot, or what else was asked, and returns a result: a status, a sentence, and the numbers
 behind it with their limits. Where a rule of the diagnosis judges the same, the check is that rule with limits of the
-caller; the other limits are here. They wait for nothing; the command asks the cluster.
+caller; the others judge by limits of the caller alone. They wait for nothing; the command asks the cluster.
 
 Invariant: what could not be asked is unknown, or critical where silence is the fault itself; it is never ok.
 Answers to: the exit codes and the output of the Monitoring Plugins Development Guidelines.
@@ -18,23 +18,17 @@ from rocketrio.admin.broker_numbers import size_of
 from rocketrio.admin.cluster_status import REFUSED, UNKNOWN_STATES, BrokerStatus
 from rocketrio.admin.diagnosis import brokers, findings, health_of
 from rocketrio.admin.diagnosis.groups import OF_VERDICT
-from rocketrio.admin.diagnosis.rule import STATUS_OF, DiagnosisRule, Limits, Status
+from rocketrio.admin.diagnosis.rule import STATUS_OF, DiagnosisRule
 from rocketrio.admin.diagnosis.snapshot import Snapshot, number_of
 from rocketrio.admin.lag_values import LagReport
 from rocketrio.admin.transactions import Transactions
 from rocketrio.counts import counted
+from rocketrio.thresholds import Limits, Status
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.lag import Verdict, lag_of
 from rocketrio_protocol.log_lines import printable
 from rocketrio_protocol.times import age_ms
 
-SEND_WAIT: Final = Limits(100, 500)
-"""Milliseconds that the first waiting send has waited."""
-GIVEN_UP: Final = Limits(1, 100)
-"""Transactions that no producer decided."""
-DEAD_LETTERS: Final = Limits(1, 100)
-CERTIFICATE_DAYS: Final = Limits(30, 7)
-ROUNDTRIP_MS: Final = Limits(200, 1000)
 _ROUTES: Final = (
     brokers.no_master,
     brokers.topics_without_master,

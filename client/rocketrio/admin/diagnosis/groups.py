@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rocketrio.admin.diagnosis.rule import Case, DiagnosisRule, Severity, rule
+from rocketrio.admin.diagnosis.rule import Case, DiagnosisRule, rule
 from rocketrio.admin.diagnosis.snapshot import BROADCASTING, Snapshot, number_of
 from rocketrio.admin.lag_values import GroupLag
 from rocketrio.counts import counted
+from rocketrio.thresholds import Severity
 from rocketrio_protocol.lag import LOSING_PART, Verdict, duration
 from rocketrio_protocol.names import RETRY_PREFIX
 from rocketrio_protocol.versions import version_name

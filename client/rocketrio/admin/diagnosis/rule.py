@@ -7,57 +7,18 @@ Invariant: a case without the number that limits judge is unknown, which is no f
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final
 
 import attrs
+
+from rocketrio.thresholds import Limits, Severity, Status
 
 if TYPE_CHECKING:
     from rocketrio.admin.diagnosis.snapshot import Snapshot
 
 
-class Severity(StrEnum):
-    """How bad a finding is."""
-
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class Status(IntEnum):
-    """The status of a check; the number is the exit code."""
-
-    OK = 0
-    WARNING = 1
-    CRITICAL = 2
-    UNKNOWN = 3
-
-
 STATUS_OF: Final = {Severity.WARNING: Status.WARNING, Severity.ERROR: Status.CRITICAL}
 _SEVERITY_OF: Final = {status: severity for severity, status in STATUS_OF.items()}
-
-
-@attrs.frozen
-class Limits:
-    """From which value on a number is a warning, and from which it is critical: an error.
-
-    If `critical` is below `warning`, small numbers are bad: a value at or below a limit reaches it.
-    """
-
-    warning: float
-    critical: float
-
-    def status(self, value: float | None) -> Status:
-        """Return the status of a value; one that no broker reported is unknown."""
-        if value is None:
-            return Status.UNKNOWN
-        sign = -1 if self.critical < self.warning else 1
-        if sign * value >= sign * self.critical:
-            return Status.CRITICAL
-        return Status.WARNING if sign * value >= sign * self.warning else Status.OK
-
-    def __str__(self) -> str:
-        """Return them as users write them: `10:60`."""
-        return f"{self.warning:g}:{self.critical:g}"
 
 
 @attrs.frozen

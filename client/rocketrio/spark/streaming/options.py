@@ -6,16 +6,15 @@ from typing import Final
 import attrs
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_kinds import NAMES, TRUTH, duration, truth, whole
+from rocketrio.spark.option_kinds import NAMES, duration, whole
 from rocketrio.spark.options import (
     BATCH_READ,
     STREAMING_READ,
-    Option,
     declared,
-    fields_of,
-    from_options,
     known_texts,
+    made_of,
     option,
+    values_of,
 )
 from rocketrio.spark.reading.options import (
     BATCH_ONLY_OPTIONS,
@@ -26,76 +25,46 @@ from rocketrio.spark.reading.options import (
 
 
 @attrs.frozen
+class _Commit:
+    """Whether a stream commits."""
+
+    is_wanted: bool | None = option(
+        "commitOffsets", None, shown="`true` if `consumerGroup` is given"
+    )
+    """commit the group's progress at the brokers"""
+
+
+@attrs.frozen
 class StreamOptions:
     """The options of a streaming read. Times are seconds, sizes bytes."""
 
     read: ReadOptions
-    max_rows: int | None = option(
-        "maxOffsetsPerTrigger",
-        whole(1),
-        None,
-        "a batch takes at most this number of messages, of each queue in proportion to what is unread,"
-        " and at least one where there is any",
-    )
-    max_size: int | None = option(
-        "maxBytesPerTrigger",
-        whole(1),
-        None,
-        "the same in stored bytes, estimated: up to 32 messages of the queues with the most unread are measured once"
-        " a minute",
-    )
-    min_rows: int | None = option(
-        "minOffsetsPerTrigger",
-        whole(1),
-        None,
-        "a batch waits until this number of messages is unread; not the first batch with messages of a run,"
-        " and not with `availableNow` or `once`",
-    )
+    max_rows: int | None = option("maxOffsetsPerTrigger", None, whole(1))
+    """a batch takes at most this number of messages, of each queue in proportion to what is unread, and at least
+    one where there is any"""
+    max_size: int | None = option("maxBytesPerTrigger", None, whole(1))
+    """the same in stored bytes, estimated: up to 32 messages of the queues with the most unread are measured once a
+    minute"""
+    min_rows: int | None = option("minOffsetsPerTrigger", None, whole(1))
+    """a batch waits until this number of messages is unread; not the first batch with messages of a run, and not
+    with `availableNow` or `once`"""
     max_trigger_delay: float = option(
-        "maxTriggerDelay",
-        duration(0, unit="ms"),
-        15 * 60.0,
-        "but not longer than this after the batch before it: `500ms`, `30s`, `15m`, `1h`",
-        default_shown="`15m`",
+        "maxTriggerDelay", 15 * 60.0, duration(0, unit="ms"), shown="`15m`"
     )
-    poll_interval: float = option(
-        "offsetPollIntervalMs",
-        duration(1),
-        0.2,
-        "brokers are asked for new messages at most this often; Spark itself would ask some 80 times a second",
-    )
-    discovery_interval: float = option(
-        "discoveryIntervalMs",
-        duration(1),
-        10.0,
-        "how often new topics, queues and brokers are discovered",
-    )
-    failure_timeout: float = option(
-        "offsetFailureTimeoutMs",
-        duration(1),
-        300.0,
-        "brokers that do not answer for this time end the query; until then it waits",
-    )
-    retired_brokers: frozenset[str] = option(
-        "retiredBrokers",
-        NAMES,
-        frozenset(),
-        "names of brokers that were taken out of service for good, separated by commas; see"
-        " [Topics that change](#topics-that-change)",
-    )
-    commit_group: str | None = from_options(
-        None,
-        Option(
-            "commitOffsets",
-            TRUTH,
-            "commit the group's progress at the brokers",
-            "`true` if `consumerGroup` is given",
-        ),
-    )
+    """but not longer than this after the batch before it: `500ms`, `30s`, `15m`, `1h`"""
+    poll_interval: float = option("offsetPollIntervalMs", 0.2, duration(1))
+    """brokers are asked for new messages at most this often; Spark itself would ask some 80 times a second"""
+    discovery_interval: float = option("discoveryIntervalMs", 10.0, duration(1))
+    """how often new topics, queues and brokers are discovered"""
+    failure_timeout: float = option("offsetFailureTimeoutMs", 300.0, duration(1))
+    """brokers that do not answer for this time end the query; until then it waits"""
+    retired_brokers: frozenset[str] = option("retiredBrokers", frozenset(), NAMES)
+    """names of brokers that were taken out of service for good, separated by commas; see [Topics that
+    change](#topics-that-change)"""
+    commit_group: str | None = made_of(_Commit, None)
     """The group whose progress is committed at brokers, or None."""
-    commit_interval: float = option(
-        "commitIntervalMs", duration(1), 5.0, "how often, while there is something to read"
-    )
+    commit_interval: float = option("commitIntervalMs", 5.0, duration(1))
+    """how often, while there is something to read"""
 
     @property
     def is_limited(self) -> bool:
@@ -124,7 +93,7 @@ def parse_stream_options(
     own = {name: texts.pop(name) for name in STREAM_OPTIONS if name in texts}
     options = StreamOptions(
         parse_read_options(texts, default_start="latest"),
-        **fields_of(StreamOptions, own),
+        **values_of(StreamOptions, own),
         commit_group=_commit_group(own, texts.get("consumerGroup", "").strip()),
     )
     _check_together(options, own)
@@ -132,9 +101,7 @@ def parse_stream_options(
 
 
 def _commit_group(own: Mapping[str, str], group: str) -> str | None:
-    is_wanted = bool(group)
-    if "commitOffsets" in own:
-        is_wanted = truth(own["commitOffsets"], "commitOffsets")
+    is_wanted = values_of(_Commit, own).get("is_wanted", bool(group))
     if is_wanted and not group:
         raise OptionError("commitOffsets=true needs a consumerGroup to commit for")
     if "commitIntervalMs" in own and not is_wanted:

@@ -11,33 +11,22 @@ import attrs
 from rocketrio.limits import MAX_MESSAGE_SIZE
 from rocketrio.producing.outgoing import check_topic
 from rocketrio.spark.access import (
-    ACCESS_OPTIONS,
-    NAME_SERVER,
     OF_THE_ENVIRONMENT,
     ClusterAccess,
+    Servers,
     access_of,
     name_servers_of,
 )
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_kinds import (
-    GROUP,
-    MAX_INT,
-    TEXT,
-    TRUTH,
-    OptionKind,
-    duration,
-    truth,
-    whole,
-)
+from rocketrio.spark.option_kinds import GROUP, MAX_INT, TEXT, OptionKind, duration, whole
 from rocketrio.spark.options import (
     DEFAULT_GROUP,
     WRITE,
-    Option,
     declared,
-    fields_of,
-    from_options,
     known_texts,
+    made_of,
     option,
+    values_of,
 )
 from rocketrio.spark.reading.options import READ_OPTIONS
 from rocketrio_protocol.errors import LocalProtocolError
@@ -69,74 +58,33 @@ def _topic(text: str, option: str) -> str:
 class WriteOptions:
     """The options of a write. Times are seconds, sizes bytes."""
 
-    name_servers: tuple[str, ...] = from_options(attrs.NOTHING, NAME_SERVER)
-    topic: str | None = option(
-        "topic", OptionKind(str, _topic), None, "where all rows go; wins over the column `topic`"
-    )
-    producer_group: str = option(
-        "producerGroup", GROUP, DEFAULT_GROUP, "the group under which brokers know the sender"
-    )
-    auto_create_topic: bool = option(
-        "autoCreateTopic",
-        TRUTH,
-        True,
-        "`false`: a topic that no name server knows is an error, instead of being made",
-    )
-    send_batch_size: int = option(
-        "sendBatchBytes",
-        whole(1, _LARGEST_BATCH),
-        SEND_BATCH_BYTES,
-        "bytes of messages that are sent as one request",
-    )
-    max_in_flight: int = option(
-        "maxInFlight", whole(1, 1024), MAX_IN_FLIGHT, "requests of a task that are not answered yet"
-    )
-    send_timeout: float = option(
-        "sendTimeoutMs",
-        duration(1),
-        SEND_TIMEOUT,
-        "how long a request may take, before it is sent again",
-    )
-    send_retries: int = option(
-        "sendRetries",
-        whole(0, 1000),
-        SEND_RETRIES,
-        "how often a request is sent again after no answer, a refusal that may pass, or a store that is not safe",
-    )
-    require_safe_store: bool = option(
-        "requireSafeStore",
-        TRUTH,
-        True,
-        "`false`: a message that only the master has, in memory or without the slaves that its mode asks for,"
-        " counts as written once the retries are used up, instead of failing the task",
-    )
-    compress_over: int = option(
-        "compressBodyOver",
-        whole(0, MAX_INT),
-        COMPRESS_BODY_OVER,
-        "bodies of more bytes are sent as zlib, if that makes them smaller",
-    )
-    max_message_size: int = option(
-        "maxMessageBytes",
-        whole(1, _LARGEST_MESSAGE),
-        MAX_MESSAGE_SIZE,
-        "a larger body is an error before it is sent; brokers have the same limit",
-    )
-    stamps_rows: bool = option(
-        "dedupProperties",
-        TRUTH,
-        False,
-        "`true`: each message says which row it is, so that repeats can be dropped",
-    )
-    stamp_id: str | None = from_options(
-        None,
-        Option(
-            "dedupId",
-            TEXT,
-            "with `dedupProperties` in a batch: the job's name in them, the same when it is run again",
-        ),
-    )
-    access: ClusterAccess = from_options(OF_THE_ENVIRONMENT, *ACCESS_OPTIONS.values())
+    name_servers: tuple[str, ...] = made_of(Servers, attrs.NOTHING)
+    topic: str | None = option("topic", None, OptionKind(str, _topic))
+    """where all rows go; wins over the column `topic`"""
+    producer_group: str = option("producerGroup", DEFAULT_GROUP, GROUP)
+    """the group under which brokers know the sender"""
+    auto_create_topic: bool = option("autoCreateTopic", True)
+    """`false`: a topic that no name server knows is an error, instead of being made"""
+    send_batch_size: int = option("sendBatchBytes", SEND_BATCH_BYTES, whole(1, _LARGEST_BATCH))
+    """bytes of messages that are sent as one request"""
+    max_in_flight: int = option("maxInFlight", MAX_IN_FLIGHT, whole(1, 1024))
+    """requests of a task that are not answered yet"""
+    send_timeout: float = option("sendTimeoutMs", SEND_TIMEOUT, duration(1))
+    """how long a request may take, before it is sent again"""
+    send_retries: int = option("sendRetries", SEND_RETRIES, whole(0, 1000))
+    """how often a request is sent again after no answer, a refusal that may pass, or a store that is not safe"""
+    require_safe_store: bool = option("requireSafeStore", True)
+    """`false`: a message that only the master has, in memory or without the slaves that its mode asks for, counts
+    as written once the retries are used up, instead of failing the task"""
+    compress_over: int = option("compressBodyOver", COMPRESS_BODY_OVER, whole(0, MAX_INT))
+    """bodies of more bytes are sent as zlib, if that makes them smaller"""
+    max_message_size: int = option("maxMessageBytes", MAX_MESSAGE_SIZE, whole(1, _LARGEST_MESSAGE))
+    """a larger body is an error before it is sent; brokers have the same limit"""
+    stamps_rows: bool = option("dedupProperties", False)
+    """`true`: each message says which row it is, so that repeats can be dropped"""
+    stamp_id: str | None = option("dedupId", None, TEXT)
+    """with `dedupProperties` in a batch: the job's name in them, the same when it is run again"""
+    access: ClusterAccess = made_of(ClusterAccess, OF_THE_ENVIRONMENT)
 
 
 WRITE_OPTIONS: Final = declared(WriteOptions)
@@ -156,20 +104,16 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     if is_streaming:
         given = {key: text for key, text in given.items() if key.lower() not in _OF_SPARK}
     texts = known_texts(given, known=WRITE_OPTIONS, what=WRITE, other_options=_OF_READS)
-    return WriteOptions(
-        name_servers_of(texts),
-        access=access_of(texts),
-        **fields_of(WriteOptions, texts),
-        stamp_id=_stamp_id(texts, is_streaming=is_streaming) if "dedupId" in texts else None,
+    options = WriteOptions(
+        name_servers_of(texts), access=access_of(texts), **values_of(WriteOptions, texts)
     )
-
-
-def _stamp_id(texts: Mapping[str, str], *, is_streaming: bool) -> str:
-    text = texts["dedupId"].strip()
+    if options.stamp_id is None:
+        return options
     if is_streaming:
         raise OptionError("dedupId names a batch; a stream has the id of its checkpoint")
-    if not truth(texts.get("dedupProperties", "false"), "dedupProperties"):
+    if not options.stamps_rows:
         raise OptionError("dedupId is given without dedupProperties=true")
-    if not text or not text.isprintable():
-        raise OptionError(f"dedupId={texts['dedupId']!r} must be some printable text")
-    return text
+    stamp_id = options.stamp_id.strip()
+    if not stamp_id or not stamp_id.isprintable():
+        raise OptionError(f"dedupId={options.stamp_id!r} must be some printable text")
+    return attrs.evolve(options, stamp_id=stamp_id)

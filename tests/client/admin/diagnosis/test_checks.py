@@ -23,10 +23,10 @@ from rocketrio.admin.diagnosis.checks import (
     nagios_line,
     unsafe_sends,
 )
-from rocketrio.admin.diagnosis.rule import Limits, Status
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.lag_values import GroupLag, LagReport
 from rocketrio.admin.transactions import Transactions
+from rocketrio.thresholds import Limits, Status
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.lag import Judgement, Verdict

@@ -29,13 +29,18 @@ from trio.testing import MockClock
 from rocketrio import Message, open_admin, open_consumer, open_producer
 from rocketrio.admin import CODES, Diagnosis, Severity, Transactions
 from rocketrio.admin.cluster_status import NOT_REACHABLE
-from rocketrio.admin.diagnosis import RULES, checks, diagnosis_of
-from rocketrio.admin.diagnosis.brokers import (
-    BYTES_BEHIND,
-    DISK_PERCENT,
-    SECONDS_BEHIND,
-)
+from rocketrio.admin.diagnosis import RULES, diagnosis_of
+from rocketrio.admin.diagnosis.brokers import BYTES_BEHIND
 from rocketrio.admin.diagnosis.snapshot import Snapshot
+from rocketrio.thresholds import (
+    CERTIFICATE_DAYS,
+    DEAD_LETTERS,
+    DISK_PERCENT,
+    GIVEN_UP,
+    ROUNDTRIP_MS,
+    SECONDS_BEHIND,
+    SEND_WAIT,
+)
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.route import QueueData, TopicRouteData
 from rocketrio_protocol.bodies.topics import TopicConfig
@@ -205,13 +210,13 @@ def test_manual_has_the_limits_of_rules_and_checks() -> None:
     assert f"{BYTES_BEHIND >> 20} MiB are a warning" in DOCTOR_PAGE
     page = (Path(__file__).parents[4] / "docs/monitoring.md").read_text()
     for limits, text in (
-        (checks.SEND_WAIT, "ms (`--wait`)"),
+        (SEND_WAIT, "ms (`--wait`)"),
         (behind, "s (`--seconds`)"),
         (disk, "% (`--percent`)"),
-        (checks.DEAD_LETTERS, "(`--new`)"),
-        (checks.GIVEN_UP, "(`--given-up`)"),
-        (checks.CERTIFICATE_DAYS, "days (`--days`)"),
-        (checks.ROUNDTRIP_MS, "ms (`--milliseconds`)"),
+        (DEAD_LETTERS, "(`--new`)"),
+        (GIVEN_UP, "(`--given-up`)"),
+        (CERTIFICATE_DAYS, "days (`--days`)"),
+        (ROUNDTRIP_MS, "ms (`--milliseconds`)"),
     ):
         assert f"| {limits.warning:g} / {limits.critical:,g} {text}" in page
 

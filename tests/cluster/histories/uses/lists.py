@@ -24,7 +24,8 @@ def note_lists(cluster: EmbeddedCluster, history: History) -> Iterator[None]:
     """
     answer_list = ClientManageProcessor.consumer_list_by_group
     heart_beat = ClientManageProcessor.heart_beat
-    last: dict[int, tuple[str, ...]] = {}
+    # By process: one that starts again knows no member, and may answer what the one before it answered last.
+    last: dict[ClientManageProcessor, tuple[str, ...]] = {}
     heard: dict[tuple[int, str], float] = {}
 
     def number_of(processor: ClientManageProcessor) -> int | None:
@@ -51,10 +52,10 @@ def note_lists(cluster: EmbeddedCluster, history: History) -> Iterator[None]:
         broker = number_of(processor)
         if header.consumer_group == REGULARS and broker is not None:
             members = tuple(sorted(processor._broker.consumers.client_ids(REGULARS)))
-            if last.get(broker) != members:
-                gone = [name for name in last.get(broker, ()) if name not in members]
+            if last.get(processor) != members:
+                gone = [name for name in last.get(processor, ()) if name not in members]
                 silent = tuple((name, round(now() - heard[broker, name], 6)) for name in gone)
-                last[broker] = members
+                last[processor] = members
                 history.add(Listed(at=now(), broker=broker, members=members, silent=silent))
         return answer
 
